@@ -1,0 +1,32 @@
+# Helpers shared by every room.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(TRIFOLD_CCACHE ccache)
+if(TRIFOLD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TRIFOLD_CCACHE})
+endif()
+
+add_library(trifold_options INTERFACE)
+target_compile_options(trifold_options INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor)
+if(TRIFOLD_SANITIZE)
+  target_compile_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE})
+endif()
+
+# trifold_room(NAME [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all .cpp files in the
+# calling folder. Linking only the rooms named here is what keeps an upward include from linking.
+function(trifold_room name)
+  cmake_parse_arguments(arg "" "" "ROOMS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(trifold_${name} STATIC ${sources})
+  target_include_directories(trifold_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  list(TRANSFORM arg_ROOMS PREPEND trifold_)
+  target_link_libraries(trifold_${name} PUBLIC ${arg_ROOMS} ${arg_LIBS} PRIVATE trifold_options)
+endfunction()

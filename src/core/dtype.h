@@ -1,0 +1,75 @@
+// DType: the element types a tensor may have, and a dispatch from the run-time type to the C++ type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace trifold {
+
+enum class DType : uint8_t { F64, F32, I64, I32, U16, U8 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+    case DType::I64: return 8;
+    case DType::F32:
+    case DType::I32: return 4;
+    case DType::U16: return 2;
+    case DType::U8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::F64: return "f64";
+    case DType::F32: return "f32";
+    case DType::I64: return "i64";
+    case DType::I32: return "i32";
+    case DType::U16: return "u16";
+    case DType::U8: return "u8";
+  }
+  return "?";
+}
+
+template <class T>
+struct TypeOf;
+template <>
+struct TypeOf<double> {
+  static constexpr DType kValue = DType::F64;
+};
+template <>
+struct TypeOf<float> {
+  static constexpr DType kValue = DType::F32;
+};
+template <>
+struct TypeOf<int64_t> {
+  static constexpr DType kValue = DType::I64;
+};
+template <>
+struct TypeOf<int32_t> {
+  static constexpr DType kValue = DType::I32;
+};
+template <>
+struct TypeOf<uint16_t> {
+  static constexpr DType kValue = DType::U16;
+};
+template <>
+struct TypeOf<uint8_t> {
+  static constexpr DType kValue = DType::U8;
+};
+
+// Calls `body(T{})` with the floating-point C++ type of `dtype`; any other type is an Error.
+template <class Body>
+decltype(auto) dispatch_float(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::F64: return body(double{});
+    case DType::F32: return body(float{});
+    default: fail("a floating-point tensor (f32 or f64) is needed here, not {}", name_of(dtype));
+  }
+}
+
+}  // namespace trifold

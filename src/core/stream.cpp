@@ -1,0 +1,72 @@
+#include "core/stream.h"
+
+namespace trifold {
+
+Stream::Stream(Mode mode, ThreadPool& pool) : mode_(mode), pool_(pool) {
+  if (mode == Mode::Worker) thread_ = std::thread([this] { work_loop(); });
+}
+
+Stream::~Stream() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::push(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++pushed_;
+  }
+  changed_.notify_all();
+}
+
+void Stream::work_loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;  // stopping, and nothing is left
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    const bool dropped = error_ != nullptr;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      if (!dropped) work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && !error_) error_ = error;
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+Event Stream::record() {
+  if (mode_ != Mode::Worker) return {};
+  const std::lock_guard lock(mutex_);
+  return {this, pushed_};
+}
+
+void Stream::await(uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= ticket; });
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Stream::wait(const Event& event) {
+  if (event.stream == nullptr || event.stream == this || mode_ == Mode::Dry) return;
+  if (mode_ == Mode::Inline) return event.stream->await(event.ticket);
+  push([event] { event.stream->await(event.ticket); });
+}
+
+void Stream::synchronize() {
+  if (mode_ == Mode::Worker) await(record().ticket);
+}
+
+}  // namespace trifold

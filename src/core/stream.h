@@ -1,0 +1,78 @@
+// Stream and Event: an in-order queue of work on one device, and a point in that queue others can wait for.
+//
+// This is the only way to order work; there is no default stream. Whatever enqueues takes a Stream&.
+// On the CPU a stream comes in three modes:
+//   Inline  work runs at once on the calling thread (a rank's compute stream);
+//   Worker  work runs in order on a thread the stream owns (communication), so overlap is the same code as on a GPU;
+//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
+// An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize` and by
+// every wait for one of its events.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/thread_pool.h"
+
+namespace trifold {
+
+class Stream;
+
+// All work that was enqueued on `stream` before ticket `ticket` was drawn. A default Event is complete.
+struct Event {
+  Stream* stream = nullptr;  // must outlive the event
+  uint64_t ticket = 0;
+};
+
+class Stream {
+ public:
+  enum class Mode { Inline, Worker, Dry };
+
+  // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the mode is
+  // Worker.
+  Stream(Mode mode, ThreadPool& pool);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Mode mode() const { return mode_; }
+  ThreadPool& pool() const { return pool_; }
+
+  // Enqueues `work`, a callable without arguments. Everything it captures must live until it has run.
+  template <class Work>
+  void run(Work&& work) {
+    if (mode_ == Mode::Inline) return work();
+    if (mode_ == Mode::Worker) push(std::function<void()>(std::forward<Work>(work)));
+  }
+
+  Event record();
+  // Work enqueued on this stream from now on starts after `event` is complete.
+  void wait(const Event& event);
+  // Blocks the caller until all enqueued work has run; rethrows the first exception of a Worker stream.
+  void synchronize();
+
+ private:
+  void push(std::function<void()> work);
+  void work_loop();
+  void await(uint64_t ticket);
+
+  Mode mode_;
+  ThreadPool& pool_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  uint64_t pushed_ = 0;  // tickets drawn
+  uint64_t done_ = 0;    // tickets whose work has run or was dropped
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,121 @@
+// Shape, Tensor (a view), Buffer (an owner) and Arena (a bump allocator): the only ways memory is held.
+//
+// A Tensor is a typed, shaped, contiguous, row-major view of memory that something else owns. It has no strides,
+// no broadcasting and no reference count; transposes are GEMM flags. Copying a Tensor copies the view.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "core/dtype.h"
+
+namespace trifold {
+
+// The extents of a tensor, slowest dim first. At most kMaxRank dims; a Shape of rank 0 has one element.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 4;
+
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> extents);
+  explicit Shape(std::span<const int64_t> extents);
+
+  int rank() const { return rank_; }
+  int64_t operator[](int dim) const { return extents_[static_cast<size_t>(dim)]; }
+  int64_t& operator[](int dim) { return extents_[static_cast<size_t>(dim)]; }
+  int64_t elements() const;
+  std::span<const int64_t> extents() const { return {extents_.data(), static_cast<size_t>(rank_)}; }
+  bool operator==(const Shape& other) const = default;
+
+ private:
+  int rank_ = 0;
+  std::array<int64_t, kMaxRank> extents_{};
+};
+
+// "[4, 256, 768]"
+std::string to_string(const Shape& shape);
+
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::F32;
+  Shape shape;
+
+  int64_t elements() const { return shape.elements(); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
+  int rank() const { return shape.rank(); }
+  int64_t dim(int i) const { return shape[i]; }
+  // All dims but the last as one: the view of a tensor as a matrix [row_count, last dim].
+  int64_t row_count() const;
+  int64_t last_dim() const { return shape[shape.rank() - 1]; }
+
+  // The elements as T; throws when T is not the dtype.
+  template <class T>
+  T* as() const {
+    check(TypeOf<T>::kValue == dtype, "tensor {} is {}, not {}", to_string(shape), name_of(dtype),
+          name_of(TypeOf<T>::kValue));
+    return static_cast<T*>(data);
+  }
+
+  // The same memory in another shape of as many elements.
+  Tensor reshape(const Shape& other) const;
+  // Indices [begin, end) of the first dim.
+  Tensor rows(int64_t begin, int64_t end) const;
+  // Elements [begin, end) in memory order, as a tensor of one dim.
+  Tensor flat(int64_t begin, int64_t end) const;
+};
+
+// Owns one aligned, zero-initialised block of host memory (huge pages are asked for where the block is large).
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  // A view of the first elements; throws when the buffer is too small.
+  Tensor tensor(DType dtype, const Shape& shape) const;
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// A bump allocator over one Buffer. `take` never frees; `release(mark)` returns everything taken since `mark`.
+// Addresses repeat whenever the sequence of calls repeats, so a step uses the same memory every time.
+//
+// A *measuring* arena owns no memory: its tensors have null data and it only records how much would be needed.
+// Walking a plan with measuring arenas and a dry Stream tells the memory of a step before anything is allocated.
+class Arena {
+ public:
+  using Mark = size_t;
+
+  explicit Arena(size_t capacity) : buffer_(capacity) {}
+  static Arena measuring();
+
+  // The content of the returned tensor is unspecified. Throws when the capacity is exceeded.
+  Tensor take(DType dtype, const Shape& shape);
+  Mark mark() const { return used_; }
+  void release(Mark mark) { used_ = mark; }
+  void reset() { used_ = 0; }
+
+  size_t used() const { return used_; }
+  size_t peak() const { return peak_; }
+  size_t capacity() const { return buffer_.bytes(); }
+
+ private:
+  Buffer buffer_;
+  bool measuring_ = false;
+  size_t used_ = 0;
+  size_t peak_ = 0;
+};
+
+}  // namespace trifold

@@ -1,0 +1,77 @@
+// Mesh: named axes over ranks, a pure map rank <-> coordinates, and a communicator for any set of axes.
+//
+// "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is Megatron-LM's
+// default: tensor fastest, then data, pipeline slowest, rank = tp + TP * (dp + DP * pp).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator.h"
+
+namespace trifold {
+
+enum class Axis : uint8_t { Tp, Dp, Pp };  // fastest first
+
+// A set of axes, as bits.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (Axis axis : axes) bits_ = static_cast<uint8_t>(bits_ | bit(axis));
+  }
+  constexpr bool has(Axis axis) const { return (bits_ & bit(axis)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool operator==(const AxisSet&) const = default;
+  constexpr auto operator<=>(const AxisSet&) const = default;
+
+ private:
+  static constexpr uint8_t bit(Axis axis) { return static_cast<uint8_t>(1U << static_cast<uint8_t>(axis)); }
+  uint8_t bits_ = 0;
+};
+
+struct MeshSizes {
+  int tp = 1;
+  int dp = 1;
+  int pp = 1;
+  int ranks() const { return tp * dp * pp; }
+  bool operator==(const MeshSizes&) const = default;
+};
+
+struct MeshCoords {
+  int tp = 0;
+  int dp = 0;
+  int pp = 0;
+  bool operator==(const MeshCoords&) const = default;
+};
+
+MeshCoords coords_of(int rank, const MeshSizes& sizes);
+int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
+
+class Mesh {
+ public:
+  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the communicators
+  // of the single axes, and of {dp, tp}, at once; any other set has to be asked for by every rank in the same order.
+  Mesh(Communicator& world, const MeshSizes& sizes);
+
+  const MeshSizes& sizes() const { return sizes_; }
+  const MeshCoords& coords() const { return coords_; }
+  int size(Axis axis) const;
+  int coord(Axis axis) const;
+  Communicator& world() const { return world_; }
+  // The ranks that differ from this one only along `axes`, ordered by their coordinates, fastest axis first.
+  Communicator& comm(AxisSet axes) const;
+  // "dp1.pp0.tp3": for messages.
+  std::string label() const;
+
+ private:
+  Communicator& world_;
+  MeshSizes sizes_;
+  MeshCoords coords_;
+  mutable std::map<AxisSet, std::unique_ptr<Communicator>> comms_;
+};
+
+}  // namespace trifold

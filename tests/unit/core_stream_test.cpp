@@ -1,0 +1,91 @@
+#include "core/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+TEST(ThreadPool, CoversEveryIndexOnce) {
+  for (int size : {1, 2, 3, 5}) {
+    ThreadPool pool(size);
+    for (int64_t count : {0, 1, 7, 64, 1000}) {
+      std::vector<int> seen(static_cast<size_t>(count), 0);
+      pool.parallel_for(count, 4, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      EXPECT_EQ(std::accumulate(seen.begin(), seen.end(), 0), count);
+      for (int times : seen) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
+TEST(ThreadPool, RethrowsAndStaysUsable) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run([](int worker) {
+    if (worker == 2) fail("worker {}", worker);
+  }),
+               Error);
+  std::atomic<int> calls{0};
+  pool.run([&](int) { ++calls; });
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(Stream, WorkerKeepsOrderAndEventsOrderStreams) {
+  ThreadPool pool(1);
+  ThreadPool other_pool(1);
+  Stream compute(Stream::Mode::Inline, pool);
+  Stream comm(Stream::Mode::Worker, other_pool);
+  std::vector<int> order;
+  int value = 0;
+  for (int i = 0; i < 100; ++i) comm.run([&order, i] { order.push_back(i); });
+  comm.run([&value] { value = 42; });
+  compute.wait(comm.record());
+  EXPECT_EQ(value, 42);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST(Stream, WorkerWaitsForAnotherWorker) {
+  ThreadPool a_pool(1);
+  ThreadPool b_pool(1);
+  Stream a(Stream::Mode::Worker, a_pool);
+  Stream b(Stream::Mode::Worker, b_pool);
+  int value = 0;
+  a.run([&value] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    value = 1;
+  });
+  b.wait(a.record());
+  int seen = -1;
+  b.run([&] { seen = value; });
+  b.synchronize();
+  EXPECT_EQ(seen, 1);
+}
+
+TEST(Stream, ErrorReachesWaitersAndDropsLaterWork) {
+  ThreadPool pool(1);
+  ThreadPool other_pool(1);
+  Stream compute(Stream::Mode::Inline, pool);
+  Stream comm(Stream::Mode::Worker, other_pool);
+  comm.run([] { fail("the cable is cut"); });
+  bool ran = false;
+  comm.run([&ran] { ran = true; });
+  EXPECT_THROW(compute.wait(comm.record()), Error);
+  EXPECT_THROW(comm.synchronize(), Error);
+  EXPECT_FALSE(ran);
+}
+
+TEST(Stream, DryDropsWork) {
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  dry.run([] { FAIL() << "a dry stream ran its work"; });
+  dry.synchronize();
+}
+
+}  // namespace
+}  // namespace trifold

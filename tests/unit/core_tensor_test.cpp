@@ -1,0 +1,44 @@
+#include "core/tensor.h"
+
+#include <gtest/gtest.h>
+
+namespace trifold {
+namespace {
+
+TEST(Shape, CountsElements) {
+  EXPECT_EQ(Shape({2, 3, 4}).elements(), 24);
+  EXPECT_EQ(Shape().elements(), 1);
+  EXPECT_EQ(Shape({5, 0}).elements(), 0);
+  EXPECT_THROW(Shape({1, 1, 1, 1, 1}), Error);
+}
+
+TEST(Tensor, ViewsShareMemory) {
+  const Buffer buffer(6 * sizeof(float));
+  const Tensor t = buffer.tensor(DType::F32, {3, 2});
+  for (int i = 0; i < 6; ++i) t.as<float>()[i] = static_cast<float>(i);
+  EXPECT_EQ(t.rows(1, 3).as<float>()[0], 2.0F);
+  EXPECT_EQ(t.flat(5, 6).as<float>()[0], 5.0F);
+  EXPECT_EQ(t.reshape({2, 3}).rows(1, 2).as<float>()[2], 5.0F);
+  EXPECT_THROW(t.reshape({4}), Error);
+  EXPECT_THROW(t.rows(2, 4), Error);
+  EXPECT_THROW(t.as<double>(), Error);
+}
+
+TEST(Arena, RepeatsAddressesAndMeasures) {
+  Arena real(4096);
+  Arena measure = Arena::measuring();
+  for (Arena* arena : {&real, &measure}) {
+    const Arena::Mark mark = arena->mark();
+    const Tensor first = arena->take(DType::F32, {10});
+    arena->take(DType::F64, {20});
+    arena->release(mark);
+    EXPECT_EQ(arena->take(DType::F32, {10}).data, first.data);
+  }
+  EXPECT_EQ(real.peak(), measure.peak());
+  EXPECT_GE(measure.peak(), 10 * 4 + 20 * 8);
+  EXPECT_THROW(real.take(DType::F64, {1000}), Error);
+  EXPECT_NO_THROW(measure.take(DType::F64, {1000}));
+}
+
+}  // namespace
+}  // namespace trifold
