@@ -1,0 +1,111 @@
+// What the user asked for: one typed struct per subject. Field names are the option names with underscores; names and
+// defaults are Megatron-LM's where it has the option (config/options.cpp binds them and holds the help texts).
+// `std::optional` marks a value that is derived from others when it is not given.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trifold {
+
+struct ModelConfig {
+  int64_t num_layers = 0;           // required
+  int64_t hidden_size = 0;          // required
+  int64_t num_attention_heads = 0;  // required
+  std::optional<int64_t> ffn_hidden_size;          // 4 * hidden_size
+  int64_t seq_length = 0;                          // required
+  std::optional<int64_t> max_position_embeddings;  // seq_length
+  std::optional<int64_t> vocab_size;               // the tokenizer's
+  int64_t make_vocab_size_divisible_by = 128;
+  double norm_epsilon = 1e-5;
+  double init_method_std = 0.02;
+  double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
+  double attention_dropout = 0.0;  // the same
+};
+
+struct MeshConfig {
+  int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
+  int tensor_model_parallel_size = 1;
+  int pipeline_model_parallel_size = 1;
+  std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
+  std::optional<int> threads_per_rank;    // the cores of the host, shared out over its ranks
+  std::string device = "auto";            // cpu | auto
+  double distributed_timeout_minutes = 10;
+};
+
+struct BatchConfig {
+  int64_t micro_batch_size = 0;              // required
+  std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
+  int64_t train_iters = 0;                   // required for pretrain
+  std::optional<int64_t> exit_interval;      // stop after the first step divisible by this
+};
+
+enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd };
+enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };
+
+struct LrConfig {
+  double lr = 0;  // required for pretrain
+  double min_lr = 0;
+  LrDecayStyle lr_decay_style = LrDecayStyle::Linear;
+  std::optional<int64_t> lr_decay_iters;  // train_iters
+  int64_t lr_warmup_iters = 0;
+  std::optional<double> lr_warmup_fraction;  // of lr_decay_iters; excludes lr_warmup_iters
+  double lr_warmup_init = 0;
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::Exponential;
+  std::optional<int64_t> lr_wsd_decay_iters;
+};
+
+struct OptimizerConfig {
+  std::string optimizer = "adam";  // AdamW: decoupled weight decay, as in Megatron-LM
+  double weight_decay = 0.01;      // skipped for biases and one-dimensional tensors
+  double clip_grad = 1.0;          // 0 switches clipping off
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+};
+
+struct PrecisionConfig {
+  bool f64 = false;  // everything in double precision: for checks of the mathematics
+};
+
+struct DataConfig {
+  std::vector<std::string> data_path;  // [weight] prefix ...; a .bin/.idx prefix or a plain text file
+  std::string split = "969,30,1";      // training, validation, test
+  std::optional<std::string> tokenizer_type;   // byte | sentencepiece; byte for a text file, none for .bin/.idx
+  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model
+  bool eod_mask_loss = false;
+};
+
+struct CheckpointConfig {
+  std::optional<std::string> save;
+  std::optional<int64_t> save_interval;  // also saved at the end
+  std::optional<std::string> load;       // missing is an error
+};
+
+struct EvalConfig {
+  std::optional<int64_t> eval_interval;  // absent: no evaluation while training
+  int64_t eval_iters = 100;
+};
+
+struct LogConfig {
+  int64_t log_interval = 100;
+  std::optional<std::string> log_json;
+};
+
+struct PretrainConfig {
+  ModelConfig model;
+  MeshConfig mesh;
+  BatchConfig batch;
+  LrConfig lr;
+  OptimizerConfig optimizer;
+  PrecisionConfig precision;
+  DataConfig data;
+  CheckpointConfig checkpoint;
+  EvalConfig eval;
+  LogConfig log;
+  uint64_t seed = 1234;
+};
+
+}  // namespace trifold
