@@ -1,14 +1,20 @@
 // Communicator: a fixed, ordered set of ranks that move typed buffers between them.
 //
 // Contract of every operation:
-//   * It is enqueued on the given stream, takes host tensors of any dtype, and does nothing on a Dry stream. Tensors
+//   * It is enqueued on the given stream, takes host tensors of any dtype, and does nothing on a Dry stream.
+//   Tensors
 //     must stay valid and untouched until the stream has passed it.
-//   * All ranks of the communicator call the same operations in the same order with matching counts and dtypes. A
-//     mismatch is an Error on every rank that says which rank called what (operation, count, dtype, sequence number).
-//   * Every wait has the time-out given when the world was made; it ends in an Error that names the ranks that did not
+//   * All ranks of the communicator call the same operations in the same order with matching counts and
+//   dtypes. A
+//     mismatch is an Error on every rank that says which rank called what (operation, count, dtype, sequence
+//     number).
+//   * Every wait has the time-out given when the world was made; it ends in an Error that names the ranks
+//   that did not
 //     come. `abort` wakes every waiting rank of the whole world with an Error.
-//   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for bit.
-//   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but copies.
+//   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for
+//   bit.
+//   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but
+//   copies.
 #pragma once
 
 #include <chrono>
@@ -46,16 +52,18 @@ class Communicator {
   virtual void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) = 0;
   // out = the ranks' `in`, concatenated in rank order. `in` may be part rank() of `out`.
   virtual void all_gather(Tensor out, Tensor in, Stream& stream) = 0;
-  // Rows (first dim) of `in` go to ranks in order, in_rows[r] of them to rank r; out_rows[r] rows come from rank r.
-  virtual void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
-                          Stream& stream) = 0;
+  // Rows (first dim) of `in` go to ranks in order, in_rows[r] of them to rank r; out_rows[r] rows come from
+  // rank r.
+  virtual void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
+                          std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
-  // A batch of sends and receives that may complete in any order; between one pair of ranks, sends match receives in
-  // the order listed. Only the ranks named as peers take part. Rendezvous semantics: a send may wait for its receive.
+  // A batch of sends and receives that may complete in any order; between one pair of ranks, sends match
+  // receives in the order listed. Only the ranks named as peers take part. Rendezvous semantics: a send may
+  // wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
 
-  // Collective: ranks with one color form a new communicator, ordered by key, then by rank here. Runs at once, on no
-  // stream. The result must not outlive the world.
+  // Collective: ranks with one color form a new communicator, ordered by key, then by rank here. Runs at
+  // once, on no stream. The result must not outlive the world.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   // Wakes all waiting ranks of the world with an Error that carries `why`; later calls fail with it too.
   virtual void abort(std::string_view why) noexcept = 0;

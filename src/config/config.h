@@ -1,6 +1,6 @@
-// What the user asked for: one typed struct per subject. Field names are the option names with underscores; names and
-// defaults are Megatron-LM's where it has the option (config/options.cpp binds them and holds the help texts).
-// `std::optional` marks a value that is derived from others when it is not given.
+// What the user asked for: one typed struct per subject. Field names are the option names with underscores;
+// names and defaults are Megatron-LM's where it has the option (config/options.cpp binds them and holds the
+// help texts). `std::optional` marks a value that is derived from others when it is not given.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace trifold {
 
 struct ModelConfig {
-  int64_t num_layers = 0;           // required
-  int64_t hidden_size = 0;          // required
-  int64_t num_attention_heads = 0;  // required
+  int64_t num_layers = 0;                          // required
+  int64_t hidden_size = 0;                         // required
+  int64_t num_attention_heads = 0;                 // required
   std::optional<int64_t> ffn_hidden_size;          // 4 * hidden_size
   int64_t seq_length = 0;                          // required
   std::optional<int64_t> max_position_embeddings;  // seq_length
@@ -73,7 +73,8 @@ struct PrecisionConfig {
 struct DataConfig {
   std::vector<std::string> data_path;  // [weight] prefix ...; a .bin/.idx prefix or a plain text file
   std::string split = "969,30,1";      // training, validation, test
-  std::optional<std::string> tokenizer_type;   // byte | sentencepiece; byte for a text file, none for .bin/.idx
+  std::optional<std::string>
+      tokenizer_type;  // byte | sentencepiece; byte for a text file, none for .bin/.idx
   std::optional<std::string> tokenizer_model;  // file of the SentencePiece model
   bool eod_mask_loss = false;
 };

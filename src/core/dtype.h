@@ -14,23 +14,33 @@ enum class DType : uint8_t { F64, F32, I64, I32, U16, U8 };
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::F64:
-    case DType::I64: return 8;
+    case DType::I64:
+      return 8;
     case DType::F32:
-    case DType::I32: return 4;
-    case DType::U16: return 2;
-    case DType::U8: return 1;
+    case DType::I32:
+      return 4;
+    case DType::U16:
+      return 2;
+    case DType::U8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::F64: return "f64";
-    case DType::F32: return "f32";
-    case DType::I64: return "i64";
-    case DType::I32: return "i32";
-    case DType::U16: return "u16";
-    case DType::U8: return "u8";
+    case DType::F64:
+      return "f64";
+    case DType::F32:
+      return "f32";
+    case DType::I64:
+      return "i64";
+    case DType::I32:
+      return "i32";
+    case DType::U16:
+      return "u16";
+    case DType::U8:
+      return "u8";
   }
   return "?";
 }
@@ -66,9 +76,12 @@ struct TypeOf<uint8_t> {
 template <class Body>
 decltype(auto) dispatch_float(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::F64: return body(double{});
-    case DType::F32: return body(float{});
-    default: fail("a floating-point tensor (f32 or f64) is needed here, not {}", name_of(dtype));
+    case DType::F64:
+      return body(double{});
+    case DType::F32:
+      return body(float{});
+    default:
+      fail("a floating-point tensor (f32 or f64) is needed here, not {}", name_of(dtype));
   }
 }
 

@@ -1,7 +1,7 @@
 // Error: what went wrong, where, and what would be right, with a chain of contexts added on the way up.
 //
-// Everything under src/ reports failure by throwing Error; nothing there prints, exits or aborts. A catch site
-// that knows more (the rank, the step, the action, the tensor) adds it with `add_context` and rethrows.
+// Everything under src/ reports failure by throwing Error; nothing there prints, exits or aborts. A catch
+// site that knows more (the rank, the step, the action, the tensor) adds it with `add_context` and rethrows.
 #pragma once
 
 #include <fmt/format.h>

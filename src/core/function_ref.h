@@ -1,4 +1,5 @@
-// FunctionRef: a non-owning reference to a callable, for arguments that are only called before the call returns.
+// FunctionRef: a non-owning reference to a callable, for arguments that are only called before the call
+// returns.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor): made to be passed lambdas
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
+      FunctionRef(F&& f)  // NOLINT(google-explicit-constructor): made to be passed lambdas
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* object, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

@@ -1,6 +1,6 @@
-// Random numbers by global position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011). A number depends only on (seed, name, global element index), never on the rank, so initial weights and
-// dropout masks are the same on every mesh and nothing has to be saved to repeat them.
+// Random numbers by global position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+// 3", SC 2011). A number depends only on (seed, name, global element index), never on the rank, so initial
+// weights and dropout masks are the same on every mesh and nothing has to be saved to repeat them.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ struct PhiloxKey {
   uint32_t hi = 0;
 };
 
-// One key per (seed, name): 64-bit FNV-1a over the name, started from the seed, then mixed (SplitMix64's finaliser).
+// One key per (seed, name): 64-bit FNV-1a over the name, started from the seed, then mixed (SplitMix64's
+// finaliser).
 constexpr PhiloxKey philox_key(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -41,7 +42,9 @@ constexpr std::array<uint32_t, 4> philox(PhiloxKey key, uint64_t counter) {
 }
 
 // The uniform 32-bit word of one global element: four neighbouring elements share one Philox block.
-constexpr uint32_t philox_word(PhiloxKey key, uint64_t element) { return philox(key, element / 4)[element % 4]; }
+constexpr uint32_t philox_word(PhiloxKey key, uint64_t element) {
+  return philox(key, element / 4)[element % 4];
+}
 
 // A standard normal number for one global element (Box-Muller over two words of the element's own block).
 inline double philox_normal(PhiloxKey key, uint64_t element) {

@@ -3,10 +3,11 @@
 // This is the only way to order work; there is no default stream. Whatever enqueues takes a Stream&.
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
-//   Worker  work runs in order on a thread the stream owns (communication), so overlap is the same code as on a GPU;
-//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
-// An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize` and by
-// every wait for one of its events.
+//   Worker  work runs in order on a thread the stream owns (communication), so overlap is the same code as on
+//   a GPU; Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and
+//   memory.
+// An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
+// and by every wait for one of its events.
 #pragma once
 
 #include <chrono>
@@ -35,8 +36,8 @@ class Stream {
  public:
   enum class Mode { Inline, Worker, Dry };
 
-  // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the mode is
-  // Worker.
+  // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the
+  // mode is Worker.
   Stream(Mode mode, ThreadPool& pool);
   ~Stream();
   Stream(const Stream&) = delete;

@@ -43,8 +43,8 @@ Tensor Tensor::reshape(const Shape& other) const {
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
-  check(rank() >= 1 && 0 <= begin && begin <= end && end <= shape[0], "rows [{}, {}) of {} do not exist", begin,
-        end, to_string(shape));
+  check(rank() >= 1 && 0 <= begin && begin <= end && end <= shape[0], "rows [{}, {}) of {} do not exist",
+        begin, end, to_string(shape));
   const int64_t row = shape[0] == 0 ? 0 : elements() / shape[0];
   Shape part = shape;
   part[0] = end - begin;

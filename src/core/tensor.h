@@ -1,7 +1,8 @@
 // Shape, Tensor (a view), Buffer (an owner) and Arena (a bump allocator): the only ways memory is held.
 //
-// A Tensor is a typed, shaped, contiguous, row-major view of memory that something else owns. It has no strides,
-// no broadcasting and no reference count; transposes are GEMM flags. Copying a Tensor copies the view.
+// A Tensor is a typed, shaped, contiguous, row-major view of memory that something else owns. It has no
+// strides, no broadcasting and no reference count; transposes are GEMM flags. Copying a Tensor copies the
+// view.
 #pragma once
 
 #include <array>
@@ -68,7 +69,8 @@ struct Tensor {
   Tensor flat(int64_t begin, int64_t end) const;
 };
 
-// Owns one aligned, zero-initialised block of host memory (huge pages are asked for where the block is large).
+// Owns one aligned, zero-initialised block of host memory (huge pages are asked for where the block is
+// large).
 class Buffer {
  public:
   Buffer() = default;
@@ -89,11 +91,12 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// A bump allocator over one Buffer. `take` never frees; `release(mark)` returns everything taken since `mark`.
-// Addresses repeat whenever the sequence of calls repeats, so a step uses the same memory every time.
+// A bump allocator over one Buffer. `take` never frees; `release(mark)` returns everything taken since
+// `mark`. Addresses repeat whenever the sequence of calls repeats, so a step uses the same memory every time.
 //
-// A *measuring* arena owns no memory: its tensors have null data and it only records how much would be needed.
-// Walking a plan with measuring arenas and a dry Stream tells the memory of a step before anything is allocated.
+// A *measuring* arena owns no memory: its tensors have null data and it only records how much would be
+// needed. Walking a plan with measuring arenas and a dry Stream tells the memory of a step before anything is
+// allocated.
 class Arena {
  public:
   using Mark = size_t;

@@ -1,7 +1,9 @@
-// ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 has no thread.
+// ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 has no
+// thread.
 //
 // Work is split statically: worker w of n always gets the same part, so a result never depends on timing.
-// Idle workers spin for some microseconds (a training step enqueues thousands of small operations) and then sleep.
+// Idle workers spin for some microseconds (a training step enqueues thousands of small operations) and then
+// sleep.
 #pragma once
 
 #include <atomic>

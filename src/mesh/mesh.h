@@ -1,7 +1,7 @@
 // Mesh: named axes over ranks, a pure map rank <-> coordinates, and a communicator for any set of axes.
 //
-// "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is Megatron-LM's
-// default: tensor fastest, then data, pipeline slowest, rank = tp + TP * (dp + DP * pp).
+// "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is
+// Megatron-LM's default: tensor fastest, then data, pipeline slowest, rank = tp + TP * (dp + DP * pp).
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,9 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 
 class Mesh {
  public:
-  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the communicators
-  // of the single axes, and of {dp, tp}, at once; any other set has to be asked for by every rank in the same order.
+  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
+  // communicators of the single axes, and of {dp, tp}, at once; any other set has to be asked for by every
+  // rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
   const MeshSizes& sizes() const { return sizes_; }

@@ -1,6 +1,6 @@
-// ShardSpec: which box of which named global tensor lives on this rank, over which axes it is replicated, and over
-// which its gradient is partial. One value answers initialisation, gradient reduction, norm counting, ZeRO ownership
-// and checkpointing, by two rules:
+// ShardSpec: which box of which named global tensor lives on this rank, over which axes it is replicated, and
+// over which its gradient is partial. One value answers initialisation, gradient reduction, norm counting,
+// ZeRO ownership and checkpointing, by two rules:
 //   * a gradient is summed over exactly the axes in `partial`;
 //   * a value replicated over an axis is counted and saved by coordinate 0 of that axis.
 #pragma once
@@ -20,7 +20,8 @@ struct ShardSpec {
   AxisSet partial;     // axes along which gradients are partial sums
 };
 
-// The box of coordinate `part` of `parts` when `dim` of `global` is cut evenly; throws when it does not divide.
+// The box of coordinate `part` of `parts` when `dim` of `global` is cut evenly; throws when it does not
+// divide.
 Rect even_part(const Shape& global, int dim, int part, int parts);
 
 // True on exactly one of the ranks that hold the same values: the one that counts and saves them.

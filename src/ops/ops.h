@@ -1,9 +1,12 @@
 // OpTable: every arithmetic operation the engine may ask for, one typed function pointer each.
 //
 // A table is filled once per back end; a missing operation does not compile. Conventions:
-//   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done when the stream
-//     is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the enqueued work.
-//   * All floating-point tensors of one call have one dtype, f32 or f64, unless said otherwise. ids and labels are i32.
+//   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done when the
+//   stream
+//     is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the enqueued
+//     work.
+//   * All floating-point tensors of one call have one dtype, f32 or f64, unless said otherwise. ids and
+//   labels are i32.
 //   * Activation gradients are assigned ("dx = "), parameter gradients are accumulated ("dw += ").
 //   * An output may alias an input only where the comment says so.
 //   * A result never depends on the number of threads: every sum has a fixed order.
@@ -20,16 +23,18 @@ namespace trifold {
 
 enum class Reduce { Sum, Max };
 
-// Element e of a tensor is kept when its Philox word under `key`, at global element index `first_element + e`, is at
-// least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). probability 0 keeps everything.
+// Element e of a tensor is kept when its Philox word under `key`, at global element index `first_element +
+// e`, is at least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). probability 0
+// keeps everything.
 struct Dropout {
   double probability = 0;
   PhiloxKey key;
   uint64_t first_element = 0;
 };
 
-// Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then `kv_heads` key
-// heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h / (heads / kv_heads).
+// Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
+// `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
+// / (heads / kv_heads).
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;
@@ -39,7 +44,8 @@ struct Attention {
   bool causal = true;
   double scale = 1;  // usually 1 / sqrt(head_dim)
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
-  // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not used.
+  // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
+  // used.
   Dropout dropout;
   int64_t first_sample = 0;
   int64_t first_head = 0;
@@ -62,16 +68,17 @@ struct OpTable {
 
   // ---- movement and elementwise ----
   void (*fill)(Stream&, Tensor y, double value);
-  void (*copy)(Stream&, Tensor y, Tensor x);               // y = x, any dtype, the same in both
-  void (*scale)(Stream&, Tensor y, double a);              // y = a * y
-  void (*add)(Stream&, Tensor y, Tensor a, Tensor b);      // y = a + b; y may be a or b
-  void (*reduce)(Stream&, Tensor y, Tensor x, Reduce how); // y = y + x, or max(y, x); also i32 and i64
-  void (*fill_rows)(Stream&, Tensor y, Tensor row);        // y[r, :] = row.  y [R, C]  row [C]
+  void (*copy)(Stream&, Tensor y, Tensor x);                // y = x, any dtype, the same in both
+  void (*scale)(Stream&, Tensor y, double a);               // y = a * y
+  void (*add)(Stream&, Tensor y, Tensor a, Tensor b);       // y = a + b; y may be a or b
+  void (*reduce)(Stream&, Tensor y, Tensor x, Reduce how);  // y = y + x, or max(y, x); also i32 and i64
+  void (*fill_rows)(Stream&, Tensor y, Tensor row);         // y[r, :] = row.  y [R, C]  row [C]
 
   // ---- matrix product: c = alpha * op(a) op(b) + beta * c, op transposing when its flag is set ----
-  // c [M, N]; a [M, K] or, transposed, [K, M]; b [K, N] or, transposed, [N, K]. With beta 0, c need not be initialised.
-  // Tensors of more than two dims count as matrices [row_count, last dim].
-  void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha, double beta);
+  // c [M, N]; a [M, K] or, transposed, [K, M]; b [K, N] or, transposed, [N, K]. With beta 0, c need not be
+  // initialised. Tensors of more than two dims count as matrices [row_count, last dim].
+  void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
+               double beta);
 
   // ---- activation: tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415) ----
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
@@ -79,22 +86,26 @@ struct OpTable {
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
   // ---- dropout ----
-  void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& how);                       // y may be x
-  void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x, const Dropout& how);  // y = residual + drop(x)
+  void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& how);  // y may be x
+  void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x,
+                      const Dropout& how);  // y = residual + drop(x)
 
   // ---- layer norm over the last dim (Ba et al., arXiv 1607.06450) ----
-  // y = (x - mean) * rstd * gain + bias, rstd = 1 / sqrt(var + eps).  x, y [R, C]  mean, rstd [R]  gain, bias [C]
-  void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias, double eps);
+  // y = (x - mean) * rstd * gain + bias, rstd = 1 / sqrt(var + eps).  x, y [R, C]  mean, rstd [R]  gain, bias
+  // [C]
+  void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
+                     double eps);
   void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd);
   void (*column_sum)(Stream&, Tensor db, Tensor dy);  // db[c] += sum over r of dy[r, c]
 
   // ---- table rows by id ----
-  // y[r, :] = table[ids[r] - first_id, :], or zeros where that row is not in this table; added to y when `accumulate`.
-  // y [R, C]  table [V, C]  ids [R] i32
+  // y[r, :] = table[ids[r] - first_id, :], or zeros where that row is not in this table; added to y when
+  // `accumulate`. y [R, C]  table [V, C]  ids [R] i32
   void (*embedding)(Stream&, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate);
-  // dtable[ids[r] - first_id, :] += dy[r, :], rows of one id in increasing r; ids outside the table are skipped.
+  // dtable[ids[r] - first_id, :] += dy[r, :], rows of one id in increasing r; ids outside the table are
+  // skipped.
   void (*embedding_backward)(Stream&, Tensor dtable, Tensor dy, Tensor ids, int64_t first_id);
 
   // ---- attention: never holds [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
@@ -104,9 +115,9 @@ struct OpTable {
                              const Attention& how);
 
   // ---- cross entropy over a vocabulary that may be cut over ranks (Shoeybi et al., arXiv 1909.08053) ----
-  // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and do not exist.
-  // max[r] = max_c logits; sum[r] = sum_c exp(logits - max); target[r] = logits[label], 0 when the label is not here.
-  // A rank whose columns are all padding gives max = lowest finite value and sum = 0.
+  // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and do
+  // not exist. max[r] = max_c logits; sum[r] = sum_c exp(logits - max); target[r] = logits[label], 0 when the
+  // label is not here. A rank whose columns are all padding gives max = lowest finite value and sum = 0.
   void (*softmax_stats)(Stream&, Tensor max, Tensor sum, Tensor target, Tensor logits, Tensor labels,
                         int64_t first_id, int64_t vocab);
   // sum[r] *= exp(local_max[r] - global_max[r])
@@ -115,12 +126,13 @@ struct OpTable {
   void (*cross_entropy)(Stream&, Tensor loss, Tensor max, Tensor sum, Tensor target);
   // dlogits = weight[r] * scale * (exp(logits - max) / sum - [c is the label]); padding columns get 0.
   // dlogits may be logits.  weight [R] f32 always
-  void (*cross_entropy_backward)(Stream&, Tensor dlogits, Tensor logits, Tensor max, Tensor sum, Tensor labels,
-                                 Tensor weight, double scale, int64_t first_id, int64_t vocab);
+  void (*cross_entropy_backward)(Stream&, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
+                                 Tensor labels, Tensor weight, double scale, int64_t first_id, int64_t vocab);
 
   // ---- sums to one number, always accumulated in f64 in a fixed order ----
-  void (*sum_squares)(Stream&, Tensor total, Tensor x);                  // total f64 [1] += sum x^2
-  void (*weighted_sum)(Stream&, Tensor total, Tensor x, Tensor weight);  // total f64 [1] += sum x*w; weight f32
+  void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2
+  void (*weighted_sum)(Stream&, Tensor total, Tensor x,
+                       Tensor weight);  // total f64 [1] += sum x*w; weight f32
 
   // ---- optimizer: p, m, v are updated in place, all of one length ----
   void (*adamw)(Stream&, Tensor p, Tensor m, Tensor v, Tensor g, const AdamW& rule);

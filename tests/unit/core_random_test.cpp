@@ -5,8 +5,9 @@
 namespace trifold {
 namespace {
 
-// The known-answer vectors published with the algorithm's reference implementation (philox4x32, 10 rounds): counter
-// and key all zero, and all ones (our counter has two words, so only vectors whose upper two words are zero apply).
+// The known-answer vectors published with the algorithm's reference implementation (philox4x32, 10 rounds):
+// counter and key all zero, and all ones (our counter has two words, so only vectors whose upper two words
+// are zero apply).
 TEST(Philox, MatchesTheKnownAnswer) {
   const auto words = philox({0, 0}, 0);
   EXPECT_EQ(words[0], 0x6627e8d5U);

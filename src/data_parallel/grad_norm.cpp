@@ -1,0 +1,30 @@
+#include "data_parallel/grad_norm.h"
+
+#include <cmath>
+
+namespace trifold {
+
+double grad_norm(const ParamList& params, const GradSink& grads, const Mesh& mesh, const OpTable& ops,
+                 Stream& stream) {
+  const std::vector<ParamId> ids = params.by_name();
+  const Buffer buffer(ids.size() * sizeof(double));
+  const Tensor sums = buffer.tensor(DType::F64, {static_cast<int64_t>(ids.size())});
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const AxisSet replicated = params[ids[i]].shard.replicated;
+    if (replicated.has(Axis::Tp) && mesh.coord(Axis::Tp) != 0) continue;  // counted by coordinate 0
+    const auto at = static_cast<int64_t>(i);
+    ops.sum_squares(stream, sums.rows(at, at + 1), grads.grad(ids[i]));
+  }
+  if (mesh.size(Axis::Tp) > 1) mesh.comm({Axis::Tp}).all_reduce(sums, Reduce::Sum, stream);
+  stream.synchronize();
+  double total = 0;
+  for (int64_t i = 0; i < sums.elements(); ++i) total += sums.as<double>()[i];
+  return std::sqrt(total);
+}
+
+double clip_factor(double norm, double limit) {
+  if (limit == 0 || norm <= limit) return 1;
+  return limit / (norm + 1e-6);
+}
+
+}  // namespace trifold

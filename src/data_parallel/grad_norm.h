@@ -1,0 +1,21 @@
+// Global gradient norm: every element of the model once, whatever the mesh. Squares are summed per parameter
+// in f64 and the parameters' sums are added in the order of their names, so the norm does not depend on how
+// blocks are placed.
+#pragma once
+
+#include <vector>
+
+#include "nn/param.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+// Collective over the tensor axis. Gradients must be reduced already.
+double grad_norm(const ParamList& params, const GradSink& grads, const Mesh& mesh, const OpTable& ops,
+                 Stream& stream);
+
+// Factor that brings a gradient of norm `norm` down to `limit`; 1 when it is below or when limit is 0
+// (Megatron-LM's rule: limit / (norm + 1e-6)).
+double clip_factor(double norm, double limit);
+
+}  // namespace trifold

@@ -1,0 +1,57 @@
+// GradientBuffer: all gradients of a rank in one flat buffer, cut into buckets in the order gradients become
+// ready in backward (last block first). Layers see views; a bucket is summed over the data axis by one
+// collective on the communication stream while backward goes on.
+//
+// A tied use of a parameter (the output head) has its gradient in a part of its own behind the buckets. It is
+// added to the gradient of the parameter it is tied to once, when that parameter's bucket is reduced; on one
+// rank too, so that cutting the model into stages does not change the bits.
+#pragma once
+
+#include <vector>
+
+#include "nn/param.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+class GradientBuffer final : public GradSink {
+ public:
+  // `blocks` is the number of the model's blocks. A bucket is closed by the first block that brings it to
+  // `bucket_bytes`. References must outlive the buffer; `comm_stream` carries the reductions.
+  GradientBuffer(const ParamList& params, int blocks, const Mesh& mesh, const OpTable& ops, DType dtype,
+                 size_t bucket_bytes, Stream& comm_stream);
+
+  Tensor grad(ParamId id) const override { return views_[static_cast<size_t>(id.index)]; }
+  void reduce(int block, Stream& stream) override;
+
+  // Sets all gradients to zero.
+  void zero(Stream& stream);
+  // Makes `stream` wait until all reductions started so far are done.
+  void finish(Stream& stream);
+  // The blocks that complete a bucket, last block first: where the plan reduces.
+  const std::vector<int>& bucket_ends() const { return bucket_ends_; }
+  size_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  struct Bucket {
+    int last_block;  // the block that completes it: the lowest
+    int64_t begin, end;
+    std::vector<ParamId> ties;  // tied uses whose gradients go into this bucket
+  };
+
+  void lay_out(const ParamList& params, int blocks, size_t bucket_bytes);
+
+  const ParamList& params_;
+  const Mesh& mesh_;
+  const OpTable& ops_;
+  DType dtype_;
+  Stream& comm_stream_;
+  std::vector<int64_t> offsets_;  // of each parameter, in elements
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_ends_;
+  int64_t elements_ = 0;
+  Buffer buffer_;
+  std::vector<Tensor> views_;
+};
+
+}  // namespace trifold

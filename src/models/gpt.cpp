@@ -1,0 +1,117 @@
+#include "models/gpt.h"
+
+#include <cmath>
+#include <string>
+
+#include "models/transformer.h"
+
+namespace trifold {
+
+GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
+    : width_(config.hidden_size),
+      dropout_(config.hidden_dropout),
+      key_(philox_key(builder.seed(), "embedding.dropout")),
+      embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
+                 {Init::Kind::Normal, config.init_method_std}) {}
+
+Dropout GptEmbedding::mask(const Run& run) const {
+  const int64_t first_row = run.batch->first_sample * run.batch->seq_length();
+  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * width_)};
+}
+
+Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
+  const Tensor y = embedding_.forward(run, no_input, saved);
+  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run));
+  return y;
+}
+
+Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  Tensor dx = dy;
+  if (dropout_ > 0 && run.training) {
+    dx = run.flow.take(run.dtype, dy.shape);
+    run.ops.dropout(run.stream, dx, dy, mask(run));
+  }
+  return embedding_.backward_input(run, dx, saved);
+}
+
+GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tied_tokens)
+    : norm_(builder, "final_norm", config.hidden_size, config.norm_epsilon),
+      loss_(builder, tied_tokens, *config.vocab_size) {}
+
+Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
+  return loss_.forward(run, norm_.forward(run, x, saved), saved);
+}
+
+Tensor GptHead::backward_input(Run& run, Tensor no_gradient, Saved& saved) const {
+  return norm_.backward_input(run, loss_.backward_input(run, no_gradient, saved), saved);
+}
+
+void GptHead::backward_weight(Run& run, Saved& saved) const {
+  loss_.backward_weight(run, saved);
+  norm_.backward_weight(run, saved);
+}
+
+Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
+  return norm_.backward(run, loss_.backward(run, no_gradient, saved), saved);
+}
+
+Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const {
+  return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
+}
+
+int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {
+  const int64_t unit = config.make_vocab_size_divisible_by * tensor_parallel;
+  return (*config.vocab_size + unit - 1) / unit * unit;
+}
+
+namespace {
+
+TransformerShape shape_of(const ModelConfig& config) {
+  TransformerShape shape;
+  shape.width = config.hidden_size;
+  shape.heads = config.num_attention_heads;
+  shape.ffn = *config.ffn_hidden_size;
+  shape.norm_eps = config.norm_epsilon;
+  shape.init_std = config.init_method_std;
+  // GPT-2 scales the projections into the residual stream by the number of them, two a layer.
+  shape.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  shape.hidden_dropout = config.hidden_dropout;
+  shape.attention_dropout = config.attention_dropout;
+  return shape;
+}
+
+// Forward flops of one sample in one transformer block: four projections, and half of the two T x T products.
+double block_flops(const ModelConfig& config) {
+  const double t = static_cast<double>(config.seq_length);
+  const double c = static_cast<double>(config.hidden_size);
+  const double f = static_cast<double>(*config.ffn_hidden_size);
+  return 2 * t * (4 * c * c + 2 * c * f) + 0.5 * 4 * t * t * c;
+}
+
+}  // namespace
+
+Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed) {
+  Model model;
+  int index = 0;
+  const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
+
+  BlockBuilder first(model.params, mesh, index++, seed);
+  auto embedding = std::make_unique<GptEmbedding>(first, config, padded_vocab);
+  const ParamId tokens = embedding->tokens();
+  model.blocks.push_back({std::move(embedding), first.slots(), 0});
+
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    BlockBuilder builder(model.params, mesh, index++, seed);
+    auto block =
+        std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape_of(config));
+    model.blocks.push_back({std::move(block), builder.slots(), block_flops(config)});
+  }
+
+  BlockBuilder last(model.params, mesh, index, seed);
+  auto head = std::make_unique<GptHead>(last, config, tokens);
+  const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
+  model.blocks.push_back({std::move(head), last.slots(), head_flops});
+  return model;
+}
+
+}  // namespace trifold

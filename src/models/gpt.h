@@ -1,0 +1,55 @@
+// GPT-2: token and position embedding, transformer blocks, final norm, output head tied to the token
+// embedding.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "models/model.h"
+#include "nn/layers.h"
+#include "tensor_parallel/vocab.h"
+
+namespace trifold {
+
+// First block: embedding, then dropout.
+class GptEmbedding final : public Layer {
+ public:
+  GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab);
+  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override { embedding_.backward_weight(run, saved); }
+  ParamId tokens() const { return embedding_.tokens(); }
+
+ private:
+  Dropout mask(const Run& run) const;
+
+  int64_t width_;
+  double dropout_;
+  PhiloxKey key_;
+  VocabEmbedding embedding_;
+};
+
+// Last block: final norm and loss. `logits` is for sampling.
+class GptHead final : public Layer {
+ public:
+  GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tied_tokens);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override;
+  Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
+  // x [R, C], of which rows [begin, end) are wanted -> [end - begin, V/tp]
+  Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
+
+ private:
+  LayerNorm norm_;
+  VocabCrossEntropy loss_;
+};
+
+// Vocabulary rounded up so that it divides evenly: a multiple of make_vocab_size_divisible_by *
+// tensor-parallel size.
+int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
+
+// `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`.
+Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed);
+
+}  // namespace trifold

@@ -1,0 +1,50 @@
+// The pre-LayerNorm transformer block of GPT-2 (Radford et al., "Language models are unsupervised multitask
+// learners", 2019):  h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp =
+// down(gelu(up(.))).
+#pragma once
+
+#include <string>
+
+#include "nn/layers.h"
+#include "tensor_parallel/linear.h"
+
+namespace trifold {
+
+struct TransformerShape {
+  int64_t width = 0;  // C
+  int64_t heads = 0;
+  int64_t ffn = 0;  // F
+  double norm_eps = 1e-5;
+  double init_std = 0.02;
+  double output_init_std = 0.02;  // of the two projections that end in the residual stream
+  double hidden_dropout = 0;
+  double attention_dropout = 0;
+};
+
+class TransformerBlock final : public Layer {
+ public:
+  // Parameters are named <name>.norm1, <name>.attention.{qkv,out}, <name>.norm2, <name>.mlp.{up,down}.
+  TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
+  void backward_weight(Run& run, Saved& saved) const override;
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
+
+ private:
+  // One walk for both backward forms: `step` is Layer::backward_input or Layer::backward.
+  using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
+  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step) const;
+
+  LayerNorm norm1_;
+  ColumnLinear qkv_;
+  AttentionCore attention_;
+  RowLinear out_;
+  DropoutAdd add1_;
+  LayerNorm norm2_;
+  ColumnLinear up_;
+  Gelu gelu_;
+  RowLinear down_;
+  DropoutAdd add2_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,82 @@
+#include "nn/param.h"
+
+#include <algorithm>
+
+#include "core/random.h"
+
+namespace trifold {
+
+ParamId ParamList::add(ParamSpec spec) {
+  for (const ParamSpec& other : specs_)
+    check(other.shard.name != spec.shard.name, "two parameters are named '{}'", spec.shard.name);
+  specs_.push_back(std::move(spec));
+  return {size() - 1};
+}
+
+ParamId ParamList::find(const std::string& name) const {
+  for (int i = 0; i < size(); ++i)
+    if (specs_[static_cast<size_t>(i)].shard.name == name) return {i};
+  fail("there is no parameter named '{}'", name);
+}
+
+std::vector<ParamId> ParamList::by_name() const {
+  std::vector<ParamId> ids;
+  for (int i = 0; i < size(); ++i)
+    if (!specs_[static_cast<size_t>(i)].tied_to) ids.push_back({i});
+  std::sort(ids.begin(), ids.end(),
+            [this](ParamId a, ParamId b) { return (*this)[a].shard.name < (*this)[b].shard.name; });
+  return ids;
+}
+
+int64_t ParamList::global_elements() const {
+  int64_t count = 0;
+  for (const ParamSpec& spec : specs_)
+    if (!spec.tied_to) count += spec.shard.global.elements();
+  return count;
+}
+
+namespace {
+
+// Calls visit(global element index) for every element of the box, in the box's memory order.
+template <class Visit>
+void for_each_global_element(const ShardSpec& shard, Visit&& visit) {
+  const int rank = shard.global.rank();
+  Shape at = shard.local.offset;
+  const int64_t row = rank == 0 ? 1 : shard.local.extent[rank - 1];
+  for (int64_t done = 0; done < shard.local.elements(); done += row) {
+    int64_t first = 0;
+    for (int dim = 0; dim < rank; ++dim) first = first * shard.global[dim] + at[dim];
+    for (int64_t i = 0; i < row; ++i) visit(first + i);
+    for (int dim = rank - 2; dim >= 0; --dim) {
+      if (++at[dim] < shard.local.offset[dim] + shard.local.extent[dim]) break;
+      at[dim] = shard.local.offset[dim];
+    }
+  }
+}
+
+}  // namespace
+
+void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed) {
+  check(weight.shape == spec.shard.local.extent, "{} is {}, its box is {}", spec.shard.name,
+        to_string(weight.shape), to_string(spec.shard.local.extent));
+  const PhiloxKey key = philox_key(seed, spec.shard.name);
+  dispatch_float(weight.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = weight.as<T>();
+    switch (spec.init.kind) {
+      case Init::Kind::Zeros:
+        std::fill_n(out, weight.elements(), T(0));
+        break;
+      case Init::Kind::Ones:
+        std::fill_n(out, weight.elements(), T(1));
+        break;
+      case Init::Kind::Normal:
+        for_each_global_element(spec.shard, [&](int64_t element) {
+          *out++ = static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)));
+        });
+        break;
+    }
+  });
+}
+
+}  // namespace trifold

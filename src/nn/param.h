@@ -1,0 +1,82 @@
+// Parameters as the layers see them: a specification each, a list that numbers them, and the two small
+// interfaces through which a layer reads a weight and adds to a gradient. Who holds the memory, and whether
+// it is sharded, is decided above (rooms data_parallel and zero); layers never learn it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "mesh/shard_spec.h"
+
+namespace trifold {
+
+// Index into the ParamList of the model.
+struct ParamId {
+  int index = -1;
+  bool operator==(const ParamId&) const = default;
+};
+
+// How a parameter starts. Normal values are keyed by (seed, name, global element index): the same on every
+// mesh.
+struct Init {
+  enum class Kind { Zeros, Ones, Normal };
+  Kind kind = Kind::Zeros;
+  double std = 0;  // standard deviation of Normal
+};
+
+struct ParamSpec {
+  ShardSpec shard;
+  Init init;
+  bool decay = false;  // takes part in weight decay (matrices do; biases and norm gains do not)
+  int block = 0;       // the model's block that uses it
+  // A second use of another parameter's values (the output head of tied embeddings): reads the weight of
+  // `tied_to`, has a gradient of its own, and the two gradients are added once, after both are complete.
+  std::optional<ParamId> tied_to;
+};
+
+// All parameters of the blocks this rank holds, in the order they were declared.
+class ParamList {
+ public:
+  // Throws when the name is taken.
+  ParamId add(ParamSpec spec);
+  const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
+  int size() const { return static_cast<int>(specs_.size()); }
+  std::span<const ParamSpec> specs() const { return specs_; }
+  // Throws when there is none of that name.
+  ParamId find(const std::string& name) const;
+  // Ids of the parameters that own their values (not tied), sorted by name: the order in which norms are
+  // summed.
+  std::vector<ParamId> by_name() const;
+  // Elements of the whole model, tied uses counted once.
+  int64_t global_elements() const;
+
+ private:
+  std::vector<ParamSpec> specs_;
+};
+
+// Reads weights. The tensor has the extent of the parameter's local box and is valid until the block is left.
+class ParamSource {
+ public:
+  virtual ~ParamSource() = default;
+  virtual Tensor weight(ParamId id) const = 0;
+};
+
+// Gradients that layers add to; same shape as the weight. Zero at the start of a step.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  virtual Tensor grad(ParamId id) const = 0;
+  // The plan's ReduceGrad: the gradients of the bucket that `block` completes are ready, as of now on
+  // `stream`. Starts their reduction and returns.
+  virtual void reduce(int block, Stream& stream) = 0;
+};
+
+// Writes the initial values of a parameter's local box into `weight`, which has that box's extent.
+void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed);
+
+}  // namespace trifold

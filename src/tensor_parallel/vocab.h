@@ -1,0 +1,49 @@
+// Token embedding and output loss whose vocabulary is cut over the tensor axis (Shoeybi et al., arXiv
+// 1909.08053, section 3). V = padded vocabulary, C = width, R = rows of the micro-batch.
+#pragma once
+
+#include <string>
+
+#include "nn/layer.h"
+
+namespace trifold {
+
+// y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C], its
+// V cut over the axis, and <name>.positions.weight [P, C], whole.
+class VocabEmbedding final : public Layer {
+ public:
+  VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
+                 int64_t width, Init init);
+  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [R, C]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> {}
+  void backward_weight(Run& run, Saved& saved) const override;
+  ParamId tokens() const { return tokens_; }
+
+ private:
+  int64_t width_;
+  int64_t first_id_;  // first token id whose row is here
+  ParamId tokens_, positions_;
+  SlotId dy_;
+};
+
+// logits = x E^T, then the cross entropy with batch.labels. E is the tied token embedding. Adds the weighted
+// sum of the losses to run.loss_sum and the weights to run.weight_sum; its gradient is that of run.loss_scale
+// * loss_sum.
+class VocabCrossEntropy final : public Layer {
+ public:
+  VocabCrossEntropy(BlockBuilder& builder, ParamId tied_tokens, int64_t vocab);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
+  void backward_weight(Run& run, Saved& saved) const override;
+  // This rank's part of the logits, [R, V/tp]: for sampling. Columns of padding have values that mean
+  // nothing.
+  Tensor logits(Run& run, Tensor x) const;
+
+ private:
+  int64_t vocab_;     // ids from here on are padding
+  int64_t first_id_;  // first token id whose column is here
+  ParamId weight_;
+  SlotId x_, logits_, max_, sum_;
+};
+
+}  // namespace trifold
