@@ -1,0 +1,112 @@
+#include "support/golden.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace trifold::test {
+
+// Found by the JSON library through its argument, so not in the namespace without a name.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GoldenGptConfig, num_layers, num_attention_heads, hidden_size,
+                                   ffn_hidden_size, seq_length, max_position_embeddings, vocab_size,
+                                   padded_vocab_size, norm_epsilon, micro_batch_size, global_batch_size,
+                                   train_iters, lr, min_lr, lr_decay_iters, lr_warmup_iters, lr_warmup_init,
+                                   weight_decay, clip_grad, adam_beta1, adam_beta2, adam_eps)
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json load(const std::string& name) {
+  const std::string path = std::string(TRIFOLD_TEST_DATA) + "/golden/" + name;
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot open the golden file " + path);
+  return Json::parse(file);
+}
+
+// The hash that gpt_torch.json describes under "initial_value".
+uint32_t mix(uint32_t h) {
+  h += 0x9e3779b9U;
+  h = (h ^ (h >> 16)) * 0x85ebca6bU;
+  h = (h ^ (h >> 13)) * 0xc2b2ae35U;
+  return h ^ (h >> 16);
+}
+
+// Computes the initial value of parameter `place` of the list; its checksums in the file guard the formula.
+std::vector<double> initial_value(const Json& entry, uint32_t place, size_t count) {
+  const double offset = entry.at("offset");
+  const double scale = entry.at("scale");
+  std::vector<double> values(count);
+  double sum = 0;
+  double sum_squares = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t word = mix(static_cast<uint32_t>(i) + 65536U * place);
+    values[i] = offset + scale * ((word >> 16) / 65536.0 - 0.5);
+    sum += values[i];
+    sum_squares += values[i] * values[i];
+  }
+  if (std::abs(sum - entry.at("initial_sum").get<double>()) > 1e-9 ||
+      std::abs(sum_squares - entry.at("initial_sum_squares").get<double>()) > 1e-9)
+    throw std::runtime_error("the initial values of " + entry.at("name").get<std::string>() +
+                             " do not have the checksums of the golden file");
+  return values;
+}
+
+// Throws unless `values` fills `shape`.
+void check_count(const std::string& name, const std::vector<int64_t>& shape,
+                 const std::vector<double>& values) {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  if (count != static_cast<int64_t>(values.size()))
+    throw std::runtime_error("golden tensor " + name + " has " + std::to_string(values.size()) +
+                             " values; its shape needs " + std::to_string(count));
+}
+
+GoldenParameter parameter_of(const Json& entry, uint32_t place) {
+  GoldenParameter parameter{.name = entry.at("name"),
+                            .shape = entry.at("shape"),
+                            .decayed = entry.at("decayed"),
+                            .initial = {},
+                            .gradient = entry.at("gradient"),
+                            .final_sum = entry.at("final_sum"),
+                            .final_sum_squares = entry.at("final_sum_squares")};
+  check_count(parameter.name, parameter.shape, parameter.gradient);
+  parameter.initial = initial_value(entry, place, parameter.gradient.size());
+  return parameter;
+}
+
+}  // namespace
+
+const GoldenParameter& GoldenGpt::parameter(const std::string& name) const {
+  for (const GoldenParameter& entry : parameters)
+    if (entry.name == name) return entry;
+  throw std::out_of_range("the golden GPT has no parameter " + name);
+}
+
+GoldenGpt load_golden_gpt() {
+  const Json file = load("gpt_torch.json");
+  GoldenGpt gpt{.config = file.at("config"),
+                .parameters = {},
+                .tokens = file.at("tokens"),
+                .losses = file.at("losses"),
+                .grad_norms = file.at("grad_norms"),
+                .learning_rates = file.at("learning_rates")};
+  for (const Json& entry : file.at("parameters"))
+    gpt.parameters.push_back(parameter_of(entry, static_cast<uint32_t>(gpt.parameters.size())));
+  return gpt;
+}
+
+std::map<std::string, GoldenCase> load_golden_layers() {
+  const Json file = load("layers_torch.json");
+  std::map<std::string, GoldenCase> cases;
+  for (const auto& [name, tensors] : file.at("cases").items())
+    for (const Json& entry : tensors) {
+      GoldenTensor tensor{.shape = entry.at("shape"), .values = entry.at("values")};
+      check_count(name, tensor.shape, tensor.values);
+      cases[name][entry.at("name")] = std::move(tensor);
+    }
+  return cases;
+}
+
+}  // namespace trifold::test

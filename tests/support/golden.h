@@ -1,0 +1,80 @@
+// The golden files of tests/golden as structs: what PyTorch computed, for Trifold to be compared with.
+//
+//   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
+//   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
+//
+// Everything is f64 and was computed in f64; the values read here are the very doubles PyTorch had.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trifold::test {
+
+// One trainable tensor of the golden GPT, under Trifold's parameter name.
+struct GoldenParameter {
+  std::string name;
+  std::vector<int64_t> shape;    // global
+  bool decayed = false;          // takes part in weight decay
+  std::vector<double> initial;   // row-major, exact in f32 too
+  std::vector<double> gradient;  // of the first step's loss, before clipping
+  double final_sum = 0;          // sum of the elements after the last step
+  double final_sum_squares = 0;
+};
+
+struct GoldenGptConfig {
+  int64_t num_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t hidden_size = 0;
+  int64_t ffn_hidden_size = 0;
+  int64_t seq_length = 0;
+  int64_t max_position_embeddings = 0;
+  int64_t vocab_size = 0;         // ids that exist
+  int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
+  double norm_epsilon = 0;
+  int64_t micro_batch_size = 0;
+  int64_t global_batch_size = 0;
+  int64_t train_iters = 0;
+  double lr = 0;
+  double min_lr = 0;
+  int64_t lr_decay_iters = 0;  // the decay style is cosine
+  int64_t lr_warmup_iters = 0;
+  double lr_warmup_init = 0;
+  double weight_decay = 0;
+  double clip_grad = 0;  // the gradient is scaled by min(1, clip_grad / (norm + 1e-6))
+  double adam_beta1 = 0;
+  double adam_beta2 = 0;
+  double adam_eps = 0;
+};
+
+struct GoldenGpt {
+  GoldenGptConfig config;
+  std::vector<GoldenParameter> parameters;
+  // tokens[step][sample]: seq_length + 1 ids; token t + 1 is the label of token t. Samples are in global
+  // batch order, so micro-batch m of one rank is samples [m * micro_batch_size, (m + 1) * micro_batch_size).
+  std::vector<std::vector<std::vector<int32_t>>> tokens;
+  std::vector<double> losses;      // per step, before its update: mean over all tokens of the global batch
+  std::vector<double> grad_norms;  // per step, before clipping, over all parameters
+  std::vector<double> learning_rates;  // per step, as used by its update
+
+  // Throws std::out_of_range with the name when there is no such parameter.
+  const GoldenParameter& parameter(const std::string& name) const;
+};
+
+struct GoldenTensor {
+  std::vector<int64_t> shape;  // empty for a plain number
+  std::vector<double> values;  // row-major
+
+  double number() const { return values.at(0); }
+};
+
+// Named tensors of one operation; a missing name is std::out_of_range from `at`.
+using GoldenCase = std::map<std::string, GoldenTensor>;
+
+// Both throw std::runtime_error, or nlohmann's errors, when the file is missing or not as expected.
+GoldenGpt load_golden_gpt();
+std::map<std::string, GoldenCase> load_golden_layers();
+
+}  // namespace trifold::test
