@@ -1,0 +1,60 @@
+// The learning rate of every step, as Megatron-LM defines it: warm-up from lr_warmup_init to lr, then a decay
+// to min_lr.
+//
+// It is a pure function of the configuration and the step, so there is no scheduler state to save and a
+// resumed run cannot disagree with an uninterrupted one.
+//
+// Steps count from 0. The rate of step k is the one for the n = k * global_batch_size samples consumed
+// *before* it, so with warm-up the first step runs at lr_warmup_init exactly (0 unless set: that step only
+// fills the moments of Adam), step lr_warmup_iters is the first to run at lr, and min_lr is reached at step
+// lr_decay_iters, one after the last step of a run with the default decay. With w = warm-up, d = decay and a
+// = WSD decay, all in samples, and r = (n - w) / (d - w), the first line that applies gives the rate:
+//
+//   n <= w and w > 0     lr_warmup_init + (lr - lr_warmup_init) * n / w
+//   Constant             lr
+//   n > d                min_lr
+//   InverseSquareRoot    max(min_lr, lr * sqrt(max(w, 1) / max(n, 1)))
+//   otherwise            min_lr + (lr - min_lr) * f, where f is
+//     Linear               1 - r
+//     Cosine               (1 + cos(pi r)) / 2
+//     Wsd                  1 as long as n <= d - a; then, with r = (n - (d - a)) / a, by lr_wsd_decay_style
+//                            Exponential  2 * 0.5^r - 1
+//                            Linear       1 - r
+//                            Cosine       (1 + cos(pi r)) / 2
+//                            MinusSqrt    1 - sqrt(r)
+//
+// InverseSquareRoot does not end at min_lr: it jumps there after d if it has not fallen that far. It is also
+// the only style that depends on the unit: it counts samples, so without warm-up the rate falls faster for a
+// larger batch.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+
+namespace trifold {
+
+class LrSchedule {
+ public:
+  // Derives what `config` leaves open: lr_decay_iters is train_iters, and lr_warmup_fraction is a share of
+  // the decay. Throws Error(BadInput), naming the option and the values that would be right, when `config`
+  // makes no schedule.
+  LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_t train_iters);
+
+  // The rate of step `step`, counted from 0. Steps beyond train_iters are allowed.
+  double at(int64_t step) const;
+
+ private:
+  double decay_factor(double samples) const;
+
+  LrConfig config_;
+  double batch_;      // samples per step
+  double warmup_;     // w
+  double decay_;      // d
+  double wsd_decay_;  // a; 0 unless the style is Wsd
+};
+
+// LrSchedule(config, global_batch_size, train_iters).at(step).
+double learning_rate(const LrConfig& config, int64_t global_batch_size, int64_t train_iters, int64_t step);
+
+}  // namespace trifold
