@@ -50,8 +50,8 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
     if (i >= config.warmup_iters) seconds.push_back(step.step_seconds);
     result.loss = step.loss;
   }
-  const double after = measure_peak(world, trainer.replica().ops(), trainer.replica().compute(),
-                                    trainer.replica().dtype());
+  const double after =
+      measure_peak(world, trainer.replica().ops(), trainer.replica().compute(), trainer.replica().dtype());
   const RunReport report = trainer.report();
   const auto batch = static_cast<double>(*run.batch.global_batch_size);
   result.seconds = median(seconds);

@@ -1,4 +1,5 @@
-// Benchmarks: the training step against the matrix-product rate of the same cores in the same run, and the collectives.
+// Benchmarks: the training step against the matrix-product rate of the same cores in the same run, and the
+// collectives.
 #pragma once
 
 #include <string>
@@ -14,14 +15,14 @@ class Communicator;
 struct StepBench {
   double seconds = 0;  // median of the steps
   double tokens_per_second = 0;
-  double flops = 0;              // model flop/s
-  double gemm_flops = 0;         // measured before and after the steps, the larger
-  double share = 0;              // flops / gemm_flops
-  MemoryReport memory;           // of one rank
-  size_t measured_peak = 0;      // peak resident set of this process, bytes; all its ranks together
-  size_t resident_before = 0;    // resident set before the run was built
+  double flops = 0;            // model flop/s
+  double gemm_flops = 0;       // measured before and after the steps, the larger
+  double share = 0;            // flops / gemm_flops
+  MemoryReport memory;         // of one rank
+  size_t measured_peak = 0;    // peak resident set of this process, bytes; all its ranks together
+  size_t resident_before = 0;  // resident set before the run was built
   int ranks_in_process = 1;
-  double loss = 0;               // of the last step
+  double loss = 0;  // of the last step
 };
 
 struct GemmBench {

@@ -35,13 +35,14 @@ LossSums sum_over_ranks(Replica& replica, LossSums mine) {
   return {values[0], values[1]};
 }
 
-LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples) {
+LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
+                        int64_t samples) {
   const RankPlan forward_only{{ActionKind::F, 0, Action::kAll, 0}};
   const ActivationMemory memory =
-      Executor::measure(replica.blocks(), replica.model().params, replica.mesh(), forward_only, micro_batch_size,
-                        source.seq_length(), replica.dtype());
-  Executor executor(replica.blocks(), replica.mesh(), replica.ops(), replica.weights(), nullptr, replica.compute(),
-                    replica.dtype(), memory);
+      Executor::measure(replica.blocks(), replica.model().params, replica.mesh(), forward_only,
+                        micro_batch_size, source.seq_length(), replica.dtype());
+  Executor executor(replica.blocks(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
+                    replica.compute(), replica.dtype(), memory);
   BatchBuffer buffer(micro_batch_size, source.seq_length());
   return sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
 }

@@ -7,8 +7,8 @@
 
 namespace trifold {
 
-// This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the data-parallel ranks in
-// turn, the last block may be smaller. `buffer` holds one micro-batch.
+// This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the
+// data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
                          int64_t end);
 
@@ -16,6 +16,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
 LossSums sum_over_ranks(Replica& replica, LossSums mine);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. Collective.
-LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples);
+LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
+                        int64_t samples);
 
 }  // namespace trifold

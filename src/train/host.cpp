@@ -43,8 +43,8 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
   const Buffer b = make(k, n, "b");
   const Buffer c = make(m, n, "c");
   const auto once = [&] {
-    ops.gemm(stream, c.tensor(dtype, {m, n}), a.tensor(dtype, {m, k}), false, b.tensor(dtype, {k, n}), false, 1.0,
-             0.0);
+    ops.gemm(stream, c.tensor(dtype, {m, n}), a.tensor(dtype, {m, k}), false, b.tensor(dtype, {k, n}), false,
+             1.0, 0.0);
     stream.synchronize();
   };
   once();  // wakes the cores and fills the caches

@@ -1,5 +1,5 @@
-// What a run tells the outside: plain values, and the interface through which they are handed over. Nothing under src/
-// prints; the command line implements RunObserver.
+// What a run tells the outside: plain values, and the interface through which they are handed over. Nothing
+// under src/ prints; the command line implements RunObserver.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace trifold {
 
-// One training step, the same on every rank. Losses are means over the tokens of the global batch, before the update.
+// One training step, the same on every rank. Losses are means over the tokens of the global batch, before the
+// update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
@@ -20,8 +21,8 @@ struct StepReport {
   int64_t tokens = 0;  // of this step, all ranks
   double step_seconds = 0;
   double tokens_per_second = 0;
-  // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of the matrix
-  // product rate that was measured on these same cores when the run started.
+  // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of
+  // the matrix product rate that was measured on these same cores when the run started.
   double mfu = 0;
   bool skipped = false;
 };

@@ -10,7 +10,8 @@ void resolve_vocabulary(ModelConfig& model, const DataConfig& data) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data);
   if (!tokenizer) {
     if (!model.vocab_size)
-      bad_input("--vocab-size is needed: a .bin/.idx data set does not say how many tokens its tokenizer has");
+      bad_input(
+          "--vocab-size is needed: a .bin/.idx data set does not say how many tokens its tokenizer has");
     return;
   }
   const int64_t needed = tokenizer->vocab_size();
@@ -49,15 +50,17 @@ PretrainJob prepare(PretrainConfig config) {
   job.train = source(Split::Train);
   if (interval > 0) {
     if (!corpus.has(Split::Valid))
-      bad_input("--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
-                interval, config.data.split);
+      bad_input(
+          "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
+          interval, config.data.split);
     job.valid = source(Split::Valid);
   }
   job.config = std::move(config);
   return job;
 }
 
-RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer, const std::atomic<int>& signal) {
+RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
+                const std::atomic<int>& signal) {
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
   Trainer trainer(world, config, *job.train, job.valid.get());

@@ -1,5 +1,5 @@
-// `trifold pretrain`: from a configuration to a trained model. `prepare` runs once a process and finds everything that
-// is wrong with the user's files; `pretrain` runs on every rank.
+// `trifold pretrain`: from a configuration to a trained model. `prepare` runs once a process and finds
+// everything that is wrong with the user's files; `pretrain` runs on every rank.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,10 @@ enum class RunEnd {
   Interrupted,  // a signal: the checkpoint is saved, where --save says so
 };
 
-// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the run after
-// the step all ranks are in.
-RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer, const std::atomic<int>& signal);
+// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
+// run after the step all ranks are in.
+RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
+                const std::atomic<int>& signal);
 
 // Fills the vocabulary size of `model` from the tokenizer where it is not given, and checks that ids fit.
 void resolve_vocabulary(ModelConfig& model, const DataConfig& data);

@@ -9,7 +9,8 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
           config.pipeline_model_parallel_size};
 }
 
-Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed)
+Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
+                 uint64_t seed)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),

@@ -1,5 +1,5 @@
-// Replica: what one rank needs to run a model forward: its place in the mesh, its cores and streams, the model and the
-// weights. Training, evaluation, sampling and benchmarks are built on it.
+// Replica: what one rank needs to run a model forward: its place in the mesh, its cores and streams, the
+// model and the weights. Training, evaluation, sampling and benchmarks are built on it.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace trifold {
 
 class Replica {
  public:
-  // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights start at their
-  // initial values for `seed`, which also keys dropout.
+  // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
+  // start at their initial values for `seed`, which also keys dropout.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed);
 
   Communicator& world() { return world_; }

@@ -12,7 +12,8 @@ int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, dou
   const auto logit = [&](int64_t id) { return logits[static_cast<size_t>(id)]; };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logit(a) > logit(b); });
   if (rule.temperature == 0) return order[0];
-  if (rule.top_k > 0 && rule.top_k < static_cast<int64_t>(order.size())) order.resize(static_cast<size_t>(rule.top_k));
+  if (rule.top_k > 0 && rule.top_k < static_cast<int64_t>(order.size()))
+    order.resize(static_cast<size_t>(rule.top_k));
 
   std::vector<double> weight(order.size());
   for (size_t i = 0; i < order.size(); ++i)
@@ -50,8 +51,21 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model)
 }
 
 Tensor Sampler::last_logits(Stream& stream, Arena& keep, Arena& scratch, const Batch& batch) {
-  Run run{stream, replica_.ops(), replica_.mesh(), replica_.weights(), nullptr, keep, scratch, scratch, &batch,
-          replica_.dtype(), false, 0, 0, {}, {}};
+  Run run{stream,
+          replica_.ops(),
+          replica_.mesh(),
+          replica_.weights(),
+          nullptr,
+          keep,
+          scratch,
+          scratch,
+          &batch,
+          replica_.dtype(),
+          false,
+          0,
+          0,
+          {},
+          {}};
   const std::vector<Block>& blocks = replica_.model().blocks;
   Tensor x;
   for (size_t i = 0; i + 1 < blocks.size(); ++i) {
@@ -63,7 +77,8 @@ Tensor Sampler::last_logits(Stream& stream, Arena& keep, Arena& scratch, const B
   return head.logits(run, x, x.dim(0) - 1, x.dim(0), saved);
 }
 
-int32_t Sampler::next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position) {
+int32_t Sampler::next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed,
+                      uint64_t position) {
   check(!tokens.empty(), "sampling needs at least one token to start from");
   const int64_t length = std::min(window_, static_cast<int64_t>(tokens.size()));
   Batch batch;
@@ -76,7 +91,8 @@ int32_t Sampler::next(std::span<const int32_t> tokens, const SamplingRule& rule,
   const Tensor row = last_logits(replica_.compute(), keep_, scratch_, batch);
   replica_.compute().synchronize();
   std::vector<double> logits(static_cast<size_t>(vocab_));
-  dispatch_float(row.dtype, [&](auto zero) { std::copy_n(row.as<decltype(zero)>(), vocab_, logits.begin()); });
+  dispatch_float(row.dtype,
+                 [&](auto zero) { std::copy_n(row.as<decltype(zero)>(), vocab_, logits.begin()); });
   const double uniform = philox_word(philox_key(seed, "sample"), position) / 4294967296.0;
   return static_cast<int32_t>(draw_token(logits, rule, uniform));
 }

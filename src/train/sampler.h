@@ -1,5 +1,5 @@
-// Sampler: continues a token sequence with a trained model. One rank, one sequence at a time; every new token runs the
-// whole window again (there is no key-value cache).
+// Sampler: continues a token sequence with a trained model. One rank, one sequence at a time; every new token
+// runs the whole window again (there is no key-value cache).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct SamplingRule {
   double top_p = 1;        // only the most likely tokens that together have this probability
 };
 
-// Draws an index from softmax(logits / temperature) cut down by top_k and top_p; `uniform` in [0, 1) decides. A pure
-// function; ties are broken towards the lower index.
+// Draws an index from softmax(logits / temperature) cut down by top_k and top_p; `uniform` in [0, 1) decides.
+// A pure function; ties are broken towards the lower index.
 int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, double uniform);
 
 class Sampler {
@@ -25,8 +25,8 @@ class Sampler {
   // `replica` must have one rank and outlive the sampler; `model` resolved.
   Sampler(Replica& replica, const ModelConfig& model);
 
-  // The token that follows `tokens` (at least one); of a longer text the last max_position_embeddings tokens count.
-  // `position` numbers the draws of one text: the same (seed, position) draws the same.
+  // The token that follows `tokens` (at least one); of a longer text the last max_position_embeddings tokens
+  // count. `position` numbers the draws of one text: the same (seed, position) draws the same.
   int32_t next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position);
 
  private:

@@ -12,13 +12,15 @@ namespace trifold {
 
 namespace {
 
-// Gradients are reduced in pieces of about this size: large enough for the collective to run at memory speed, small
-// enough that most of a model's gradients are on their way before backward ends.
+// Gradients are reduced in pieces of about this size: large enough for the collective to run at memory speed,
+// small enough that most of a model's gradients are on their way before backward ends.
 constexpr size_t kBucketBytes = size_t{16} << 20;
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Plan make_plan(int micros, const GradientBuffer& grads, int blocks) {
   const std::vector<int> counts{blocks};
@@ -37,7 +39,8 @@ int micros_per_step(const PretrainConfig& config) {
   return static_cast<int>(per_rank / config.batch.micro_batch_size);
 }
 
-Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid)
+Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
+                 const DataSource* valid)
     : config_(config),
       replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed),
       micros_(micros_per_step(config)),
@@ -47,9 +50,10 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
                  replica_.dtype()),
       plan_(make_plan(micros_, grads_, static_cast<int>(replica_.model().blocks.size()))),
       activations_(Executor::measure(replica_.blocks(), replica_.model().params, replica_.mesh(), plan_[0],
-                                     config.batch.micro_batch_size, config.model.seq_length, replica_.dtype())),
-      executor_(replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_, replica_.compute(),
-                replica_.dtype(), activations_),
+                                     config.batch.micro_batch_size, config.model.seq_length,
+                                     replica_.dtype())),
+      executor_(replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
+                replica_.compute(), replica_.dtype(), activations_),
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length),
@@ -84,10 +88,12 @@ StepReport Trainer::step(bool stop_requested) {
       executor_.run(plan_[0], {config_.seed, 1.0 / static_cast<double>(tokens), true, give_batch, finish});
   const LossSums all = sum_over_ranks(replica_, mine);
   stop_agreed_ = agree_to_stop(stop_requested);
-  check(all.weight > 0, "step {}: every token of the global batch is masked out of the loss", steps_done_ + 1);
+  check(all.weight > 0, "step {}: every token of the global batch is masked out of the loss",
+        steps_done_ + 1);
 
   report.loss = all.loss / all.weight;
-  // Gradients are of the sum over `tokens`; a mean over the tokens that count needs this factor (1 without a mask).
+  // Gradients are of the sum over `tokens`; a mean over the tokens that count needs this factor (1 without a
+  // mask).
   const double mean_factor = static_cast<double>(tokens) / all.weight;
   report.grad_norm = update(mean_factor);
   report.step = ++steps_done_;
@@ -103,10 +109,12 @@ StepReport Trainer::step(bool stop_requested) {
 }
 
 double Trainer::update(double mean_factor) {
-  const double norm = mean_factor * grad_norm(replica_.model().params, grads_, replica_.mesh(), replica_.ops(),
-                                              replica_.compute());
-  check(std::isfinite(norm), "step {}: the gradient norm is {}; the weights were not changed", steps_done_ + 1, norm);
-  last_lr_ = learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, steps_done_);
+  const double norm = mean_factor * grad_norm(replica_.model().params, grads_, replica_.mesh(),
+                                              replica_.ops(), replica_.compute());
+  check(std::isfinite(norm), "step {}: the gradient norm is {}; the weights were not changed",
+        steps_done_ + 1, norm);
+  last_lr_ =
+      learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, steps_done_);
   optimizer_.step(steps_done_ + 1, last_lr_, mean_factor * clip_factor(norm, config_.optimizer.clip_grad),
                   replica_.compute());
   return norm;

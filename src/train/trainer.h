@@ -1,14 +1,14 @@
-// Trainer: one rank's training run, built from the configuration. `step` is one action list executed by the Executor
-// and one optimizer update; everything else (data order, learning rate, evaluation) is a pure function of the
-// configuration and of the number of steps done.
+// Trainer: one rank's training run, built from the configuration. `step` is one action list executed by the
+// Executor and one optimizer update; everything else (data order, learning rate, evaluation) is a pure
+// function of the configuration and of the number of steps done.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "config/config.h"
 #include "checkpoint/writer.h"
+#include "config/config.h"
 #include "data/read_ahead.h"
 #include "data_parallel/gradient_buffer.h"
 #include "pipeline/schedules.h"
@@ -20,20 +20,21 @@ namespace trifold {
 
 class Trainer {
  public:
-  // Collective over `world`. `config` must be resolved and valid. `train` and `valid` (may be null) must outlive the
-  // trainer. References are kept.
-  Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid);
+  // Collective over `world`. `config` must be resolved and valid. `train` and `valid` (may be null) must
+  // outlive the trainer. References are kept.
+  Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
+          const DataSource* valid);
 
-  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. `stop_requested`
-  // (a signal on this rank) becomes stop_agreed() on all ranks.
+  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update.
+  // `stop_requested` (a signal on this rank) becomes stop_agreed() on all ranks.
   StepReport step(bool stop_requested = false);
   // True on every rank as soon as one of them passed stop_requested.
   bool stop_agreed() const { return stop_agreed_; }
   // Mean loss over eval_iters global batches of the validation data, always the same samples.
   EvalReport evaluate();
 
-  // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at) `path`, which
-  // must be of the same model and dtype. Collective. `save` returns the directory.
+  // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at)
+  // `path`, which must be of the same model and dtype. Collective. `save` returns the directory.
   std::string save(const std::string& root);
   void load(const std::string& path);
 

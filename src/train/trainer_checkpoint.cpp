@@ -1,5 +1,5 @@
-// The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Position, learning rate
-// and dropout follow from the number of steps, so that number is all.
+// The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Position,
+// learning rate and dropout follow from the number of steps, so that number is all.
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "train/trainer.h"
@@ -35,12 +35,14 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   meta.model = to_json(config_.model);
   meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
   meta.config = to_json(config_);
-  meta.state = {{"tokenizer", tokenizer_to_json(config_.data)}, {"dtype", std::string(name_of(replica_.dtype()))}};
+  meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
+                {"dtype", std::string(name_of(replica_.dtype()))}};
   return meta;
 }
 
 std::string Trainer::save(const std::string& root) {
-  return save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(), replica_.world(), replica_.mesh().coords())
+  return save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(), replica_.world(),
+                         replica_.mesh().coords())
       .string();
 }
 
@@ -49,9 +51,10 @@ void Trainer::load(const std::string& path) {
   compare_models(reader.meta().model, to_json(config_.model));
   const int64_t batch = *config_.batch.global_batch_size;
   if (reader.meta().consumed_samples % batch != 0)
-    bad_input("{} has consumed {} samples, which is not a whole number of global batches of {}: resume with the "
-              "--global-batch-size it was written with",
-              reader.directory().string(), reader.meta().consumed_samples, batch);
+    bad_input(
+        "{} has consumed {} samples, which is not a whole number of global batches of {}: resume with the "
+        "--global-batch-size it was written with",
+        reader.directory().string(), reader.meta().consumed_samples, batch);
   reader.load(checkpoint_tensors());
   steps_done_ = reader.meta().consumed_samples / batch;
   batches_.reset();
