@@ -109,4 +109,57 @@ struct PretrainConfig {
   uint64_t seed = 1234;
 };
 
+// `trifold generate`: the model and its tokenizer are read from the checkpoint.
+struct GenerateConfig {
+  std::string load;    // required: directory of the checkpoint
+  std::string prompt;  // may be empty: the text then starts from nothing
+  int64_t max_new_tokens = 256;
+  double temperature = 1.0;  // 0: always the most likely token
+  int64_t top_k = 0;         // 0: all tokens
+  double top_p = 1.0;        // keep the likeliest tokens that together reach this probability
+  int64_t num_samples = 1;
+  uint64_t seed = 1234;
+  std::optional<int> threads_per_rank;  // all cores of the host
+};
+
+// `trifold evaluate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
+struct EvaluateConfig {
+  std::string load;            // required
+  DataConfig data;             // data_path is required
+  std::string part = "valid";  // train | valid | test
+  int64_t eval_iters = 100;    // batches of micro_batch_size * data-parallel size sequences
+  int64_t micro_batch_size = 4;
+  MeshConfig mesh;
+  std::optional<std::string> log_json;
+};
+
+// `trifold inspect DIR`
+struct InspectConfig {
+  std::string directory;            // required, given without an option name
+  bool verify = false;              // read every byte again and compare checksums
+  std::optional<std::string> diff;  // another checkpoint
+};
+
+// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told otherwise; its
+// train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no data.
+struct BenchConfig {
+  BenchConfig();
+
+  PretrainConfig run;
+  std::vector<std::string> what = {"step", "gemm"};  // step | gemm | comm
+  int64_t warmup_iters = 2;
+  int64_t iters = 5;
+  std::optional<std::string> json;  // file for the results
+};
+
+// `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx
+struct TokenizeConfig {
+  std::string input;          // required
+  std::string output_prefix;  // required
+  std::vector<std::string> json_keys = {"text"};
+  std::string tokenizer_type = "byte";         // byte | sentencepiece
+  std::optional<std::string> tokenizer_model;  // required for sentencepiece
+  bool append_eod = false;
+};
+
 }  // namespace trifold
