@@ -43,7 +43,7 @@ nlohmann::json table_json(const OptionTable& table) {
 std::vector<std::string> json_words(const nlohmann::json& value) {
   if (value.is_string()) return {value.get<std::string>()};
   if (value.is_boolean() || value.is_number()) return {value.dump()};
-  if (!value.is_array()) bad_input("a {} is not possible here", value.type_name());
+  if (!value.is_array()) bad_input("JSON type {} is not possible here", value.type_name());
   std::vector<std::string> words;
   for (const nlohmann::json& item : value) words.push_back(json_words(item).at(0));
   return words;
@@ -57,16 +57,17 @@ void check_type(const Option& option, const nlohmann::json& value) {
                     : is_flag(option) ? value.is_boolean()
                     : text            ? value.is_string()
                                       : value.is_number();
-  if (!fits) bad_input("a {} is not possible here", value.type_name());
+  if (!fits) bad_input("JSON type {} is not possible here", value.type_name());
 }
 
 void read_option(const Option& option, const nlohmann::json& json) {
   const std::string key = key_of(option);
   if (!json.contains(key)) bad_input("'{}' is missing", key);
-  if (json[key].is_null()) return;  // unset, as it is in a new configuration
   try {
-    check_type(option, json[key]);
-    set_value(option, json_words(json[key]));
+    if (!json[key].is_null()) {  // null: unset, as it is in a new configuration
+      check_type(option, json[key]);
+      set_value(option, json_words(json[key]));
+    }
   } catch (Error& error) {
     error.add_context("'" + key + "'");
     throw;
@@ -75,7 +76,7 @@ void read_option(const Option& option, const nlohmann::json& json) {
 }
 
 void read_table(const OptionTable& table, const nlohmann::json& json) {
-  if (!json.is_object()) bad_input("an object of options is needed, not a {}", json.type_name());
+  if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
   for (const auto& item : json.items())
     if (const Option* option = table.find(item.key()); option == nullptr || key_of(*option) != item.key())
       bad_input("'{}' is not known: was it written by a newer version?", item.key());

@@ -96,7 +96,7 @@ class Reader {
 
   void read_file(const std::string& file) {
     std::map<std::string, int> first_line;
-    for (const FileEntry& entry : read_config_file(file)) {
+    for (const FileEntry& entry : entries_of(file)) {
       const std::string place = fmt::format("{}:{}", file, entry.line);
       const Option* option = table_.find(entry.name);
       if (option == nullptr) {
@@ -137,6 +137,15 @@ class Reader {
   }
 
  private:
+  std::vector<FileEntry> entries_of(const std::string& file) {
+    try {
+      return read_config_file(file);
+    } catch (const Error& error) {
+      parsed_.problems.emplace_back(error.what());
+      return {};
+    }
+  }
+
   // --lr --min-lr 0: Boost takes "--min-lr" as the value of --lr. Returns the option --min-lr then.
   const Option* option_taken_as_value(const po::option& word) const {
     const bool adjacent = word.original_tokens.size() < 2;  // --lr=--min-lr is meant
@@ -227,10 +236,11 @@ OptionTable bind_common(CommonValues& values) {
 // Takes --config, --print-config and --help out of what Boost found.
 void read_common(const Words& words, CommonValues& values, Parsed& parsed) {
   const OptionTable table = bind_common(values);
+  std::set<std::string> seen;
   for (const po::option& word : words.options) {
     const Option* option =
         word.unregistered || word.string_key.empty() ? nullptr : table.find(word.string_key);
-    if (option == nullptr) continue;
+    if (option == nullptr || !seen.insert(option->name).second) continue;  // Reader reports a repetition
     try {
       set_value(*option, given_words(words, word, *option));
     } catch (const Error& error) {
