@@ -1,6 +1,6 @@
 // What the user asked for: one typed struct per subject. Field names are the option names with underscores;
-// names and defaults are Megatron-LM's where it has the option (config/options.cpp binds them and holds the
-// help texts). `std::optional` marks a value that is derived from others when it is not given.
+// names and defaults are Megatron-LM's where it has the option (config/option_tables.cpp binds them and holds
+// the help texts). `std::optional` marks a value that is derived from others when it is not given.
 #pragma once
 
 #include <cstdint>
@@ -140,8 +140,9 @@ struct InspectConfig {
   std::optional<std::string> diff;  // another checkpoint
 };
 
-// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told otherwise; its
-// train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no data.
+// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told
+// otherwise; its train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no
+// data.
 struct BenchConfig {
   BenchConfig();
 

@@ -135,7 +135,8 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table
       .add("data-path", &data.data_path,
-           "One prefix of .bin/.idx files or one text file; or a blend: weight path weight path ...")
+           "Prefix of a .bin/.idx pair, or a text file; several make a blend, with a weight before each or "
+           "none.")
       .need()
       .files("[WEIGHT] PATH ...");
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");

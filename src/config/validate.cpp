@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -145,43 +146,53 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
   check_wsd(lr, decay, problems);
 }
 
-bool positive_number(const std::string& text) {
+std::optional<double> as_number(const std::string& text) {
   try {
-    return parse_double(text) > 0;
+    return parse_double(text);
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
 }
 
-void check_blend(const std::vector<std::string>& paths, Problems& problems) {
-  if (paths.size() < 2) return;
-  if (paths.size() % 2 != 0) {
-    problems.add("--data-path has {} values: give one path, or pairs of weight and path", paths.size());
-    return;
-  }
-  for (size_t i = 0; i < paths.size(); i += 2)
-    if (!positive_number(paths[i]))
-      problems.add("--data-path: '{}' stands where the weight of '{}' belongs: give a number above 0",
-                   paths[i], paths[i + 1]);
-}
-
-// The shares of a split "A,B,C", at most three and missing ones 0; empty when the text is not a split.
-std::vector<double> split_shares(const std::string& split) {
-  std::vector<double> shares;
-  std::string text = split;
-  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    try {
-      shares.push_back(parse_double(text.substr(begin, end - begin)));
-    } catch (const Error&) {
-      return {};
+// Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and path,
+// unless no word in a weight's place is a number.
+void check_blend(const std::vector<std::string>& words, Problems& problems) {
+  if (words.size() % 2 != 0) return;
+  size_t numbers = 0;
+  double sum = 0;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (const auto weight = as_number(words[i])) {
+      ++numbers;
+      sum += *weight;
+      if (*weight < 0)
+        problems.add("--data-path: the weight {} of '{}' is negative: give a number above 0", words[i],
+                     words[i + 1]);
     }
-    begin = end + 1;
+  if (numbers == 0) return;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (!as_number(words[i]))
+      problems.add(
+          "--data-path: '{}' stands where the weight of '{}' belongs: give a weight before every path, or "
+          "before none",
+          words[i], words[i + 1]);
+  if (sum == 0) problems.add("--data-path: all weights are 0: give numbers above 0");
+}
+
+// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. Separators are
+// those that Megatron-LM's users write.
+std::vector<double> split_shares(const std::string& split) {
+  constexpr std::string_view kSeparators = ", \t/:";
+  std::vector<double> shares;
+  double sum = 0;
+  for (size_t begin = split.find_first_not_of(kSeparators); begin < split.size();) {
+    const size_t end = std::min(split.find_first_of(kSeparators, begin), split.size());
+    const auto share = as_number(split.substr(begin, end - begin));
+    if (!share || *share < 0) return {};
+    shares.push_back(*share);
+    sum += *share;
+    begin = split.find_first_not_of(kSeparators, end);
   }
-  const bool negative = std::any_of(shares.begin(), shares.end(), [](double share) { return share < 0; });
-  const bool some = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
-  if (shares.size() > 3 || negative || !some) return {};
+  if (shares.size() > 3 || !(sum > 0)) return {};
   shares.resize(3, 0.0);
   return shares;
 }

@@ -100,9 +100,9 @@ const std::vector<Case>& cases() {
        [](C& c) {
          c.data.data_path = {"1", "a", "b", "c"};
        }},
-      {"'-1' stands where the weight",
+      {"the weight -1 of 'a' is negative",
        [](C& c) {
-         c.data.data_path = {"-1", "a"};
+         c.data.data_path = {"-1", "a", "2", "b"};
        }},
       {"--split 'x' is not possible", [](C& c) { c.data.split = std::string("x"); }},
       {"--split '1,1,1,1' is not possible", [](C& c) { c.data.split = std::string("1,1,1,1"); }},
@@ -138,6 +138,10 @@ TEST(ConfigValidate, AcceptsWhatIsSound) {
   config.mesh.ranks = 4;
   config.batch.global_batch_size = 32;
   EXPECT_EQ(problems(config), Words{});
+  for (const Words& paths : {Words{"a", "b", "c"}, {"a", "b"}, {"0", "a", "1", "b"}, {"5"}}) {
+    config.data.data_path = paths;
+    EXPECT_EQ(problems(config), Words{}) << testing::PrintToString(paths);
+  }
 }
 
 TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) {
