@@ -92,9 +92,9 @@ const std::vector<Case>& cases() {
       {"--adam-eps 0", [](C& c) { c.optimizer.adam_eps = 0; }},
       {"--data-path needs a value", [](C& c) { c.data.data_path.clear(); }},
       {"--data-path needs a value", [](C& c) { c.data.data_path = {""}; }},
-      {"--data-path has 3 values",
+      {"all weights are 0",
        [](C& c) {
-         c.data.data_path = {"1", "a", "2"};
+         c.data.data_path = {"0", "a", "0", "b"};
        }},
       {"'b' stands where the weight of 'c' belongs",
        [](C& c) {
