@@ -65,6 +65,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const bool speaks = world.rank() == 0;
   Trainer trainer(world, config, *job.train, job.valid.get());
   if (config.checkpoint.load) trainer.load(*config.checkpoint.load);
+  trainer.measure_peak();
   const RunReport report = trainer.report();
   if (speaks) observer.on_start(report);
 

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -56,8 +57,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
                 replica_.compute(), replica_.dtype(), activations_),
       train_(train),
       valid_(valid),
-      valid_batch_(config.batch.micro_batch_size, config.model.seq_length),
-      peak_flops_(measure_peak(world, replica_.ops(), replica_.compute(), replica_.dtype())) {}
+      valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {}
 
 ReadOrder Trainer::read_order() const {
   const Mesh& mesh = replica_.mesh();
@@ -104,7 +104,7 @@ StepReport Trainer::step(bool stop_requested) {
   report.tokens_per_second = static_cast<double>(tokens) / report.step_seconds;
   const double flops =
       replica_.model().train_flops_per_sample() * static_cast<double>(*config_.batch.global_batch_size);
-  report.mfu = flops / report.step_seconds / peak_flops_;
+  report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
   return report;
 }
 
@@ -127,6 +127,11 @@ EvalReport Trainer::evaluate() {
   const LossSums sums =
       sum_over_ranks(replica_, forward_samples(executor_, replica_.mesh(), *valid_, valid_batch_, samples));
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
+}
+
+double Trainer::measure_peak() {
+  const double now = trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());
+  return peak_flops_ = std::max(peak_flops_, now);
 }
 
 MemoryReport Trainer::memory() const {
