@@ -203,7 +203,7 @@ TEST(IndexedDataset, SurvivesRandomDamage) {
   const std::string good = read_file(prefix + ".idx");
   std::mt19937 random(7);
   int refused = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     std::string bad = good;
     const int flips = static_cast<int>(random() % 4);
     for (int i = 0; i < flips; ++i) bad[random() % bad.size()] ^= static_cast<char>(1U << random() % 8);
@@ -227,7 +227,7 @@ TEST(IndexedDataset, SurvivesRandomDamage) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 250);
 }
 
 }  // namespace
