@@ -36,6 +36,19 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   EXPECT_EQ(calls, 3);
 }
 
+TEST(ThreadPool, AnErrorDoesNotComeBackInTheNextCall) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run([](int worker) { fail("worker {}", worker); }), Error);
+  EXPECT_NO_THROW(pool.run([](int) {}));
+}
+
+TEST(ThreadPool, RefusesToRunInsideItself) {
+  ThreadPool pool(2);
+  EXPECT_THROW(pool.run([&](int) { pool.run([](int) {}); }), Error);
+  EXPECT_NO_THROW(pool.run([](int) {}));
+  EXPECT_THROW(pool.parallel_for(10, 0, [](int64_t, int64_t) {}), Error);
+}
+
 TEST(Stream, WorkerKeepsOrderAndEventsOrderStreams) {
   ThreadPool pool(1);
   ThreadPool other_pool(1);
