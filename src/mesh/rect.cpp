@@ -183,17 +183,14 @@ Rect Rect::whole(const Shape& shape) {
 
 std::string to_string(const Rect& rect) {
   std::string text = "[";
-  for (int dim = 0; dim < rect.offset.rank(); ++dim) {
-    int64_t end = 0;  // a box from a damaged file may end beyond all numbers
-    if (__builtin_add_overflow(rect.offset[dim], rect.extent[dim], &end)) end = INT64_MAX;
-    text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", rect.offset[dim], end);
-  }
+  for (int dim = 0; dim < rect.offset.rank(); ++dim)
+    text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", begin_of(rect, dim), end_of(rect, dim));
   return text + "]";
 }
 
 std::optional<Rect> intersect(const Rect& a, const Rect& b) {
-  if (a.offset.rank() != b.offset.rank()) [[unlikely]]  // not `check`: its texts would be made on every call
-    fail("boxes {} and {} are not of one tensor", to_string(a), to_string(b));
+  check(a.offset.rank() == b.offset.rank(), "boxes {} and {} are not of one tensor", to_string(a),
+        to_string(b));
   Rect part = a;
   for (int dim = 0; dim < a.offset.rank(); ++dim) {
     const int64_t begin = std::max(begin_of(a, dim), begin_of(b, dim));
@@ -216,8 +213,8 @@ std::vector<Rect> rects_of_range(const Rect& local, int64_t begin, int64_t end) 
 void check_exact_cover(const std::string& name, const Shape& global, std::span<const Rect> rects) {
   std::vector<size_t> members;  // boxes that hold anything
   for (size_t i = 0; i < rects.size(); ++i) {
-    if (!is_inside(rects[i], global))
-      fail("tensor {}: box {} is outside its shape {}", name, to_string(rects[i]), to_string(global));
+    check(is_inside(rects[i], global), "tensor {}: box {} is outside its shape {}", name, to_string(rects[i]),
+          to_string(global));
     if (rects[i].elements() > 0) members.push_back(i);
   }
   if (const auto pair = OverlapSearch(rects, global.rank()).find(members)) {
@@ -235,8 +232,8 @@ void check_exact_cover(const std::string& name, const Shape& global, std::span<c
 
 void copy_rect(void* to, const Rect& to_rect, const void* from, const Rect& from_rect, const Rect& part,
                size_t element_size) {
-  if (!contains(to_rect, part) || !contains(from_rect, part))
-    fail("box {} is not in both {} and {}", to_string(part), to_string(to_rect), to_string(from_rect));
+  check(contains(to_rect, part) && contains(from_rect, part), "box {} is not in both {} and {}",
+        to_string(part), to_string(to_rect), to_string(from_rect));
   if (part.elements() == 0) return;
   // Neighbouring rows are one run where all three boxes have the same extent in every dim from `outer` on.
   int outer = part.extent.rank();

@@ -1,0 +1,128 @@
+#include "ops/gemm.h"
+
+#include <dnnl.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+
+#include "core/error.h"
+
+// From GNU OpenMP's omp.h, which a compiler with another OpenMP does not find.
+extern "C" void omp_set_num_threads(int count);
+
+namespace trifold::cpu {
+
+namespace {
+
+// The number of OpenMP threads is a setting of the calling thread; ours do their own splitting.
+void use_one_openmp_thread() {
+  static thread_local bool done = false;
+  if (done) return;
+  omp_set_num_threads(1);
+  done = true;
+}
+
+constexpr int64_t kTileRows = 512;
+constexpr int64_t kTileColumns = 768;
+constexpr int64_t kTiles = 16;  // wanted, so that many workers find work ...
+constexpr int64_t kTileProducts = int64_t{4}
+                                  << 20;  // ... but not with fewer multiplications a tile than this
+constexpr int64_t kUnit = 16;             // tiles are whole vectors
+
+int64_t parts(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// The smallest tile, in whole units, that still makes at most as many parts as `tile` does: equal parts.
+int64_t even_tile(int64_t extent, int64_t tile) {
+  const int64_t count = std::max<int64_t>(1, parts(extent, tile));
+  return std::max(kUnit, parts(parts(extent, count), kUnit) * kUnit);
+}
+
+// c = beta * c, where a beta of 0 also clears what is not a number.
+void scale_rows(float* c, int64_t c_stride, int64_t m, int64_t n, float beta) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c[i * c_stride + j] = beta == 0 ? 0 : beta * c[i * c_stride + j];
+}
+
+}  // namespace
+
+// Large tiles repeat less packing of the operands; measured on a Zen 4 core, 512 x 768 reaches 98 % of what
+// the whole product does. Smaller products are halved along the longer side while that leaves enough work in
+// a tile.
+Tiling tiling_for(int64_t m, int64_t n, int64_t k) {
+  Tiling tile{even_tile(m, kTileRows), even_tile(n, kTileColumns)};
+  while (parts(m, tile.rows) * parts(n, tile.columns) < kTiles) {
+    Tiling half = tile;
+    if (tile.rows >= tile.columns) {
+      half.rows = even_tile(m, (tile.rows + 1) / 2);
+    } else {
+      half.columns = even_tile(n, (tile.columns + 1) / 2);
+    }
+    const bool changed = half.rows != tile.rows || half.columns != tile.columns;
+    if (!changed || half.rows * half.columns * k < kTileProducts) break;
+    tile = half;
+  }
+  return tile;
+}
+
+void gemm_block(float* c, int64_t c_stride, Matrix<float> a, Matrix<float> b, int64_t m, int64_t n, int64_t k,
+                double alpha, double beta) {
+  if (k == 0)
+    return scale_rows(c, c_stride, m, n, static_cast<float>(beta));  // oneDNN refuses empty operands
+  use_one_openmp_thread();
+  const dnnl_status_t status =
+      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, static_cast<float>(alpha),
+                 a.data, a.stride, b.data, b.stride, static_cast<float>(beta), c, c_stride);
+  check(status == dnnl_success, "oneDNN could not multiply matrices [{}, {}] x [{}, {}] (status {})", m, k, k,
+        n, static_cast<int>(status));
+}
+
+void gemm_block(double* c, int64_t c_stride, Matrix<double> a, Matrix<double> b, int64_t m, int64_t n,
+                int64_t k, double alpha, double beta) {
+  using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using View = Eigen::Map<RowMajor, 0, Eigen::OuterStride<>>;
+  using ConstView = Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>>;
+  View out(c, m, n, Eigen::OuterStride<>(c_stride));
+  const ConstView left(a.data, a.transposed ? k : m, a.transposed ? m : k, Eigen::OuterStride<>(a.stride));
+  const ConstView right(b.data, b.transposed ? n : k, b.transposed ? k : n, Eigen::OuterStride<>(b.stride));
+  if (beta == 0) {
+    out.setZero();
+  } else if (beta != 1) {
+    out *= beta;
+  }
+  if (a.transposed && b.transposed) {
+    out.noalias() += alpha * left.transpose() * right.transpose();
+  } else if (a.transposed) {
+    out.noalias() += alpha * left.transpose() * right;
+  } else if (b.transposed) {
+    out.noalias() += alpha * left * right.transpose();
+  } else {
+    out.noalias() += alpha * left * right;
+  }
+}
+
+template <class T>
+void gemm_tiled(ThreadPool& pool, T* c, Matrix<T> a, Matrix<T> b, int64_t m, int64_t n, int64_t k,
+                double alpha, double beta) {
+  if (m == 0 || n == 0) return;
+  const Tiling tile = tiling_for(m, n, k);
+  const int64_t across = parts(n, tile.columns);
+  pool.parallel_for(parts(m, tile.rows) * across, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = t / across * tile.rows;
+      const int64_t j = t % across * tile.columns;
+      Matrix<T> rows_of_a = a;
+      Matrix<T> columns_of_b = b;
+      rows_of_a.data += a.transposed ? i : i * a.stride;
+      columns_of_b.data += b.transposed ? j * b.stride : j;
+      gemm_block(c + i * n + j, n, rows_of_a, columns_of_b, std::min(tile.rows, m - i),
+                 std::min(tile.columns, n - j), k, alpha, beta);
+    }
+  });
+}
+
+template void gemm_tiled<float>(ThreadPool&, float*, Matrix<float>, Matrix<float>, int64_t, int64_t, int64_t,
+                                double, double);
+template void gemm_tiled<double>(ThreadPool&, double*, Matrix<double>, Matrix<double>, int64_t, int64_t,
+                                 int64_t, double, double);
+
+}  // namespace trifold::cpu

@@ -1,0 +1,120 @@
+// The kernels behind the CPU OpTable: loops over raw memory on the calling thread, compiled once per
+// instruction set.
+//
+// A kernel sees pointers and counts only; the launchers (ops/launch.h) check tensors, split work over a pool
+// and call kernels on the parts. Whatever is summed is summed by one kernel call in a fixed order, or by
+// fixed chunks that the launcher adds in order, so results do not depend on the number of threads. This
+// header is all that the per-instruction-set files share with the rest of the program. It must stay free of
+// functions with bodies: a function compiled there for AVX-512 must never be what the linker keeps for
+// everyone.
+#pragma once
+
+#include <cstdint>
+
+namespace trifold::cpu {
+
+// Dropout in the form kernels need: keep where word >= threshold, multiply what is kept.
+struct DropRule {
+  bool active = false;
+  uint32_t key_lo = 0;
+  uint32_t key_hi = 0;
+  uint32_t threshold = 0;
+  double multiplier = 1;
+};
+
+// AdamW with everything that does not depend on the element folded into constants.
+struct AdamWRule {
+  double grad_scale;
+  double beta1, one_minus_beta1;
+  double beta2, one_minus_beta2;
+  double decay;       // 1 - lr * weight_decay
+  double step_size;   // lr / (1 - beta1^step)
+  double root_scale;  // 1 / sqrt(1 - beta2^step)
+  double eps;
+};
+
+// Which of a row's columns are real vocabulary entries: column c is id first_id + c; columns from `held` on
+// are padding.
+struct VocabularyPart {
+  int64_t columns;
+  int64_t held;
+  int64_t first_id;
+};
+
+// A block of attention scores: `rows` queries from position `query`, `keys` keys from position `key`, in
+// memory [rows, keys] with no gap. `element` is the global index of (this sample and head, position 0,
+// position 0).
+struct ScoreBlock {
+  int64_t rows, keys;
+  int64_t query, key;
+  int64_t seq;
+  bool causal;
+  uint64_t element;
+};
+
+template <class T>
+struct Kernels {
+  void (*fill)(T* y, int64_t n, T value);
+  void (*scale)(T* y, int64_t n, T a);
+  void (*add)(T* y, const T* a, const T* b, int64_t n);
+  void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
+  void (*gelu)(T* y, const T* x, int64_t n);
+  void (*gelu_backward)(T* dx, const T* dy, const T* x, int64_t n);
+  // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.
+  void (*dropout)(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule);
+
+  void (*layer_norm)(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, int64_t rows,
+                     int64_t columns, double eps);
+  void (*layer_norm_backward)(T* dx, const T* dy, const T* x, const T* mean, const T* rstd, const T* gain,
+                              int64_t rows, int64_t columns);
+  // Column sums work on columns [begin, end) of all rows: a strip belongs to one worker.
+  void (*layer_norm_backward_weight)(T* dgain, T* dbias, const T* dy, const T* x, const T* mean,
+                                     const T* rstd, int64_t rows, int64_t columns, int64_t begin,
+                                     int64_t end);
+  void (*column_sum)(T* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
+
+  void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
+                    int64_t held, bool accumulate);
+  void (*embedding_backward)(T* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
+                             int64_t begin, int64_t end, int64_t first_id, int64_t held);
+
+  void (*softmax_stats)(T* max, T* sum, T* target, const T* logits, const int32_t* labels, int64_t rows,
+                        const VocabularyPart& part);
+  void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
+  void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
+  void (*cross_entropy_backward)(T* dlogits, const T* logits, const T* max, const T* sum,
+                                 const int32_t* labels, const float* weight, double scale, int64_t rows,
+                                 const VocabularyPart& part);
+
+  double (*sum_squares)(const T* x, int64_t n);
+  double (*weighted_sum)(const T* x, const float* weight, int64_t n);
+  void (*adamw)(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
+
+  // Online softmax: scores become exp(score - max) after dropout; max and sum [rows] are brought up to date,
+  // and the rows of out (width numbers, `stride` apart) are scaled to the new maximum. Start with max lowest,
+  // sum 0, out 0.
+  void (*attention_softmax)(T* scores, T* max, T* sum, T* out, int64_t width, int64_t stride,
+                            const ScoreBlock& block, const DropRule& rule);
+  // out /= sum; lse = max + log(sum)
+  void (*attention_finish)(T* out, T* lse, const T* max, const T* sum, int64_t rows, int64_t width,
+                           int64_t stride);
+  // delta[r] = dout[r] . out[r]
+  void (*attention_delta)(T* delta, const T* dout, const T* out, int64_t rows, int64_t width, int64_t stride);
+  // scores become the dropped probabilities; dscores, given as dout V^T, become the gradient of the scores.
+  void (*attention_gradient)(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
+                             const DropRule& rule);
+};
+
+struct KernelTable {
+  const char* name;
+  Kernels<float> f32;
+  Kernels<double> f64;
+};
+
+extern const KernelTable kernels_generic;
+#if defined(__x86_64__)
+extern const KernelTable kernels_x86_64_v3;
+extern const KernelTable kernels_x86_64_v4;
+#endif
+
+}  // namespace trifold::cpu

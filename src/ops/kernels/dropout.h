@@ -1,0 +1,79 @@
+// Dropout by Philox4x32-10: the same words as core/random.h, many counters at a time.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/lane.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// words[4 i + j] = word j of counter `first + i`, for i in [0, counters).
+inline void philox_words(uint32_t* words, const DropRule& rule, uint64_t first, int64_t counters) {
+  const uint32_t key_lo = rule.key_lo;
+  const uint32_t key_hi = rule.key_hi;
+#pragma omp simd
+  for (int64_t i = 0; i < counters; ++i) {
+    const uint64_t counter = first + static_cast<uint64_t>(i);
+    auto x0 = static_cast<uint32_t>(counter);
+    auto x1 = static_cast<uint32_t>(counter >> 32);
+    uint32_t x2 = 0;
+    uint32_t x3 = 0;
+    uint32_t lo = key_lo;
+    uint32_t hi = key_hi;
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t a = uint64_t{0xD2511F53} * x0;
+      const uint64_t b = uint64_t{0xCD9E8D57} * x2;
+      x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ lo;
+      x1 = static_cast<uint32_t>(b);
+      x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ hi;
+      x3 = static_cast<uint32_t>(a);
+      lo += 0x9E3779B9U;
+      hi += 0xBB67AE85U;
+    }
+    words[4 * i] = x0;
+    words[4 * i + 1] = x1;
+    words[4 * i + 2] = x2;
+    words[4 * i + 3] = x3;
+  }
+}
+
+constexpr int64_t kDropTile = 512;  // elements whose words are made at a time
+
+// Calls body(begin, count, words) for tiles that cover [0, n); words[i] belongs to element begin + i, whose
+// global index is first + begin + i.
+template <class Body>
+[[gnu::always_inline]] inline void for_drop_tiles(int64_t n, uint64_t first, const DropRule& rule,
+                                                  Body body) {
+  uint32_t words[kDropTile + 8];
+  for (int64_t begin = 0; begin < n; begin += kDropTile) {
+    const int64_t count = n - begin < kDropTile ? n - begin : kDropTile;
+    const uint64_t element = first + static_cast<uint64_t>(begin);
+    const auto skip = static_cast<int64_t>(element % 4);
+    philox_words(words, rule, element / 4, (skip + count + 3) / 4);
+    body(begin, count, words + skip);
+  }
+}
+
+template <class T>
+void dropout(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule) {
+  if (!rule.active) {
+    if (residual == nullptr) return Lane::each(n, [=](int64_t i) { y[i] = x[i]; });
+    return Lane::each(n, [=](int64_t i) { y[i] = residual[i] + x[i]; });
+  }
+  const auto multiplier = T(rule.multiplier);
+  const uint32_t threshold = rule.threshold;
+  for_drop_tiles(n, first, rule, [=](int64_t begin, int64_t count, const uint32_t* words) {
+    T* out = y + begin;
+    const T* in = x + begin;
+    if (residual == nullptr) {
+      Lane::each(count, [=](int64_t i) { out[i] = words[i] >= threshold ? in[i] * multiplier : T(0); });
+    } else {
+      const T* base = residual + begin;
+      Lane::each(count,
+                 [=](int64_t i) { out[i] = base[i] + (words[i] >= threshold ? in[i] * multiplier : T(0)); });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,85 @@
+// Maps: one functor per elementwise operation, and the loop that applies it.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+void fill(T* y, int64_t n, T value) {
+  Lane::each(n, [=](int64_t i) { y[i] = value; });
+}
+
+template <class T>
+void scale(T* y, int64_t n, T a) {
+  Lane::each(n, [=](int64_t i) { y[i] *= a; });
+}
+
+template <class T>
+void add(T* y, const T* a, const T* b, int64_t n) {
+  Lane::each(n, [=](int64_t i) { y[i] = a[i] + b[i]; });
+}
+
+// A NaN in y fails the first comparison but is seen by y != y; one in x fails both and is taken.
+template <class T>
+void maximum(T* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { y[i] = (y[i] >= x[i]) | (y[i] != y[i]) ? y[i] : x[i]; });
+}
+
+// With u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + exp(-2u)): one exponential, no
+// cancellation.
+struct Gelu {
+  static constexpr double kTwice = 1.5957691216057307117;  // 2 sqrt(2/pi)
+  static constexpr double kCubic = 0.044715;
+
+  template <class T>
+  [[gnu::always_inline]] static inline T forward(T x) {
+    const T twice_u = x * (T(kTwice) + T(kTwice * kCubic) * x * x);
+    return x / (1 + exp_of(-twice_u));
+  }
+  // d/dx x s(2u) = s + x s (1 - s) 2u', s the logistic function.
+  template <class T>
+  [[gnu::always_inline]] static inline T slope(T x) {
+    const T square = x * x;
+    const T twice_u = x * (T(kTwice) + T(kTwice * kCubic) * square);
+    const T s = 1 / (1 + exp_of(-twice_u));
+    return s + s * (1 - s) * x * (T(kTwice) + T(3 * kTwice * kCubic) * square);
+  }
+};
+
+template <class T>
+void gelu(T* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { y[i] = Gelu::forward(x[i]); });
+}
+
+template <class T>
+void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { dx[i] = dy[i] * Gelu::slope(x[i]); });
+}
+
+template <class T>
+void adamw(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule) {
+  const auto grad_scale = T(rule.grad_scale);
+  const auto beta1 = T(rule.beta1);
+  const auto rest1 = T(rule.one_minus_beta1);
+  const auto beta2 = T(rule.beta2);
+  const auto rest2 = T(rule.one_minus_beta2);
+  const auto decay = T(rule.decay);
+  const auto step_size = T(rule.step_size);
+  const auto root_scale = T(rule.root_scale);
+  const auto eps = T(rule.eps);
+  Lane::each(n, [=](int64_t i) {
+    const T grad = g[i] * grad_scale;
+    const T first = beta1 * m[i] + rest1 * grad;
+    const T second = beta2 * v[i] + rest2 * grad * grad;
+    m[i] = first;
+    v[i] = second;
+    p[i] = p[i] * decay - step_size * first / (root_of(second) * root_scale + eps);
+  });
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,59 @@
+// Scalar mathematics that a compiler can vectorise: exp for f32, and names common to f32 and f64.
+#pragma once
+
+#include <cstdint>
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+inline constexpr T kLowest = 0;
+template <>
+inline constexpr float kLowest<float> = -3.40282346638528859812e+38F;
+template <>
+inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
+
+// 2^n for -126 <= n <= 127.
+[[gnu::always_inline]] inline float power_of_two(int32_t n) {
+  return __builtin_bit_cast(float, (n + 127) << 23);
+}
+
+// exp(x) within 1.5 units in the last place; 0 far below, infinity far above, NaN for NaN.
+// x = n log 2 + r with n whole and |r| <= log(2)/2. Adding and subtracting 1.5 * 2^23 rounds to a whole
+// number and leaves it in the low bits. log 2 is taken in two parts, the first short enough that n times it
+// is exact. exp(r) is a polynomial; 2^n is applied as two factors so that results near the ends of the range
+// neither overflow nor flush.
+[[gnu::always_inline]] inline float exp_of(float x) {
+  x = x < -104.0F ? -104.0F : x;
+  x = x > 89.0F ? 89.0F : x;
+  constexpr float kRounder = 12582912.0F;
+  const float shifted = x * 1.44269504088896341F + kRounder;
+  const float whole = shifted - kRounder;
+  const int32_t n = __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kRounder);
+  float r = x - whole * 0.693359375F;
+  r = r - whole * -2.12194440e-4F;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const int32_t half = n >> 1;
+  return p * power_of_two(half) * power_of_two(n - half);
+}
+[[gnu::always_inline]] inline double exp_of(double x) { return __builtin_exp(x); }
+
+[[gnu::always_inline]] inline float log_of(float x) { return __builtin_logf(x); }
+[[gnu::always_inline]] inline double log_of(double x) { return __builtin_log(x); }
+
+[[gnu::always_inline]] inline float root_of(float x) { return __builtin_sqrtf(x); }
+[[gnu::always_inline]] inline double root_of(double x) { return __builtin_sqrt(x); }
+
+template <class T>
+[[gnu::always_inline]] inline T larger(T a, T b) {
+  return a > b ? a : b;
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,109 @@
+// Rows by id, cross entropy over a part of the vocabulary, and sums to one number.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+void embedding(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
+               int64_t held, bool accumulate) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* out = y + r * columns;
+    const int64_t id = ids[r] - first_id;
+    if (id < 0 || id >= held) {
+      if (!accumulate) Lane::each(columns, [=](int64_t c) { out[c] = 0; });
+      continue;
+    }
+    const T* in = table + id * columns;
+    if (accumulate) {
+      Lane::each(columns, [=](int64_t c) { out[c] += in[c]; });
+    } else {
+      Lane::each(columns, [=](int64_t c) { out[c] = in[c]; });
+    }
+  }
+}
+
+// Columns [begin, end) of every row, in order: a strip of the table belongs to one worker.
+template <class T>
+void embedding_backward(T* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
+                        int64_t begin, int64_t end, int64_t first_id, int64_t held) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t id = ids[r] - first_id;
+    if (id < 0 || id >= held) continue;
+    T* out = dtable + id * columns + begin;
+    const T* in = dy + r * columns + begin;
+    Lane::each(end - begin, [=](int64_t c) { out[c] += in[c]; });
+  }
+}
+
+constexpr int64_t kLogitChunk = 1024;
+
+// One pass over a row: a chunk is read for its maximum and, still in the first-level cache, for its
+// exponentials.
+template <class T>
+void softmax_stats(T* max, T* sum, T* target, const T* logits, const int32_t* labels, int64_t rows,
+                   const VocabularyPart& part) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * part.columns;
+    T most = kLowest<T>;
+    T total = 0;
+    for (int64_t c = 0; c < part.held; c += kLogitChunk) {
+      const int64_t n = part.held - c < kLogitChunk ? part.held - c : kLogitChunk;
+      const T* chunk = row + c;
+      const T now = Lane::max<T>(n, most, [=](int64_t i) { return chunk[i]; });
+      total = total * exp_of(most - now) + Lane::sum<T>(n, [=](int64_t i) { return exp_of(chunk[i] - now); });
+      most = now;
+    }
+    const int64_t label = labels[r] - part.first_id;
+    max[r] = most;
+    sum[r] = total;
+    target[r] = label >= 0 && label < part.held ? row[label] : T(0);
+  }
+}
+
+template <class T>
+void softmax_rescale(T* sum, const T* local_max, const T* global_max, int64_t n) {
+  Lane::each(n, [=](int64_t i) { sum[i] *= exp_of(local_max[i] - global_max[i]); });
+}
+
+template <class T>
+void cross_entropy(T* loss, const T* max, const T* sum, const T* target, int64_t n) {
+  Lane::each(n, [=](int64_t i) { loss[i] = log_of(sum[i]) + (max[i] - target[i]); });
+}
+
+template <class T>
+void cross_entropy_backward(T* dlogits, const T* logits, const T* max, const T* sum, const int32_t* labels,
+                            const float* weight, double scale, int64_t rows, const VocabularyPart& part) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = logits + r * part.columns;
+    T* out = dlogits + r * part.columns;
+    const T most = max[r];
+    const T factor = T(static_cast<double>(weight[r]) * scale);
+    const T share = factor / sum[r];
+    Lane::each(part.held, [=](int64_t c) { out[c] = exp_of(in[c] - most) * share; });
+    for (int64_t c = part.held; c < part.columns; ++c) out[c] = 0;
+    const int64_t label = labels[r] - part.first_id;
+    if (label >= 0 && label < part.held) out[label] -= factor;
+  }
+}
+
+template <class T>
+double sum_squares(const T* x, int64_t n) {
+  return Lane::sum<double>(n, [=](int64_t i) {
+    const auto value = static_cast<double>(x[i]);
+    return value * value;
+  });
+}
+
+template <class T>
+double weighted_sum(const T* x, const float* weight, int64_t n) {
+  return Lane::sum<double>(
+      n, [=](int64_t i) { return static_cast<double>(x[i]) * static_cast<double>(weight[i]); });
+}
+
+}  // namespace
+}  // namespace trifold::cpu

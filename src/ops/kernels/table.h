@@ -1,0 +1,45 @@
+// make_kernels: the kernels as compiled by the including file, in one table.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/attention.h"
+#include "ops/kernels/dropout.h"
+#include "ops/kernels/elementwise.h"
+#include "ops/kernels/layer_norm.h"
+#include "ops/kernels/rows.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+constexpr Kernels<T> make_kernels() {
+  return {
+      .fill = fill<T>,
+      .scale = scale<T>,
+      .add = add<T>,
+      .maximum = maximum<T>,
+      .gelu = gelu<T>,
+      .gelu_backward = gelu_backward<T>,
+      .dropout = dropout<T>,
+      .layer_norm = layer_norm<T>,
+      .layer_norm_backward = layer_norm_backward<T>,
+      .layer_norm_backward_weight = layer_norm_backward_weight<T>,
+      .column_sum = column_sum<T>,
+      .embedding = embedding<T>,
+      .embedding_backward = embedding_backward<T>,
+      .softmax_stats = softmax_stats<T>,
+      .softmax_rescale = softmax_rescale<T>,
+      .cross_entropy = cross_entropy<T>,
+      .cross_entropy_backward = cross_entropy_backward<T>,
+      .sum_squares = sum_squares<T>,
+      .weighted_sum = weighted_sum<T>,
+      .adamw = adamw<T>,
+      .attention_softmax = attention_softmax<T>,
+      .attention_finish = attention_finish<T>,
+      .attention_delta = attention_delta<T>,
+      .attention_gradient = attention_gradient<T>,
+  };
+}
+
+}  // namespace
+}  // namespace trifold::cpu

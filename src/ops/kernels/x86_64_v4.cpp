@@ -1,0 +1,8 @@
+// The kernels compiled for x86-64-v4; src/ops/CMakeLists.txt sets the flags.
+#include "ops/kernels/table.h"
+
+namespace trifold::cpu {
+
+constinit const KernelTable kernels_x86_64_v4{"x86-64-v4", make_kernels<float>(), make_kernels<double>()};
+
+}  // namespace trifold::cpu

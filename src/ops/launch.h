@@ -1,0 +1,62 @@
+// Launchers: one per entry of OpTable. Each checks its tensors at once, then enqueues work that splits the
+// operation over the stream's pool and calls the kernels of `table` on the parts. ops.h says what they
+// compute.
+//
+// How much one worker must at least get is measured in elements: waking a second worker costs about as much
+// as a few thousand additions.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+namespace trifold::cpu {
+
+void fill(const KernelTable& table, Stream& stream, Tensor y, double value);
+void copy(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
+void scale(const KernelTable& table, Stream& stream, Tensor y, double a);
+void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b);
+void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how);
+void fill_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor row);
+void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
+void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x);
+void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how);
+void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
+                 const Dropout& how);
+
+void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
+          bool transpose_b, double alpha, double beta);
+
+void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
+                Tensor gain, Tensor bias, double eps);
+void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                         Tensor mean, Tensor rstd, Tensor gain);
+void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
+                                Tensor dy, Tensor x, Tensor mean, Tensor rstd);
+void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy);
+
+void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, Tensor ids, int64_t first_id,
+               bool accumulate);
+void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, Tensor dy, Tensor ids,
+                        int64_t first_id);
+
+void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse, Tensor qkv,
+               const Attention& how);
+void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
+                        Tensor out, Tensor lse, const Attention& how);
+
+void softmax_stats(const KernelTable& table, Stream& stream, Tensor max, Tensor sum, Tensor target,
+                   Tensor logits, Tensor labels, int64_t first_id, int64_t vocab);
+void softmax_rescale(const KernelTable& table, Stream& stream, Tensor sum, Tensor local_max,
+                     Tensor global_max);
+void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor max, Tensor sum,
+                   Tensor target);
+void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor logits,
+                            Tensor max, Tensor sum, Tensor labels, Tensor weight, double scale,
+                            int64_t first_id, int64_t vocab);
+
+void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x);
+void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight);
+void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor v, Tensor g,
+           const AdamW& rule);
+
+}  // namespace trifold::cpu

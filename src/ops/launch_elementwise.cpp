@@ -1,0 +1,161 @@
+// Launchers of movement, elementwise operations and dropout.
+#include <cstring>
+
+#include "ops/launch.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cpu {
+
+namespace {
+
+// body(begin, end) over the elements, in parts of at least `grain`.
+template <class Body>
+void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
+  stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
+}
+
+template <class T>
+void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce how) {
+  T* out = y.as<T>();
+  const T* in = x.as<T>();
+  over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      out[i] = how == Reduce::Sum ? out[i] + in[i] : std::max(out[i], in[i]);
+  });
+}
+
+}  // namespace
+
+void fill(const KernelTable& table, Stream& stream, Tensor y, double value) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const auto kernel = kernels<T>(table).fill;
+    over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, end - begin, static_cast<T>(value));
+    });
+  });
+}
+
+void copy(const KernelTable&, Stream& stream, Tensor y, Tensor x) {
+  expect("copy", "x", x, y.dtype, y.elements());
+  if (y.bytes() == 0) return;
+  auto* out = static_cast<std::byte*>(y.data);
+  const auto* in = static_cast<const std::byte*>(x.data);
+  over_elements(stream, static_cast<int64_t>(y.bytes()), kCheapGrain * 4, [=](int64_t begin, int64_t end) {
+    std::memmove(out + begin, in + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+void scale(const KernelTable& table, Stream& stream, Tensor y, double a) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const auto kernel = kernels<T>(table).scale;
+    over_elements(stream, y.elements(), kCheapGrain,
+                  [=](int64_t begin, int64_t end) { kernel(out + begin, end - begin, static_cast<T>(a)); });
+  });
+}
+
+void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b) {
+  expect("add", "a", a, y.dtype, y.elements());
+  expect("add", "b", b, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* left = a.as<T>();
+    const T* right = b.as<T>();
+    const auto kernel = kernels<T>(table).add;
+    over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, left + begin, right + begin, end - begin);
+    });
+  });
+}
+
+void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how) {
+  expect("reduce", "x", x, y.dtype, y.elements());
+  if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, how);
+  if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, how);
+  if (how == Reduce::Sum) return add(table, stream, y, y, x);
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = kernels<T>(table).maximum;
+    over_elements(stream, y.elements(), kCheapGrain,
+                  [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+  });
+}
+
+void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
+  expect_matrix("fill_rows", "y", y);
+  expect("fill_rows", "row", row, y.dtype, y.last_dim());
+  auto* out = static_cast<std::byte*>(y.data);
+  const auto* in = static_cast<const std::byte*>(row.data);
+  const auto bytes = static_cast<int64_t>(row.bytes());
+  over_elements(stream, y.row_count(), row_grain(y.last_dim(), kCheapGrain), [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) std::memcpy(out + r * bytes, in, static_cast<size_t>(bytes));
+  });
+}
+
+void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  expect("gelu", "x", x, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = kernels<T>(table).gelu;
+    over_elements(stream, y.elements(), kMathGrain,
+                  [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+  });
+}
+
+void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("gelu_backward", "x", x, dx.dtype, dx.elements());
+  dispatch_float(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = dx.as<T>();
+    const T* grad = dy.as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = kernels<T>(table).gelu_backward;
+    over_elements(stream, dx.elements(), kMathGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, grad + begin, in + begin, end - begin);
+    });
+  });
+}
+
+namespace {
+
+// y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.
+void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
+          const DropRule& rule, uint64_t first) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* base = residual == nullptr ? nullptr : residual->as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = kernels<T>(table).dropout;
+    over_elements(stream, y.elements(), rule.active ? kMathGrain : kCheapGrain,
+                  [=](int64_t begin, int64_t end) {
+                    kernel(out + begin, base == nullptr ? nullptr : base + begin, in + begin, end - begin,
+                           first + static_cast<uint64_t>(begin), rule);
+                  });
+  });
+}
+
+}  // namespace
+
+void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how) {
+  expect("dropout", "x", x, y.dtype, y.elements());
+  drop(table, stream, y, nullptr, x, drop_rule("dropout", how), how.first_element);
+}
+
+void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
+                 const Dropout& how) {
+  expect("dropout_add", "residual", residual, y.dtype, y.elements());
+  expect("dropout_add", "x", x, y.dtype, y.elements());
+  drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), how.first_element);
+}
+
+}  // namespace trifold::cpu

@@ -1,0 +1,118 @@
+// Launchers of sums to one number, the optimizer's update, and the matrix product.
+#include <array>
+#include <cmath>
+
+#include "ops/gemm.h"
+#include "ops/launch.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cpu {
+
+namespace {
+
+constexpr int64_t kSumParts = 256;      // at most, so that their sums fit on the stack
+constexpr int64_t kSumPartUnit = 4096;  // elements
+
+// total += the sums of consecutive parts, added in order. The parts depend on the count alone.
+template <class PartSum>
+void sum_in_parts(ThreadPool& pool, double* total, int64_t count, PartSum part_sum) {
+  const int64_t part = ((count + kSumParts - 1) / kSumParts + kSumPartUnit - 1) / kSumPartUnit * kSumPartUnit;
+  if (count == 0) return;
+  const int64_t parts = (count + part - 1) / part;
+  std::array<double, kSumParts> sums;
+  pool.parallel_for(parts, std::max<int64_t>(1, kCheapGrain / part), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      sums[static_cast<size_t>(p)] = part_sum(p * part, std::min(count, (p + 1) * part));
+  });
+  double sum = 0;
+  for (int64_t p = 0; p < parts; ++p) sum += sums[static_cast<size_t>(p)];
+  *total += sum;
+}
+
+AdamWRule fold(const AdamW& rule) {
+  return {.grad_scale = rule.grad_scale,
+          .beta1 = rule.beta1,
+          .one_minus_beta1 = 1 - rule.beta1,
+          .beta2 = rule.beta2,
+          .one_minus_beta2 = 1 - rule.beta2,
+          .decay = 1 - rule.lr * rule.weight_decay,
+          .step_size = rule.lr / (1 - std::pow(rule.beta1, static_cast<double>(rule.step))),
+          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(rule.step))),
+          .eps = rule.eps};
+}
+
+}  // namespace
+
+void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x) {
+  expect("sum_squares", "total", total, DType::F64, 1);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = x.as<T>();
+    stream.run([pool = &stream.pool(), out = total.as<double>(), in, count = x.elements(),
+                kernel = kernels<T>(table).sum_squares] {
+      sum_in_parts(*pool, out, count,
+                   [=](int64_t begin, int64_t end) { return kernel(in + begin, end - begin); });
+    });
+  });
+}
+
+void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight) {
+  expect("weighted_sum", "total", total, DType::F64, 1);
+  expect("weighted_sum", "weight", weight, DType::F32, x.elements());
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = x.as<T>();
+    const float* w = weight.as<float>();
+    stream.run([pool = &stream.pool(), out = total.as<double>(), in, w, count = x.elements(),
+                kernel = kernels<T>(table).weighted_sum] {
+      sum_in_parts(*pool, out, count,
+                   [=](int64_t begin, int64_t end) { return kernel(in + begin, w + begin, end - begin); });
+    });
+  });
+}
+
+void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor v, Tensor g,
+           const AdamW& rule) {
+  const int64_t count = p.elements();
+  expect("adamw", "m", m, p.dtype, count);
+  expect("adamw", "v", v, p.dtype, count);
+  expect("adamw", "g", g, p.dtype, count);
+  check(rule.step >= 1, "adamw: the first step is 1, not {}", rule.step);
+  dispatch_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T *param = p.as<T>(), *first = m.as<T>(), *second = v.as<T>();
+    const T* grad = g.as<T>();
+    stream.run([pool = &stream.pool(), param, first, second, grad, count, folded = fold(rule),
+                kernel = kernels<T>(table).adamw] {
+      pool->parallel_for(count, kCheapGrain / 4, [&](int64_t begin, int64_t end) {
+        kernel(param + begin, first + begin, second + begin, grad + begin, end - begin, folded);
+      });
+    });
+  });
+}
+
+void gemm(const KernelTable&, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
+          bool transpose_b, double alpha, double beta) {
+  expect_matrix("gemm", "c", c);
+  expect_matrix("gemm", "a", a);
+  expect_matrix("gemm", "b", b);
+  const int64_t m = c.row_count();
+  const int64_t n = c.last_dim();
+  const int64_t k = transpose_a ? a.row_count() : a.last_dim();
+  const bool fits = c.dtype == a.dtype && c.dtype == b.dtype && a.elements() == m * k &&
+                    b.elements() == k * n && a.last_dim() == (transpose_a ? m : k) &&
+                    b.last_dim() == (transpose_b ? k : n);
+  if (!fits)
+    fail("gemm: {} {} is not the product of {} {}{} and {} {}{}", name_of(c.dtype), to_string(c.shape),
+         name_of(a.dtype), to_string(a.shape), transpose_a ? " transposed" : "", name_of(b.dtype),
+         to_string(b.shape), transpose_b ? " transposed" : "");
+  dispatch_float(c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    stream.run([pool = &stream.pool(), out = c.as<T>(),
+                left = Matrix<T>{a.as<T>(), a.last_dim(), transpose_a},
+                right = Matrix<T>{b.as<T>(), b.last_dim(), transpose_b}, m, n, k, alpha,
+                beta] { gemm_tiled<T>(*pool, out, left, right, m, n, k, alpha, beta); });
+  });
+}
+
+}  // namespace trifold::cpu

@@ -1,0 +1,31 @@
+#include "ops/launch_support.h"
+
+#include <cmath>
+
+namespace trifold::cpu {
+
+void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements) {
+  if (tensor.dtype == dtype && tensor.elements() == elements) return;
+  fail("{}: {} is {} {}, but {} with {} elements is needed", op, name, name_of(tensor.dtype),
+       to_string(tensor.shape), name_of(dtype), elements);
+}
+
+void expect_float(const char* op, const char* name, const Tensor& tensor) {
+  if (tensor.dtype == DType::F32 || tensor.dtype == DType::F64) return;
+  fail("{}: {} is {}, but f32 or f64 is needed", op, name, name_of(tensor.dtype));
+}
+
+void expect_matrix(const char* op, const char* name, const Tensor& tensor) {
+  expect_float(op, name, tensor);
+  check(tensor.rank() >= 1, "{}: {} is a single number, but a matrix is needed", op, name);
+}
+
+DropRule drop_rule(const char* op, const Dropout& how) {
+  if (how.probability == 0) return {};
+  const double threshold = std::ceil(how.probability * 4294967296.0);
+  check(how.probability > 0 && threshold < 4294967296.0,
+        "{}: the dropout probability is {}, but must be in [0, 1)", op, how.probability);
+  return {true, how.key.lo, how.key.hi, static_cast<uint32_t>(threshold), 1 / (1 - how.probability)};
+}
+
+}  // namespace trifold::cpu

@@ -1,0 +1,43 @@
+// What launchers share: choosing the kernels of a type, checking tensors, and sizes of parts.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+namespace trifold::cpu {
+
+template <class T>
+const Kernels<T>& kernels(const KernelTable& table);
+template <>
+inline const Kernels<float>& kernels<float>(const KernelTable& table) {
+  return table.f32;
+}
+template <>
+inline const Kernels<double>& kernels<double>(const KernelTable& table) {
+  return table.f64;
+}
+
+// Elements one worker must get, by the price of an element.
+constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
+constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word
+
+// Rows of `columns` that hold about `elements` elements.
+inline int64_t row_grain(int64_t columns, int64_t elements) {
+  return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
+}
+
+// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
+void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
+
+// Throws unless `tensor` is f32 or f64.
+void expect_float(const char* op, const char* name, const Tensor& tensor);
+
+// Throws unless `tensor` is a floating-point matrix, that is, has at least one dim.
+void expect_matrix(const char* op, const char* name, const Tensor& tensor);
+
+// The kernels' form of `how`; throws where the probability is not in [0, 1).
+DropRule drop_rule(const char* op, const Dropout& how);
+
+}  // namespace trifold::cpu

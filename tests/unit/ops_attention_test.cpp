@@ -1,0 +1,207 @@
+#include "unit/ops_support.h"
+
+namespace trifold::ops_test {
+namespace {
+
+struct Result {
+  Values out, lse;
+};
+
+// Plain attention, one probability at a time.
+Result reference(const Values& qkv, const Attention& how) {
+  const int64_t d = how.head_dim;
+  const int64_t stride = (how.heads + 2 * how.kv_heads) * d;
+  Result result;
+  result.out.resize(static_cast<size_t>(how.batch * how.seq * how.heads * d));
+  result.lse.resize(static_cast<size_t>(how.batch * how.heads * how.seq));
+  for (int64_t b = 0; b < how.batch; ++b)
+    for (int64_t h = 0; h < how.heads; ++h)
+      for (int64_t i = 0; i < how.seq; ++i) {
+        const int64_t kv = h / (how.heads / how.kv_heads);
+        const double* q = qkv.data() + (b * how.seq + i) * stride + h * d;
+        const int64_t keys = how.causal ? i + 1 : how.seq;
+        Values score(static_cast<size_t>(keys));
+        double most = -INFINITY;
+        for (int64_t j = 0; j < keys; ++j) {
+          const double* k = qkv.data() + (b * how.seq + j) * stride + (how.heads + kv) * d;
+          double sum = 0;
+          for (int64_t c = 0; c < d; ++c) sum += q[c] * k[c];
+          score[static_cast<size_t>(j)] = sum * how.scale;
+          most = std::max(most, sum * how.scale);
+        }
+        double sum = 0;
+        for (double s : score) sum += std::exp(s - most);
+        result.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)] = most + std::log(sum);
+        double* out = result.out.data() + ((b * how.seq + i) * how.heads + h) * d;
+        for (int64_t j = 0; j < keys; ++j) {
+          double p = std::exp(score[static_cast<size_t>(j)] - most) / sum;
+          const auto element = static_cast<uint64_t>(
+              (((how.first_sample + b) * how.global_heads + how.first_head + h) * how.seq + i) * how.seq + j);
+          const double drop = how.dropout.probability;
+          if (drop > 0)
+            p *= philox_word(how.dropout.key, element) >= drop * 4294967296.0 ? 1 / (1 - drop) : 0;
+          const double* v = qkv.data() + (b * how.seq + j) * stride + (how.heads + how.kv_heads + kv) * d;
+          for (int64_t c = 0; c < d; ++c) out[c] += p * v[c];
+        }
+      }
+  return result;
+}
+
+// The gradient of `reference`, from the derivative of the softmax.
+Values reference_gradient(const Values& qkv, const Values& dout, const Attention& how) {
+  const int64_t d = how.head_dim;
+  const int64_t stride = (how.heads + 2 * how.kv_heads) * d;
+  const Result forward = reference(qkv, how);
+  Values dqkv(qkv.size());
+  for (int64_t b = 0; b < how.batch; ++b)
+    for (int64_t h = 0; h < how.heads; ++h)
+      for (int64_t i = 0; i < how.seq; ++i) {
+        const int64_t kv = h / (how.heads / how.kv_heads);
+        const int64_t q_at = (b * how.seq + i) * stride + h * d;
+        const int64_t out_at = ((b * how.seq + i) * how.heads + h) * d;
+        double delta = 0;
+        for (int64_t c = 0; c < d; ++c)
+          delta += dout[static_cast<size_t>(out_at + c)] * forward.out[static_cast<size_t>(out_at + c)];
+        for (int64_t j = 0; j < (how.causal ? i + 1 : how.seq); ++j) {
+          const int64_t k_at = (b * how.seq + j) * stride + (how.heads + kv) * d;
+          const int64_t v_at = k_at + how.kv_heads * d;
+          double score = 0;
+          double slope = 0;
+          for (int64_t c = 0; c < d; ++c) {
+            score += qkv[static_cast<size_t>(q_at + c)] * qkv[static_cast<size_t>(k_at + c)];
+            slope += dout[static_cast<size_t>(out_at + c)] * qkv[static_cast<size_t>(v_at + c)];
+          }
+          const double p = std::exp(score * how.scale -
+                                    forward.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)]);
+          const auto element = static_cast<uint64_t>(
+              (((how.first_sample + b) * how.global_heads + how.first_head + h) * how.seq + i) * how.seq + j);
+          const double drop = how.dropout.probability;
+          const double keep = drop == 0                                                      ? 1
+                              : philox_word(how.dropout.key, element) >= drop * 4294967296.0 ? 1 / (1 - drop)
+                                                                                             : 0;
+          const double ds = p * (slope * keep - delta) * how.scale;
+          for (int64_t c = 0; c < d; ++c) {
+            dqkv[static_cast<size_t>(q_at + c)] += ds * qkv[static_cast<size_t>(k_at + c)];
+            dqkv[static_cast<size_t>(k_at + c)] += ds * qkv[static_cast<size_t>(q_at + c)];
+            dqkv[static_cast<size_t>(v_at + c)] += p * keep * dout[static_cast<size_t>(out_at + c)];
+          }
+        }
+      }
+  return dqkv;
+}
+
+Attention shape(int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads, int64_t head_dim, bool causal,
+                double drop = 0) {
+  Attention how;
+  how.batch = batch;
+  how.seq = seq;
+  how.heads = heads;
+  how.kv_heads = kv_heads;
+  how.head_dim = head_dim;
+  how.causal = causal;
+  how.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  how.dropout = {drop, philox_key(5, "attention"), 0};
+  how.first_sample = 3;
+  how.first_head = heads;
+  how.global_heads = 2 * heads;
+  return how;
+}
+
+void check_attention(const Attention& how) {
+  SCOPED_TRACE(fmt::format("batch {} seq {} heads {}/{} width {} causal {}", how.batch, how.seq, how.heads,
+                           how.kv_heads, how.head_dim, how.causal));
+  const int64_t rows = how.batch * how.seq;
+  const Shape packed{rows, (how.heads + 2 * how.kv_heads) * how.head_dim};
+  const Shape wide{rows, how.heads * how.head_dim};
+  const Values qkv = random_values(packed.elements(), 1);
+  const Values dout = random_values(wide.elements(), 2);
+  const Result expected = reference(qkv, how);
+  const Values gradient = reference_gradient(qkv, dout, how);
+  check_everywhere(
+      {expected.out, expected.lse, gradient},
+      [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host out(dtype, wide, Values(dout.size(), NAN));
+        const Host lse(dtype, {how.batch, how.heads, how.seq});
+        const Host in(dtype, packed, qkv);
+        const Host grad(dtype, packed, Values(qkv.size(), NAN));
+        ops.attention(stream, out, lse, in, how);
+        ops.attention_backward(stream, grad, Host(dtype, wide, dout), in, out, lse, how);
+        return {out.values(), lse.values(), grad.values()};
+      },
+      1e-5, 1e-12);
+}
+
+TEST(Attention, ShapesCausalOrNotWithAndWithoutDropout) {
+  for (bool causal : {true, false})
+    for (double drop : {0.0, 0.2}) {
+      check_attention(shape(1, 1, 1, 1, 8, causal, drop));
+      check_attention(shape(2, 64, 2, 2, 32, causal, drop));
+      check_attention(shape(1, 77, 3, 1, 16, causal, drop));
+      check_attention(shape(1, 130, 4, 2, 24, causal, drop));
+    }
+}
+
+TEST(Attention, ManyBlocksOfKeys) {
+  for (bool causal : {true, false}) check_attention(shape(1, 1100, 1, 1, 8, causal, 0.1));
+}
+
+TEST(Attention, WideHeads) { check_attention(shape(1, 70, 1, 1, 256, true)); }
+
+TEST(Attention, BackwardIsTheDerivative) {
+  for (bool causal : {true, false})
+    for (double drop : {0.0, 0.3}) {
+      const Attention how = shape(2, 5, 2, 1, 3, causal, drop);
+      const Shape packed{10, 12};
+      const Shape wide{10, 6};
+      const Values qkv = random_values(packed.elements(), 3);
+      const Values dout = random_values(wide.elements(), 4);
+      with_every_table([&](const OpTable& ops, Stream& stream) {
+        const Host out(DType::F64, wide);
+        const Host lse(DType::F64, {2, 2, 5});
+        const Host grad(DType::F64, packed);
+        const auto loss = [&](const Values& values) {
+          ops.attention(stream, out, lse, Host(DType::F64, packed, values), how);
+          return dot(out.values(), dout);
+        };
+        loss(qkv);
+        ops.attention_backward(stream, grad, Host(DType::F64, wide, dout), Host(DType::F64, packed, qkv), out,
+                               lse, how);
+        check_gradient(loss, qkv, grad.values());
+      });
+    }
+}
+
+TEST(Attention, DropoutBelongsToGlobalSamplesAndHeads) {
+  // Sample 1, head 1 of the whole must equal the same sample and head held alone elsewhere.
+  Attention whole = shape(2, 20, 2, 2, 8, true, 0.4);
+  whole.first_sample = 0;
+  whole.first_head = 0;
+  whole.global_heads = 2;
+  const Values qkv = random_values(2 * 20 * 48, 8);
+  Values part;
+  for (int64_t i = 0; i < 20; ++i)
+    for (int64_t head : {1, 3, 5})
+      for (int64_t c = 0; c < 8; ++c) part.push_back(qkv[static_cast<size_t>((20 + i) * 48 + head * 8 + c)]);
+  Attention alone = whole;
+  alone.batch = 1;
+  alone.heads = 1;
+  alone.kv_heads = 1;
+  alone.first_sample = 1;
+  alone.first_head = 1;
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Host out(DType::F64, {40, 16});
+    const Host lse(DType::F64, {2, 2, 20});
+    const Host part_out(DType::F64, {20, 8});
+    const Host part_lse(DType::F64, {1, 1, 20});
+    ops.attention(stream, out, lse, Host(DType::F64, {40, 48}, qkv), whole);
+    ops.attention(stream, part_out, part_lse, Host(DType::F64, {20, 24}, part), alone);
+    Values expected;
+    for (int64_t i = 0; i < 20; ++i)
+      for (int64_t c = 0; c < 8; ++c)
+        expected.push_back(out.values()[static_cast<size_t>((20 + i) * 16 + 8 + c)]);
+    EXPECT_LE(distance(part_out.values(), expected), 1e-13);
+  });
+}
+
+}  // namespace
+}  // namespace trifold::ops_test
