@@ -3,14 +3,15 @@
 // Contract of every operation:
 //   * It is enqueued on the given stream, takes host tensors of any dtype, and does nothing on a Dry stream.
 //   Tensors
-//     must stay valid and untouched until the stream has passed it.
+//     must stay valid and untouched until the stream has passed it; lists of rows and transfers are copied at
+//     once.
 //   * All ranks of the communicator call the same operations in the same order with matching counts and
 //   dtypes. A
 //     mismatch is an Error on every rank that says which rank called what (operation, count, dtype, sequence
 //     number).
 //   * Every wait has the time-out given when the world was made; it ends in an Error that names the ranks
 //   that did not
-//     come. `abort` wakes every waiting rank of the whole world with an Error.
+//     come, and aborts the world. `abort` wakes every waiting rank of the whole world with an Error.
 //   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for
 //   bit.
 //   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but

@@ -1,6 +1,6 @@
 // What the user asked for: one typed struct per subject. Field names are the option names with underscores;
-// names and defaults are Megatron-LM's where it has the option (config/options.cpp binds them and holds the
-// help texts). `std::optional` marks a value that is derived from others when it is not given.
+// names and defaults are Megatron-LM's where it has the option (config/option_tables.cpp binds them and holds
+// the help texts). `std::optional` marks a value that is derived from others when it is not given.
 #pragma once
 
 #include <cstdint>
@@ -107,6 +107,60 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
+};
+
+// `trifold generate`: the model and its tokenizer are read from the checkpoint.
+struct GenerateConfig {
+  std::string load;    // required: directory of the checkpoint
+  std::string prompt;  // may be empty: the text then starts from nothing
+  int64_t max_new_tokens = 256;
+  double temperature = 1.0;  // 0: always the most likely token
+  int64_t top_k = 0;         // 0: all tokens
+  double top_p = 1.0;        // keep the likeliest tokens that together reach this probability
+  int64_t num_samples = 1;
+  uint64_t seed = 1234;
+  std::optional<int> threads_per_rank;  // all cores of the host
+};
+
+// `trifold evaluate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
+struct EvaluateConfig {
+  std::string load;            // required
+  DataConfig data;             // data_path is required
+  std::string part = "valid";  // train | valid | test
+  std::optional<int64_t> eval_iters;  // batches of micro_batch_size * data-parallel size sequences; all of the part
+  int64_t micro_batch_size = 4;
+  MeshConfig mesh;
+  std::optional<std::string> log_json;
+};
+
+// `trifold inspect DIR`
+struct InspectConfig {
+  std::string directory;            // required, given without an option name
+  bool verify = false;              // read every byte again and compare checksums
+  std::optional<std::string> diff;  // another checkpoint
+};
+
+// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told
+// otherwise; its train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no
+// data.
+struct BenchConfig {
+  BenchConfig();
+
+  PretrainConfig run;
+  std::vector<std::string> what = {"step", "gemm"};  // step | gemm | comm
+  int64_t warmup_iters = 2;
+  int64_t iters = 5;
+  std::optional<std::string> json;  // file for the results
+};
+
+// `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx
+struct TokenizeConfig {
+  std::string input;          // required
+  std::string output_prefix;  // required
+  std::vector<std::string> json_keys = {"text"};
+  std::string tokenizer_type = "byte";         // byte | sentencepiece
+  std::optional<std::string> tokenizer_model;  // required for sentencepiece
+  bool append_eod = false;
 };
 
 }  // namespace trifold

@@ -33,6 +33,11 @@ class Error : public std::exception {
   ErrorKind kind_;
 };
 
+// Rethrows `error`, an Error as a copy. std::rethrow_exception throws the very object that is held, so where
+// several threads rethrow one exception, or one thread does so twice, `add_context` would change what the
+// others see.
+[[noreturn]] void rethrow_copy(const std::exception_ptr& error);
+
 // Throws Error(Failure) with a formatted message.
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,6 +1,7 @@
 // Random numbers by global position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 // 3", SC 2011). A number depends only on (seed, name, global element index), never on the rank, so initial
-// weights and dropout masks are the same on every mesh and nothing has to be saved to repeat them.
+// weights and dropout masks are the same on every mesh and nothing has to be saved to repeat them. Words and
+// normal numbers come from the same blocks: use one name for one purpose only.
 #pragma once
 
 #include <array>

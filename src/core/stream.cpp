@@ -1,5 +1,7 @@
 #include "core/stream.h"
 
+#include "core/error.h"
+
 namespace trifold {
 
 Stream::Stream(Mode mode, ThreadPool& pool) : mode_(mode), pool_(pool) {
@@ -30,7 +32,7 @@ void Stream::work_loop() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;  // stopping, and nothing is left
-    const std::function<void()> work = std::move(queue_.front());
+    std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
     const bool dropped = error_ != nullptr;
     lock.unlock();
@@ -40,6 +42,7 @@ void Stream::work_loop() {
     } catch (...) {
       error = std::current_exception();
     }
+    work = nullptr;  // without the lock, because what the work owned may use this stream when it dies
     lock.lock();
     if (error && !error_) error_ = error;
     ++done_;
@@ -55,8 +58,12 @@ Event Stream::record() {
 
 void Stream::await(uint64_t ticket) {
   std::unique_lock lock(mutex_);
+  check(done_ >= ticket || std::this_thread::get_id() != thread_.get_id(),
+        "work on a stream waits for that stream to finish: it would wait for itself");
   changed_.wait(lock, [&] { return done_ >= ticket; });
-  if (error_) std::rethrow_exception(error_);
+  const std::exception_ptr error = error_;
+  lock.unlock();
+  if (error) rethrow_copy(error);
 }
 
 void Stream::wait(const Event& event) {

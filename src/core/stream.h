@@ -3,11 +3,13 @@
 // This is the only way to order work; there is no default stream. Whatever enqueues takes a Stream&.
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
-//   Worker  work runs in order on a thread the stream owns (communication), so overlap is the same code as on
-//   a GPU; Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and
-//   memory.
+//   Worker  work runs in order on a thread the stream owns (communication): overlap is the code a GPU has;
+//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
+//
 // An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
-// and by every wait for one of its events.
+// and by every wait for one of its events; each gets an Error of its own to add context to.
+// Waits here have no time-out of their own: work only waits for work enqueued before it, so there is no
+// circle, and whatever else a work item waits for (other ranks) has one.
 #pragma once
 
 #include <chrono>
@@ -39,6 +41,7 @@ class Stream {
   // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the
   // mode is Worker.
   Stream(Mode mode, ThreadPool& pool);
+  // Runs what is still enqueued, and drops its errors: who wants them calls `synchronize` first.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -46,7 +49,8 @@ class Stream {
   Mode mode() const { return mode_; }
   ThreadPool& pool() const { return pool_; }
 
-  // Enqueues `work`, a callable without arguments. Everything it captures must live until it has run.
+  // Enqueues `work`, a callable without arguments. Everything it refers to must live until it has run; what
+  // it owns is destroyed before anyone learns that it has.
   template <class Work>
   void run(Work&& work) {
     if (mode_ == Mode::Inline) return work();
@@ -57,6 +61,7 @@ class Stream {
   // Work enqueued on this stream from now on starts after `event` is complete.
   void wait(const Event& event);
   // Blocks the caller until all enqueued work has run; rethrows the first exception of a Worker stream.
+  // Called by work of this very stream it is an Error, for it would wait for itself.
   void synchronize();
 
  private:

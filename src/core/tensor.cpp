@@ -26,7 +26,11 @@ Shape::Shape(std::span<const int64_t> extents) : rank_(static_cast<int>(extents.
 
 int64_t Shape::elements() const {
   int64_t count = 1;
-  for (int64_t extent : extents()) count *= extent;
+  bool fits = true;
+  for (int64_t extent : extents())
+    fits = fits && extent >= 0 && !__builtin_mul_overflow(count, extent, &count);
+  if (!fits || count > kMaxElements) [[unlikely]]
+    fail("a tensor of shape {} cannot exist", to_string(*this));
   return count;
 }
 
@@ -37,14 +41,18 @@ int64_t Tensor::row_count() const {
   return last_dim() == 0 ? 0 : elements() / last_dim();
 }
 
+void Tensor::wrong_type(DType wanted) const {
+  fail("tensor {} is {}, not {}", to_string(shape), name_of(dtype), name_of(wanted));
+}
+
 Tensor Tensor::reshape(const Shape& other) const {
-  check(other.elements() == elements(), "{} cannot be viewed as {}", to_string(shape), to_string(other));
+  if (other.elements() != elements()) fail("{} cannot be viewed as {}", to_string(shape), to_string(other));
   return {data, dtype, other};
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
-  check(rank() >= 1 && 0 <= begin && begin <= end && end <= shape[0], "rows [{}, {}) of {} do not exist",
-        begin, end, to_string(shape));
+  if (rank() < 1 || begin < 0 || begin > end || end > shape[0])
+    fail("rows [{}, {}) of {} do not exist", begin, end, to_string(shape));
   const int64_t row = shape[0] == 0 ? 0 : elements() / shape[0];
   Shape part = shape;
   part[0] = end - begin;
@@ -77,8 +85,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Tensor Buffer::tensor(DType dtype, const Shape& shape) const {
   const Tensor view{data_, dtype, shape};
-  check(view.bytes() <= bytes_, "a buffer of {} bytes cannot hold {} {}", bytes_, name_of(dtype),
-        to_string(shape));
+  if (view.bytes() > bytes_)
+    fail("a buffer of {} bytes cannot hold {} {}", bytes_, name_of(dtype), to_string(shape));
   return view;
 }
 
@@ -91,9 +99,9 @@ Arena Arena::measuring() {
 Tensor Arena::take(DType dtype, const Shape& shape) {
   const size_t need = round_up(static_cast<size_t>(shape.elements()) * size_of(dtype), kAlignment);
   const size_t begin = used_;
-  check(measuring_ || begin + need <= buffer_.bytes(),
-        "an arena of {} bytes is too small: {} are in use and {} {} needs {} more", buffer_.bytes(), begin,
-        name_of(dtype), to_string(shape), need);
+  if (!measuring_ && begin + need > buffer_.bytes())
+    fail("an arena of {} bytes is too small: {} are in use and {} {} needs {} more", buffer_.bytes(), begin,
+         name_of(dtype), to_string(shape), need);
   used_ += need;
   peak_ = std::max(peak_, used_);
   return {measuring_ ? nullptr : buffer_.data() + begin, dtype, shape};

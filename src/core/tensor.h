@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -16,18 +17,27 @@
 
 namespace trifold {
 
-// The extents of a tensor, slowest dim first. At most kMaxRank dims; a Shape of rank 0 has one element.
+// The extents of a tensor, slowest dim first. At most kMaxRank dims; a Shape of rank 0 has one element. A
+// shape with more than kMaxElements, or a negative extent, has no number of elements: asking for it is an
+// Error, so sizes in bytes never overflow.
 class Shape {
  public:
   static constexpr int kMaxRank = 4;
+  static constexpr int64_t kMaxElements = int64_t{1} << 56;
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> extents);
   explicit Shape(std::span<const int64_t> extents);
 
   int rank() const { return rank_; }
-  int64_t operator[](int dim) const { return extents_[static_cast<size_t>(dim)]; }
-  int64_t& operator[](int dim) { return extents_[static_cast<size_t>(dim)]; }
+  int64_t operator[](int dim) const {
+    assert(0 <= dim && dim < rank_);
+    return extents_[static_cast<size_t>(dim)];
+  }
+  int64_t& operator[](int dim) {
+    assert(0 <= dim && dim < rank_);
+    return extents_[static_cast<size_t>(dim)];
+  }
   int64_t elements() const;
   std::span<const int64_t> extents() const { return {extents_.data(), static_cast<size_t>(rank_)}; }
   bool operator==(const Shape& other) const = default;
@@ -56,8 +66,8 @@ struct Tensor {
   // The elements as T; throws when T is not the dtype.
   template <class T>
   T* as() const {
-    check(TypeOf<T>::kValue == dtype, "tensor {} is {}, not {}", to_string(shape), name_of(dtype),
-          name_of(TypeOf<T>::kValue));
+    if (TypeOf<T>::kValue != dtype) [[unlikely]]
+      wrong_type(TypeOf<T>::kValue);
     return static_cast<T*>(data);
   }
 
@@ -67,6 +77,9 @@ struct Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Elements [begin, end) in memory order, as a tensor of one dim.
   Tensor flat(int64_t begin, int64_t end) const;
+
+ private:
+  [[noreturn]] void wrong_type(DType wanted) const;
 };
 
 // Owns one aligned, zero-initialised block of host memory (huge pages are asked for where the block is
@@ -107,7 +120,10 @@ class Arena {
   // The content of the returned tensor is unspecified. Throws when the capacity is exceeded.
   Tensor take(DType dtype, const Shape& shape);
   Mark mark() const { return used_; }
-  void release(Mark mark) { used_ = mark; }
+  void release(Mark mark) {
+    check(mark <= used_, "an arena with {} bytes in use cannot be released to mark {}", used_, mark);
+    used_ = mark;
+  }
   void reset() { used_ = 0; }
 
   size_t used() const { return used_; }

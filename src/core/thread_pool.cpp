@@ -3,7 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <utility>
+#include <chrono>
+#include <system_error>
 
 #include "core/error.h"
 
@@ -11,8 +12,10 @@ namespace trifold {
 
 namespace {
 
-// About 50 microseconds: longer than the gap between two operations of a step, shorter than anyone notices.
-constexpr int kSpins = 20'000;
+// Longer than the gap between two operations of a step, shorter than anyone notices. A time and not a count,
+// because a pause lasts from 10 to 50 nanoseconds, depending on the processor.
+constexpr std::chrono::microseconds kSpin{50};
+constexpr int kPausesPerLook = 16;  // at the clock
 
 void pause() {
 #if defined(__x86_64__)
@@ -22,10 +25,13 @@ void pause() {
 
 // Waits until `value` differs from `old`: first by spinning, then by sleeping.
 void await_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    pause();
-  }
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() - begin < kSpin);
   value.wait(old, std::memory_order_acquire);
 }
 
@@ -34,10 +40,19 @@ void await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 ThreadPool::ThreadPool(int size) : size_(size) {
   check(size >= 1, "a thread pool needs at least one worker, not {}", size);
   errors_.resize(static_cast<size_t>(size));
-  for (int worker = 1; worker < size; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  threads_.reserve(static_cast<size_t>(size - 1));
+  try {
+    for (int worker = 1; worker < size; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error& error) {
+    stop();  // the destructor of an object whose constructor throws does not run
+    fail("only {} of the {} workers of a thread pool could be started: {}", threads_.size() + 1, size,
+         error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -54,6 +69,8 @@ void ThreadPool::call(int worker) {
 
 void ThreadPool::run(FunctionRef<void(int)> body) {
   if (size_ == 1) return body(0);
+  check(!running_.exchange(true, std::memory_order_acquire),
+        "a thread pool was asked to run while it runs: two threads share it, or work on it asks for more");
   body_ = &body;
   pending_.store(static_cast<uint32_t>(size_ - 1), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
@@ -62,8 +79,18 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   for (uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
        left = pending_.load(std::memory_order_acquire))
     await_change(pending_, left);
-  for (std::exception_ptr& error : errors_)
-    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  const std::exception_ptr error = take_error();
+  running_.store(false, std::memory_order_release);
+  if (error) std::rethrow_exception(error);
+}
+
+std::exception_ptr ThreadPool::take_error() {
+  std::exception_ptr first;
+  for (std::exception_ptr& error : errors_) {
+    if (error && !first) first = error;
+    error = nullptr;  // one that stayed would come out of the next call, which did nothing wrong
+  }
+  return first;
 }
 
 void ThreadPool::work(int worker) {
@@ -78,6 +105,7 @@ void ThreadPool::work(int worker) {
 }
 
 void ThreadPool::parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  check(grain >= 1, "work cannot be split into parts of {} elements", grain);
   if (count <= 0) return;
   if (size_ == 1 || count <= grain) return body(0, count);
   const int64_t grains = (count + grain - 1) / grain;

@@ -18,7 +18,8 @@ namespace trifold {
 
 class ThreadPool {
  public:
-  // `size` workers in all, at least 1. One thread at a time may call `run`.
+  // `size` workers in all, at least 1. One thread at a time may call `run`, and no body may call it again:
+  // both are an Error where the pool has more than one worker.
   explicit ThreadPool(int size);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -26,16 +27,20 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  // Calls body(worker) once on every worker and returns when all have returned; rethrows the first exception.
+  // Calls body(worker) once on every worker and returns when all have returned; rethrows the exception of the
+  // first worker that has one and forgets the others.
   void run(FunctionRef<void(int worker)> body);
 
   // Splits [0, count) into one contiguous part per worker, each but the last a multiple of `grain`, and calls
-  // body(begin, end) for every part that is not empty. Runs on the caller alone when count <= grain.
+  // body(begin, end) for every part that is not empty. Runs on the caller alone when count <= grain. grain
+  // >= 1.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:
   void work(int worker);
   void call(int worker);
+  void stop();
+  std::exception_ptr take_error();
 
   int size_;
   FunctionRef<void(int)>* body_ = nullptr;
@@ -43,6 +48,7 @@ class ThreadPool {
   std::atomic<uint32_t> generation_{0};  // counts calls of run(); workers wait for the next
   std::atomic<uint32_t> pending_{0};     // workers that have not finished the current call
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> running_{false};  // a call of run() is under way
   std::vector<std::thread> threads_;
 };
 

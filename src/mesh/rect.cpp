@@ -183,14 +183,17 @@ Rect Rect::whole(const Shape& shape) {
 
 std::string to_string(const Rect& rect) {
   std::string text = "[";
-  for (int dim = 0; dim < rect.offset.rank(); ++dim)
-    text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", begin_of(rect, dim), end_of(rect, dim));
+  for (int dim = 0; dim < rect.offset.rank(); ++dim) {
+    int64_t end = 0;  // a box from a damaged file may end beyond all numbers
+    if (__builtin_add_overflow(rect.offset[dim], rect.extent[dim], &end)) end = INT64_MAX;
+    text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", rect.offset[dim], end);
+  }
   return text + "]";
 }
 
 std::optional<Rect> intersect(const Rect& a, const Rect& b) {
-  check(a.offset.rank() == b.offset.rank(), "boxes {} and {} are not of one tensor", to_string(a),
-        to_string(b));
+  if (a.offset.rank() != b.offset.rank()) [[unlikely]]  // not `check`: its texts would be made on every call
+    fail("boxes {} and {} are not of one tensor", to_string(a), to_string(b));
   Rect part = a;
   for (int dim = 0; dim < a.offset.rank(); ++dim) {
     const int64_t begin = std::max(begin_of(a, dim), begin_of(b, dim));
@@ -213,8 +216,8 @@ std::vector<Rect> rects_of_range(const Rect& local, int64_t begin, int64_t end) 
 void check_exact_cover(const std::string& name, const Shape& global, std::span<const Rect> rects) {
   std::vector<size_t> members;  // boxes that hold anything
   for (size_t i = 0; i < rects.size(); ++i) {
-    check(is_inside(rects[i], global), "tensor {}: box {} is outside its shape {}", name, to_string(rects[i]),
-          to_string(global));
+    if (!is_inside(rects[i], global))
+      fail("tensor {}: box {} is outside its shape {}", name, to_string(rects[i]), to_string(global));
     if (rects[i].elements() > 0) members.push_back(i);
   }
   if (const auto pair = OverlapSearch(rects, global.rank()).find(members)) {
@@ -232,8 +235,8 @@ void check_exact_cover(const std::string& name, const Shape& global, std::span<c
 
 void copy_rect(void* to, const Rect& to_rect, const void* from, const Rect& from_rect, const Rect& part,
                size_t element_size) {
-  check(contains(to_rect, part) && contains(from_rect, part), "box {} is not in both {} and {}",
-        to_string(part), to_string(to_rect), to_string(from_rect));
+  if (!contains(to_rect, part) || !contains(from_rect, part))
+    fail("box {} is not in both {} and {}", to_string(part), to_string(to_rect), to_string(from_rect));
   if (part.elements() == 0) return;
   // Neighbouring rows are one run where all three boxes have the same extent in every dim from `outer` on.
   int outer = part.extent.rank();

@@ -5,7 +5,7 @@
 namespace trifold {
 
 Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink& grads, Stream& stream, DType dtype)
+                   const ParamSource& params, GradSink* grads, Stream& stream, DType dtype)
     : blocks_(std::move(blocks)),
       mesh_(mesh),
       ops_(ops),
@@ -21,7 +21,7 @@ Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTab
 }
 
 Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink& grads, Stream& stream, DType dtype,
+                   const ParamSource& params, GradSink* grads, Stream& stream, DType dtype,
                    const ActivationMemory& memory)
     : Executor(std::move(blocks), mesh, ops, params, grads, stream, dtype) {
   measuring_ = false;
@@ -54,7 +54,7 @@ ActivationMemory Executor::measure(const std::vector<StageBlock>& blocks, const 
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
-  Executor walker(blocks, mesh, cpu_ops(), shapes, shapes, dry, dtype);
+  Executor walker(blocks, mesh, cpu_ops(), shapes, &shapes, dry, dtype);
   Batch batch;
   const Shape shape{micro_batch_size, seq_length};
   batch.tokens = batch.labels = batch.positions = {nullptr, DType::I32, shape};
@@ -77,7 +77,7 @@ Run Executor::make_run(Slot& slot, Arena& flow, const StepInputs& inputs) {
           ops_,
           mesh_,
           params_,
-          &grads_,
+          grads_,
           slot.keep,
           flow,
           scratch_,
@@ -142,7 +142,7 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     case ActionKind::B:
       return backward(action, inputs);
     case ActionKind::ReduceGrad:
-      return grads_.reduce(action.block, stream_);
+      return grads_->reduce(action.block, stream_);
     case ActionKind::Step:
       return inputs.step();
     case ActionKind::I:

@@ -51,9 +51,10 @@ struct LossSums {
 
 class Executor {
  public:
-  // References must outlive the executor. `stream` is where all computation goes.
+  // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is where all
+  // computation goes.
   Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink& grads, Stream& stream, DType dtype, const ActivationMemory& memory);
+           GradSink* grads, Stream& stream, DType dtype, const ActivationMemory& memory);
 
   // The memory a plan will need for micro-batches of the given size: walks the plan without computing.
   static ActivationMemory measure(const std::vector<StageBlock>& blocks, const ParamList& params,
@@ -74,7 +75,7 @@ class Executor {
   };
 
   Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink& grads, Stream& stream, DType dtype);
+           GradSink* grads, Stream& stream, DType dtype);
   Run make_run(Slot& slot, Arena& flow, const StepInputs& inputs);
   Slot& slot_of(int micro);
   Slot& free_slot();
@@ -88,7 +89,7 @@ class Executor {
   const Mesh& mesh_;
   const OpTable& ops_;
   const ParamSource& params_;
-  GradSink& grads_;
+  GradSink* grads_;
   Stream& stream_;
   DType dtype_;
   bool measuring_ = false;

@@ -16,6 +16,16 @@ TEST(Philox, MatchesTheKnownAnswer) {
   EXPECT_EQ(words[3], 0x9b00dbd8U);
 }
 
+// Computed by another program that gives all three published vectors: here both words of counter and key
+// count.
+TEST(Philox, UsesBothWordsOfCounterAndKey) {
+  const auto words = philox({0xa4093822U, 0x299f31d0U}, 0x85a308d3243f6a88ULL);
+  EXPECT_EQ(words[0], 0xe69c9c31U);
+  EXPECT_EQ(words[1], 0xb5a3d762U);
+  EXPECT_EQ(words[2], 0xe733bfc1U);
+  EXPECT_EQ(words[3], 0x341a787cU);
+}
+
 TEST(Philox, KeysDependOnSeedAndName) {
   const PhiloxKey a = philox_key(1, "wte");
   const PhiloxKey b = philox_key(2, "wte");

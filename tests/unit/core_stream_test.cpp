@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -34,6 +35,19 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   std::atomic<int> calls{0};
   pool.run([&](int) { ++calls; });
   EXPECT_EQ(calls, 3);
+}
+
+TEST(ThreadPool, AnErrorDoesNotComeBackInTheNextCall) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run([](int worker) { fail("worker {}", worker); }), Error);
+  EXPECT_NO_THROW(pool.run([](int) {}));
+}
+
+TEST(ThreadPool, RefusesToRunInsideItself) {
+  ThreadPool pool(2);
+  EXPECT_THROW(pool.run([&](int) { pool.run([](int) {}); }), Error);
+  EXPECT_NO_THROW(pool.run([](int) {}));
+  EXPECT_THROW(pool.parallel_for(10, 0, [](int64_t, int64_t) {}), Error);
 }
 
 TEST(Stream, WorkerKeepsOrderAndEventsOrderStreams) {
@@ -78,6 +92,41 @@ TEST(Stream, ErrorReachesWaitersAndDropsLaterWork) {
   EXPECT_THROW(compute.wait(comm.record()), Error);
   EXPECT_THROW(comm.synchronize(), Error);
   EXPECT_FALSE(ran);
+}
+
+TEST(Stream, EveryWaiterHasAnErrorOfItsOwn) {
+  ThreadPool pool(1);
+  Stream comm(Stream::Mode::Worker, pool);
+  comm.run([] { fail("the cable is cut"); });
+  for (int i = 0; i < 2; ++i) {
+    try {
+      comm.synchronize();
+      FAIL() << "the error was lost";
+    } catch (Error& error) {
+      error.add_context("step 1");
+      EXPECT_STREQ(error.what(), "step 1: the cable is cut");
+    }
+  }
+}
+
+TEST(Stream, WhatWorkOwnsMayUseTheStreamWhenItDies) {
+  ThreadPool pool(1);
+  Stream comm(Stream::Mode::Worker, pool);
+  bool destroyed = false;
+  auto owned = std::shared_ptr<Stream>(&comm, [&destroyed](Stream* stream) {
+    stream->record();
+    destroyed = true;
+  });
+  comm.run([kept = std::move(owned)] {});
+  comm.synchronize();
+  EXPECT_TRUE(destroyed);
+}
+
+TEST(Stream, WorkCannotWaitForItself) {
+  ThreadPool pool(1);
+  Stream comm(Stream::Mode::Worker, pool);
+  comm.run([&comm] { comm.synchronize(); });
+  EXPECT_THROW(comm.synchronize(), Error);
 }
 
 TEST(Stream, DryDropsWork) {

@@ -12,6 +12,17 @@ TEST(Shape, CountsElements) {
   EXPECT_THROW(Shape({1, 1, 1, 1, 1}), Error);
 }
 
+TEST(Shape, HasNoElementsWhenTheyCannotBeCounted) {
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  EXPECT_THROW(Shape({kHuge, kHuge}).elements(), Error) << "the product is 2^64";
+  EXPECT_THROW(Shape({kHuge, kHuge / 2}).elements(), Error) << "the number of bytes would overflow";
+  EXPECT_THROW(Shape({-1, -1}).elements(), Error);
+  EXPECT_EQ(Shape({kHuge, 1 << 24}).elements(), Shape::kMaxElements);
+  Arena arena(4096);
+  EXPECT_THROW(arena.take(DType::F64, {-1}), Error);
+  EXPECT_THROW(arena.take(DType::F64, Shape({kHuge, 1 << 24})), Error);
+}
+
 TEST(Tensor, ViewsShareMemory) {
   const Buffer buffer(6 * sizeof(float));
   const Tensor t = buffer.tensor(DType::F32, {3, 2});
@@ -34,6 +45,7 @@ TEST(Arena, RepeatsAddressesAndMeasures) {
     arena->release(mark);
     EXPECT_EQ(arena->take(DType::F32, {10}).data, first.data);
   }
+  EXPECT_THROW(real.release(real.used() + 1), Error);
   EXPECT_EQ(real.peak(), measure.peak());
   EXPECT_GE(measure.peak(), 10 * 4 + 20 * 8);
   EXPECT_THROW(real.take(DType::F64, {1000}), Error);

@@ -42,7 +42,7 @@ def gelu():
 
 
 def attention(batch, seq, heads, kv_heads, width):
-    """qkv [batch * seq, (heads + 2 kv_heads) * width]: each row has the query heads, then the key, then the value heads."""
+    """qkv [batch * seq, (heads + 2 kv_heads) * width]: a row holds all query, then key, then value heads."""
     qkv = leaf(batch * seq, (heads + 2 * kv_heads) * width)
     parts = qkv.reshape(batch, seq, -1, width).transpose(1, 2).split([heads, kv_heads, kv_heads], dim=1)
     query, key, value = parts[0], *(part.repeat_interleave(heads // kv_heads, dim=1) for part in parts[1:])

@@ -1,0 +1,98 @@
+#include "train/bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "train/ranks.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json show(const StepBench& bench) {
+  const size_t ranks = static_cast<size_t>(bench.ranks_in_process);
+  const size_t predicted = bench.memory.predicted_total() * ranks;
+  fmt::print("step        {:.4f} s (median), {:.1f} tokens/s, loss {:.4f}\n", bench.seconds,
+             bench.tokens_per_second, bench.loss);
+  fmt::print("            {:.1f} GFLOP/s of {:.1f} that matrix products reach here: {:.1f} %\n",
+             bench.flops / 1e9, bench.gemm_flops / 1e9, 100 * bench.share);
+  fmt::print("memory      predicted {} (parameters {}, gradients {}, optimizer {}, activations {}{})\n",
+             bytes_text(predicted), bytes_text(bench.memory.parameters), bytes_text(bench.memory.gradients),
+             bytes_text(bench.memory.optimizer), bytes_text(bench.memory.predicted_activations),
+             ranks > 1 ? fmt::format("; times {} ranks", ranks) : "");
+  fmt::print("            peak resident {}, {:.3f} of the prediction\n", bytes_text(bench.measured_peak),
+             static_cast<double>(bench.measured_peak) / static_cast<double>(predicted));
+  return {{"seconds", bench.seconds},
+          {"tokens_per_second", bench.tokens_per_second},
+          {"flops", bench.flops},
+          {"gemm_flops", bench.gemm_flops},
+          {"share", bench.share},
+          {"predicted_bytes", predicted},
+          {"peak_resident_bytes", bench.measured_peak},
+          {"loss", bench.loss}};
+}
+
+Json show(const std::vector<GemmBench>& benches) {
+  Json rows = Json::array();
+  for (const GemmBench& bench : benches) {
+    fmt::print("gemm        {:>6} x {:>6} x {:>6}  {:8.1f} GFLOP/s\n", bench.m, bench.n, bench.k,
+               bench.flops / 1e9);
+    rows.push_back({{"m", bench.m}, {"n", bench.n}, {"k", bench.k}, {"flops", bench.flops}});
+  }
+  return rows;
+}
+
+Json show(const std::vector<CommBench>& benches) {
+  Json rows = Json::array();
+  for (const CommBench& bench : benches) {
+    fmt::print("all_reduce  {:>12}  {:10.1f} us  {:8.2f} GB/s\n", bytes_text(bench.bytes),
+               1e6 * bench.seconds, static_cast<double>(bench.bytes) / bench.seconds / 1e9);
+    rows.push_back({{"bytes", bench.bytes}, {"seconds", bench.seconds}});
+  }
+  return rows;
+}
+
+}  // namespace
+
+int run(const BenchConfig& config) {
+  const auto wanted = [&](const char* what) {
+    return std::find(config.what.begin(), config.what.end(), what) != config.what.end();
+  };
+  StepBench step;
+  std::vector<GemmBench> gemm;
+  std::vector<CommBench> comm;
+  run_on_ranks(config.run.mesh, [&](Communicator& world) {
+    const bool keeps = world.rank() == 0;
+    if (wanted("step")) {
+      const StepBench result = bench_step(world, config);
+      if (keeps) step = result;
+    }
+    if (wanted("gemm")) {
+      const std::vector<GemmBench> result = bench_gemm(world, config);
+      if (keeps) gemm = result;
+    }
+    if (wanted("comm")) {
+      const std::vector<CommBench> result = bench_comm(world);
+      if (keeps) comm = result;
+    }
+  });
+  Json results;
+  if (wanted("step")) results["step"] = show(step);
+  if (wanted("gemm")) results["gemm"] = show(gemm);
+  if (wanted("comm")) results["all_reduce"] = show(comm);
+  if (config.json) {
+    std::ofstream file(*config.json);
+    if (!(file << results.dump(2) << "\n")) bad_input("--json {}: the file cannot be written", *config.json);
+  }
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,22 @@
+// The commands of the program: each prints for people and returns an exit status. Errors are thrown, main
+// reports them.
+#pragma once
+
+#include "config/config.h"
+
+namespace trifold::launch {
+
+// Exit statuses, as the command line promises them.
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kBadInput = 2;
+inline constexpr int kInterrupted = 75;  // stopped on a signal, the checkpoint is saved
+
+int run(const PretrainConfig& config);
+int run(const GenerateConfig& config);
+int run(const EvaluateConfig& config);
+int run(const InspectConfig& config);
+int run(const BenchConfig& config);
+int run(const TokenizeConfig& config);
+
+}  // namespace trifold::launch

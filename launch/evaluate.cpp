@@ -1,0 +1,60 @@
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "data/corpus.h"
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "train/checkpoint_model.h"
+#include "train/evaluation.h"
+#include "train/pretrain.h"
+#include "train/ranks.h"
+
+namespace trifold::launch {
+
+namespace {
+
+Split part_of(const std::string& name) {
+  if (name == "train") return Split::Train;
+  return name == "test" ? Split::Test : Split::Valid;
+}
+
+}  // namespace
+
+int run(const EvaluateConfig& config) {
+  CheckpointModel checkpoint = describe_checkpoint(config.load);
+  DataConfig data = config.data;
+  if (!data.tokenizer_type) {
+    data.tokenizer_type = checkpoint.data.tokenizer_type;
+    data.tokenizer_model = checkpoint.data.tokenizer_model;
+  }
+  const Split part = part_of(config.part);
+  const Corpus corpus(data, *checkpoint.model.vocab_size);
+  if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));
+  // One pass over the part unless a number of batches was asked for.
+  const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
+  const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : 1;
+  const auto source = corpus.source(part, checkpoint.model.seq_length, wanted, 0);
+  const int64_t samples = config.eval_iters ? wanted : source->samples();
+
+  std::optional<JsonLog> json;
+  if (config.log_json) json.emplace(*config.log_json);
+  const auto start = std::chrono::steady_clock::now();
+  LossSums sums;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
+    load_weights(replica, checkpoint.directory);
+    const LossSums all = evaluate_model(replica, *source, config.micro_batch_size, samples);
+    if (world.rank() == 0) sums = all;
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const EvalReport report{checkpoint.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight),
+                          seconds};
+  if (json) json->write(report);
+  fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", name_of(part),
+             report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,58 @@
+// `trifold`: reads the command line and runs one command. Text that was asked for goes to stdout, progress
+// and errors go to stderr.
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <variant>
+
+#include "config/command_line.h"
+#include "core/error.h"
+#include "launch/commands.h"
+
+namespace {
+
+using namespace trifold;
+
+int terminal_width() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+    return size.ws_col;
+  return 80;
+}
+
+int dispatch(int argc, char** argv) {
+  const Surroundings surroundings{terminal_width(), 0};
+  const Request request = parse_command_line(argc, argv, surroundings);
+  if (const auto* text = std::get_if<TextRequest>(&request)) {
+    fmt::print("{}", text->text);
+    return launch::kDone;
+  }
+  return std::visit(
+      [](const auto& command) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(command)>, TextRequest>)
+          return launch::kDone;
+        else
+          return launch::run(command);
+      },
+      request);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const Error& error) {
+    fmt::print(stderr, "trifold: {}\n", error.what());
+    return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "trifold: out of memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "trifold: {}\n", error.what());
+  }
+  return launch::kFailed;
+}

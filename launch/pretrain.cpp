@@ -1,0 +1,47 @@
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "train/pretrain.h"
+#include "train/ranks.h"
+
+namespace trifold::launch {
+
+namespace {
+
+std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
+
+// The first signal asks for a stop after the step; the second one ends the process at once.
+void on_signal(int number) {
+  g_signal.store(number);
+  std::signal(number, SIG_DFL);
+}
+
+}  // namespace
+
+int run(const PretrainConfig& config) {
+  const PretrainJob job = prepare(config);
+  if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
+  Progress progress(job.config.log, stderr);
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  std::atomic<bool> interrupted{false};
+  run_on_ranks(job.config.mesh, [&](Communicator& world) {
+    if (pretrain(world, job, progress, g_signal) == RunEnd::Interrupted) interrupted = true;
+  });
+  progress.finish();
+  if (!interrupted) return kDone;
+  if (!job.config.checkpoint.save) {
+    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
+    return kFailed;
+  }
+  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with --load {}\n",
+             *job.config.checkpoint.save);
+  return kInterrupted;
+}
+
+}  // namespace trifold::launch

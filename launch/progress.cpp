@@ -1,0 +1,126 @@
+#include "launch/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold::launch {
+
+namespace {
+
+// JSON has no NaN or infinity: they become null.
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+std::string bytes_text(size_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
+}
+
+JsonLog::JsonLog(const std::string& path) : file_(path, std::ios::app) {
+  if (!file_) bad_input("--log-json {}: the file cannot be opened for writing", path);
+}
+
+void JsonLog::write(const StepReport& report) {
+  const nlohmann::ordered_json line{{"step", report.step},
+                                    {"consumed_samples", report.consumed_samples},
+                                    {"loss", number(report.loss)},
+                                    {"grad_norm", number(report.grad_norm)},
+                                    {"lr", number(report.lr)},
+                                    {"loss_scale", number(report.loss_scale)},
+                                    {"tokens", report.tokens},
+                                    {"step_seconds", number(report.step_seconds)},
+                                    {"tokens_per_second", number(report.tokens_per_second)},
+                                    {"mfu", number(report.mfu)},
+                                    {"skipped", report.skipped}};
+  file_ << line.dump() << std::endl;
+}
+
+void JsonLog::write(const EvalReport& report) {
+  file_ << nlohmann::ordered_json{{"step", report.step}, {"valid_loss", number(report.loss)}}.dump()
+        << std::endl;
+}
+
+Progress::Progress(const LogConfig& config, std::FILE* out)
+    : config_(config), out_(out), terminal_(isatty(fileno(out)) != 0) {
+  if (config.log_json) json_.emplace(*config.log_json);
+}
+
+void Progress::print_line(const std::string& text) {
+  fmt::print(out_, "{}{}\n", line_open_ ? "\r\033[K" : "", text);
+  std::fflush(out_);
+  line_open_ = false;
+}
+
+void Progress::finish() {
+  if (line_open_) fmt::print(out_, "\n");
+  line_open_ = false;
+}
+
+void Progress::on_start(const RunReport& report) {
+  first_step_ = report.first_step;
+  last_step_ = report.last_step;
+  start_ = std::chrono::steady_clock::now();
+  print_line(fmt::format("mesh        {}; operations {}", report.mesh, report.operations));
+  print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
+                         static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e9));
+  print_line(fmt::format("memory      {} a rank: parameters {}, gradients {}, optimizer {}, activations {}",
+                         bytes_text(report.memory.predicted_total()), bytes_text(report.memory.parameters),
+                         bytes_text(report.memory.gradients), bytes_text(report.memory.optimizer),
+                         bytes_text(report.memory.predicted_activations)));
+  print_line(
+      fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "
+                  "flops (causal attention counted half) against it",
+                  report.peak_flops / 1e9));
+  print_line(fmt::format("steps       {} to {}", report.first_step, report.last_step));
+}
+
+std::string Progress::remaining(const StepReport& report) const {
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const auto done = static_cast<double>(report.step - first_step_ + 1);
+  return duration_text(elapsed / done * static_cast<double>(last_step_ - report.step));
+}
+
+std::string Progress::describe(const StepReport& report) const {
+  return fmt::format(
+      "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.3e}  {:.0f} tokens/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step_, report.loss, report.grad_norm, report.lr, report.tokens_per_second,
+      100 * report.mfu, remaining(report));
+}
+
+void Progress::on_step(const StepReport& report) {
+  if (json_) json_->write(report);
+  const bool due = report.step % config_.log_interval == 0 || report.step == last_step_;
+  if (due) return print_line(describe(report));
+  if (!terminal_) return;
+  fmt::print(out_, "\r\033[K{}", describe(report));
+  std::fflush(out_);
+  line_open_ = true;
+}
+
+void Progress::on_eval(const EvalReport& report) {
+  if (json_) json_->write(report);
+  print_line(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens in {:.1f} s)", report.step,
+                         last_step_, report.loss, report.tokens, report.seconds));
+}
+
+void Progress::on_saved(int64_t, const std::string& directory) { print_line("saved       " + directory); }
+
+}  // namespace trifold::launch

@@ -1,0 +1,59 @@
+// Progress: tells a person, and a file, how a run goes. On a terminal one line is updated in place; otherwise
+// a plain line is printed every log_interval steps. The JSON log has one object a step with full-precision
+// numbers.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+#include "train/metrics.h"
+
+namespace trifold::launch {
+
+// Appends JSON objects to a file, one a line, each flushed as it is written.
+class JsonLog {
+ public:
+  // BadInput when the file cannot be opened.
+  explicit JsonLog(const std::string& path);
+  void write(const StepReport& report);
+  void write(const EvalReport& report);
+
+ private:
+  std::ofstream file_;
+};
+
+class Progress final : public RunObserver {
+ public:
+  // Prints to `out`, which must outlive it.
+  Progress(const LogConfig& config, std::FILE* out);
+  void on_start(const RunReport& report) override;
+  void on_step(const StepReport& report) override;
+  void on_eval(const EvalReport& report) override;
+  void on_saved(int64_t step, const std::string& directory) override;
+  // Ends the updating line.
+  void finish();
+
+ private:
+  std::string describe(const StepReport& report) const;
+  void print_line(const std::string& text);  // stays
+  std::string remaining(const StepReport& report) const;
+
+  LogConfig config_;
+  std::FILE* out_;
+  bool terminal_;
+  bool line_open_ = false;
+  std::optional<JsonLog> json_;
+  std::string last_loss_;
+  int64_t first_step_ = 1;
+  int64_t last_step_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+// "1.21 GiB", "350 KiB"
+std::string bytes_text(size_t bytes);
+
+}  // namespace trifold::launch

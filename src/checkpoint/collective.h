@@ -1,0 +1,19 @@
+// Doing something on every rank and agreeing on how it went: a failure on one rank becomes an Error on all of
+// them, so that nobody waits for a rank that has given up.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/function_ref.h"
+
+namespace trifold {
+
+// Collective. Runs `body` on every rank and returns the texts of all of them, in rank order. When any `body`
+// threw, every rank throws one Error that names the ranks and their messages; it is BadInput when all of
+// these were.
+std::vector<std::string> gather_texts(Communicator& world, const std::string& doing,
+                                      FunctionRef<std::string()> body);
+
+}  // namespace trifold

@@ -1,0 +1,288 @@
+#include "checkpoint/hdf5_file.h"
+
+#include <hdf5.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace trifold {
+
+namespace {
+
+static_assert(sizeof(hid_t) == sizeof(int64_t), "HDF5 1.10 or later is needed");
+
+// Holds the lock of the whole process while HDF5 is in use; see the header.
+class Lock {
+ public:
+  Lock() : guard_(mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  std::lock_guard<std::mutex> guard_;
+};
+
+// The innermost messages of HDF5's error stack: they say what happened, the outer ones only who called.
+std::string reason() {
+  std::vector<std::string> lines;
+  const auto collect = [](unsigned, const H5E_error2_t* entry, void* to) -> herr_t {
+    auto& out = *static_cast<std::vector<std::string>*>(to);
+    if (out.size() < 2 && entry->desc != nullptr) out.emplace_back(entry->desc);
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &lines);
+  H5Eclear2(H5E_DEFAULT);
+  return lines.empty() ? "no reason given" : fmt::format("{}", fmt::join(lines, "; "));
+}
+
+template <class Code>
+Code ok(Code code, const char* doing) {
+  check(code >= 0, "HDF5 cannot {}: {}", doing, reason());
+  return code;
+}
+
+// Owns one HDF5 identifier. Writers close it themselves, so that a failure is seen.
+class Handle {
+ public:
+  using Closer = herr_t (*)(hid_t);
+  Handle(hid_t id, Closer closer, const char* doing) : id_(ok(id, doing)), closer_(closer) {}
+  ~Handle() {
+    if (id_ >= 0) closer_(id_);
+  }
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), closer_(other.closer_) {}
+  Handle& operator=(Handle&&) = delete;
+
+  operator hid_t() const { return id_; }  // NOLINT(google-explicit-constructor): to be passed to HDF5
+  void close() { ok(closer_(std::exchange(id_, -1)), "close an object"); }
+
+ private:
+  hid_t id_;
+  Closer closer_;
+};
+
+hid_t file_type(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return H5T_IEEE_F64LE;
+    case DType::F32:
+      return H5T_IEEE_F32LE;
+    case DType::I64:
+      return H5T_STD_I64LE;
+    case DType::I32:
+      return H5T_STD_I32LE;
+    case DType::U16:
+      return H5T_STD_U16LE;
+    case DType::U8:
+      return H5T_STD_U8LE;
+  }
+  return -1;
+}
+
+hid_t memory_type(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return H5T_NATIVE_DOUBLE;
+    case DType::F32:
+      return H5T_NATIVE_FLOAT;
+    case DType::I64:
+      return H5T_NATIVE_INT64;
+    case DType::I32:
+      return H5T_NATIVE_INT32;
+    case DType::U16:
+      return H5T_NATIVE_UINT16;
+    case DType::U8:
+      return H5T_NATIVE_UINT8;
+  }
+  return -1;
+}
+
+// Shapes as HDF5 wants them; a scalar becomes [1].
+std::vector<hsize_t> dims_of(const Shape& shape) {
+  std::vector<hsize_t> dims(shape.extents().begin(), shape.extents().end());
+  if (dims.empty()) dims.push_back(1);
+  return dims;
+}
+
+Handle space_of(const Shape& shape) {
+  const std::vector<hsize_t> dims = dims_of(shape);
+  return {H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose,
+          "make a data space"};
+}
+
+// The data space of a block, with one box of it selected.
+Handle select(const Rect& block, const Rect& part) {
+  Handle space = space_of(block.extent);
+  std::vector<hsize_t> start;
+  for (int dim = 0; dim < part.offset.rank(); ++dim)
+    start.push_back(static_cast<hsize_t>(part.offset[dim] - block.offset[dim]));
+  if (start.empty()) start.push_back(0);
+  const std::vector<hsize_t> count = dims_of(part.extent);
+  ok(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+     "select a box");
+  return space;
+}
+
+Handle creation_properties() {
+  Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make properties");
+  ok(H5Pset_obj_track_times(properties, false), "switch time stamps off");  // equal saves make equal bytes
+  return properties;
+}
+
+Handle link_properties() {
+  Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "make properties");
+  ok(H5Pset_create_intermediate_group(properties, 1), "ask for groups");
+  return properties;
+}
+
+Handle access_properties() {
+  Handle properties(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make properties");
+  ok(H5Pset_libver_bounds(properties, H5F_LIBVER_V18, H5F_LIBVER_V110), "set version bounds");
+  ok(H5Pset_fclose_degree(properties, H5F_CLOSE_STRONG), "set the way of closing");
+  ok(H5Pset_file_locking(properties, false, true), "switch file locks off");
+  return properties;
+}
+
+void set_missing_value(hid_t properties, DType dtype) {
+  const auto set = [&](auto value) {
+    ok(H5Pset_fill_value(properties, memory_type(dtype), &value), "set a fill value");
+  };
+  switch (dtype) {
+    case DType::F64:
+      return set(std::numeric_limits<double>::quiet_NaN());
+    case DType::F32:
+      return set(std::numeric_limits<float>::quiet_NaN());
+    case DType::I64:
+      return set(std::numeric_limits<int64_t>::min());
+    case DType::I32:
+      return set(std::numeric_limits<int32_t>::min());
+    case DType::U16:
+      return set(std::numeric_limits<uint16_t>::max());
+    case DType::U8:
+      return set(std::numeric_limits<uint8_t>::max());
+  }
+}
+
+// Runs `body` under the lock; an Error gets the file, and the object in it, as its context.
+template <class Body>
+decltype(auto) locked(const std::filesystem::path& path, const std::string& object, Body&& body) {
+  const Lock lock;
+  try {
+    return body();
+  } catch (Error& error) {
+    if (!object.empty()) error.add_context(object);
+    error.add_context(path.string());
+    throw;
+  }
+}
+
+void write_attribute(hid_t file, const std::string& object, const std::string& name, hid_t type, hid_t space,
+                     const void* value) {
+  Handle attribute(H5Acreate_by_name(file, object.c_str(), name.c_str(), type, space, H5P_DEFAULT,
+                                     H5P_DEFAULT, H5P_DEFAULT),
+                   H5Aclose, "make an attribute");
+  ok(H5Awrite(attribute, type, value), "write an attribute");
+  attribute.close();
+}
+
+}  // namespace
+
+Hdf5File::Hdf5File(std::filesystem::path path, int64_t id) : path_(std::move(path)), id_(id) {}
+
+Hdf5File::Hdf5File(Hdf5File&& other) noexcept
+    : path_(std::move(other.path_)), id_(std::exchange(other.id_, -1)) {}
+
+Hdf5File::~Hdf5File() {
+  if (id_ < 0) return;
+  const Lock lock;
+  H5Fclose(id_);
+}
+
+Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+  return locked(path, "", [&] {
+    const Handle access = access_properties();
+    return Hdf5File(path, ok(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access), "create the file"));
+  });
+}
+
+Hdf5File Hdf5File::open_read(const std::filesystem::path& path) {
+  return locked(path, "", [&] {
+    const Handle access = access_properties();
+    return Hdf5File(path, ok(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), "open the file"));
+  });
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, const std::string& value) {
+  locked(path_, object, [&] {
+    const Handle type(H5Tcopy(H5T_C_S1), H5Tclose, "make a type");
+    ok(H5Tset_size(type, value.size() + 1), "size a type");
+    const Handle space(H5Screate(H5S_SCALAR), H5Sclose, "make a data space");
+    write_attribute(id_, object, name, type, space, value.c_str());
+  });
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name,
+                             std::span<const int64_t> values) {
+  locked(path_, object, [&] {
+    const hsize_t count = values.size();
+    const Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose, "make a data space");
+    write_attribute(id_, object, name, H5T_NATIVE_INT64, space, values.data());
+  });
+}
+
+int64_t Hdf5File::write(const std::string& dataset, const Tensor& data) {
+  return locked(path_, dataset, [&] {
+    const Handle space = space_of(data.shape);
+    const Handle properties = creation_properties();
+    ok(H5Pset_layout(properties, H5D_CONTIGUOUS), "ask for a contiguous layout");
+    ok(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "ask for early allocation");
+    ok(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "switch filling off");
+    const Handle links = link_properties();
+    Handle set(H5Dcreate2(id_, dataset.c_str(), file_type(data.dtype), space, links, properties, H5P_DEFAULT),
+               H5Dclose, "make the dataset");
+    ok(H5Dwrite(set, memory_type(data.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data), "write the dataset");
+    const haddr_t offset = H5Dget_offset(set);
+    check(offset != HADDR_UNDEF, "HDF5 cannot tell where the dataset is: {}", reason());
+    set.close();
+    return static_cast<int64_t>(offset);
+  });
+}
+
+void Hdf5File::write_virtual(const std::string& dataset, DType dtype, const Shape& shape,
+                             std::span<const Source> sources) {
+  locked(path_, dataset, [&] {
+    const Handle properties = creation_properties();
+    set_missing_value(properties, dtype);
+    for (const Source& source : sources) {
+      const Handle here = select(Rect::whole(shape), source.rect);
+      const Handle there = space_of(source.rect.extent);
+      ok(H5Pset_virtual(properties, here, source.file.c_str(), source.dataset.c_str(), there), "map a box");
+    }
+    const Handle space = space_of(shape);
+    const Handle links = link_properties();
+    Handle set(H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, links, properties, H5P_DEFAULT),
+               H5Dclose, "make the virtual dataset");
+    set.close();
+  });
+}
+
+void Hdf5File::read(const std::string& dataset, const Rect& stored, const Rect& part, const Tensor& data,
+                    const Rect& wanted) const {
+  locked(path_, dataset, [&] {
+    Handle set(H5Dopen2(id_, dataset.c_str(), H5P_DEFAULT), H5Dclose, "open the dataset");
+    const Handle from = select(stored, part);
+    const Handle to = select(wanted, part);
+    ok(H5Dread(set, memory_type(data.dtype), to, from, H5P_DEFAULT, data.data), "read the dataset");
+    set.close();
+  });
+}
+
+void Hdf5File::close() {
+  locked(path_, "", [&] { ok(H5Fclose(std::exchange(id_, -1)), "close the file"); });
+}
+
+}  // namespace trifold

@@ -1,0 +1,66 @@
+// Hdf5File: the few things a checkpoint does with HDF5, each with every return code checked.
+//
+// HDF5 keeps state for the whole process and is not safe to enter from two threads in every build, so all
+// calls are made under one process-wide lock, the only global thing in this room. The library's own printing
+// of errors is off; what it has to say is in the Error. Files are made with version bounds (1.8, 1.10): their
+// metadata is then checksummed and a file that was not closed can be recognised. The library's file locks are
+// off: they fail on network file systems, and a checkpoint is never written where it is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "mesh/rect.h"
+
+namespace trifold {
+
+class Hdf5File {
+ public:
+  // Where one box of a virtual dataset comes from. File names are relative to the folder of the virtual
+  // dataset.
+  struct Source {
+    Rect rect;
+    std::string file;
+    std::string dataset;
+  };
+
+  static Hdf5File create(const std::filesystem::path& path);  // must not exist
+  static Hdf5File open_read(
+      const std::filesystem::path& path);  // check the file's CRC before: HDF5 trusts what it reads
+
+  ~Hdf5File();  // closes without looking; a writer calls close()
+  Hdf5File(Hdf5File&& other) noexcept;
+  Hdf5File& operator=(Hdf5File&&) = delete;
+  Hdf5File(const Hdf5File&) = delete;
+  Hdf5File& operator=(const Hdf5File&) = delete;
+
+  // An attribute of an object of this file ("/" is the file itself).
+  void set_attribute(const std::string& object, const std::string& name, const std::string& value);
+  void set_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);
+
+  // Writes a new contiguous dataset, making the groups of its path. Scalars are stored with the shape [1].
+  // Returns the place of its first byte in the file.
+  int64_t write(const std::string& dataset, const Tensor& data);
+  // Makes a dataset that shows boxes of other files. Elements that no source gives read as NaN (the lowest
+  // value for signed and the highest for unsigned integers).
+  void write_virtual(const std::string& dataset, DType dtype, const Shape& shape,
+                     std::span<const Source> sources);
+
+  // Reads `part` (global coordinates) of a dataset that holds the box `stored` into the same part of `data`,
+  // a row-major block that holds the box `wanted`. f32 and f64 are converted to the dtype of `data`.
+  void read(const std::string& dataset, const Rect& stored, const Rect& part, const Tensor& data,
+            const Rect& wanted) const;
+
+  // Closes, writing everything that HDF5 still held back; failures (a full disk) show here.
+  void close();
+
+ private:
+  Hdf5File(std::filesystem::path path, int64_t id);
+
+  std::filesystem::path path_;
+  int64_t id_;  // hid_t
+};
+
+}  // namespace trifold

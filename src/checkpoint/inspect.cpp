@@ -1,0 +1,221 @@
+#include "checkpoint/inspect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at a time
+
+std::string bytes_text(int64_t bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+// "hidden_size 128, num_layers 4": the fields of a JSON object on one line.
+std::string fields_text(const json& value) {
+  std::string text;
+  const json flat = value.flatten();
+  if (!flat.is_object()) return "not recorded";
+  for (const auto& [path, leaf] : flat.items()) {
+    std::string key = path.empty() ? path : path.substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
+                        leaf.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+  return text.empty() ? "not recorded" : text;
+}
+
+// What the numbers are: the first part of the name ("param", "adam_m").
+std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
+
+std::string totals(const std::vector<TensorInfo>& tensors) {
+  struct Total {
+    int64_t tensors = 0;
+    int64_t elements = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::string, Total> kinds;
+  for (const TensorInfo& tensor : tensors)
+    for (const std::string& kind : {kind_of(tensor.name), std::string("~total")}) {  // '~' sorts last
+      Total& total = kinds[kind];
+      total.tensors += 1;
+      total.elements += tensor.global.elements();
+      total.bytes += tensor.bytes();
+    }
+  std::string text;
+  for (const auto& [kind, total] : kinds)
+    text += fmt::format("{}: {} tensors, {} elements, {}\n", kind == "~total" ? "total" : kind, total.tensors,
+                        total.elements, bytes_text(total.bytes));
+  return text;
+}
+
+// The boxes of a tensor, in memory order, of at most about kBlockElements each.
+std::vector<Rect> blocks_of(const Shape& global) {
+  std::vector<Rect> blocks;
+  const int64_t count = global.elements();
+  for (int64_t begin = 0; begin < count; begin += kBlockElements)
+    for (const Rect& rect :
+         rects_of_range(Rect::whole(global), begin, std::min(count, begin + kBlockElements)))
+      blocks.push_back(rect);
+  return blocks;
+}
+
+Buffer load_block(CheckpointReader& from, const TensorInfo& tensor, const Rect& block) {
+  Buffer buffer(static_cast<size_t>(block.elements()) * size_of(tensor.dtype));
+  NamedTensor wanted;
+  wanted.spec.name = tensor.name;
+  wanted.spec.global = tensor.global;
+  wanted.spec.local = block;
+  wanted.data = buffer.tensor(tensor.dtype, block.extent);
+  from.load({&wanted, 1});
+  return buffer;
+}
+
+double value_at(const Buffer& block, DType dtype, int64_t index) {
+  const auto as = [&](auto zero) {
+    std::memcpy(&zero, block.data() + static_cast<size_t>(index) * sizeof(zero), sizeof(zero));
+    return static_cast<double>(zero);
+  };
+  switch (dtype) {
+    case DType::F64:
+      return as(double{});
+    case DType::F32:
+      return as(float{});
+    case DType::I64:
+      return as(int64_t{});
+    case DType::I32:
+      return as(int32_t{});
+    case DType::U16:
+      return as(uint16_t{});
+    case DType::U8:
+      return as(uint8_t{});
+  }
+  return 0;
+}
+
+void add_element(TensorDifference& out, double a, double b) {
+  ++out.elements_differing;
+  if (a == b || (std::isnan(a) && std::isnan(b))) return;  // other bits of the same value
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double distance = std::abs(a - b);
+  const double size = std::max(std::abs(a), std::abs(b));
+  const bool finite = std::isfinite(distance) && std::isfinite(size);
+  out.max_abs = std::max(out.max_abs, finite ? distance : kInfinity);
+  out.max_rel = std::max(out.max_rel, finite ? distance / size : kInfinity);
+}
+
+void add_block(TensorDifference& out, const Buffer& a, DType type_a, const Buffer& b, DType type_b,
+               int64_t count) {
+  if (type_a == type_b && std::memcmp(a.data(), b.data(), a.bytes()) == 0) return;
+  const size_t size = size_of(type_a);
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = value_at(a, type_a, i);
+    const double y = value_at(b, type_b, i);
+    const size_t at = static_cast<size_t>(i) * size;
+    const bool equal = type_a == type_b ? std::memcmp(a.data() + at, b.data() + at, size) == 0
+                                        : x == y || (std::isnan(x) && std::isnan(y));
+    if (!equal) add_element(out, x, y);
+  }
+}
+
+// True when the tensors are equal to the last bit.
+bool compare_tensor(TensorDifference& out, CheckpointReader& left, const TensorInfo& a,
+                    CheckpointReader& right, const TensorInfo& b) {
+  out.name = a.name;
+  if (a.global != b.global || a.dtype != b.dtype)
+    out.shape_or_dtype = fmt::format("{} {} and {} {}", name_of(a.dtype), to_string(a.global),
+                                     name_of(b.dtype), to_string(b.global));
+  if (a.global != b.global) return false;
+  for (const Rect& block : blocks_of(a.global))
+    add_block(out, load_block(left, a, block), a.dtype, load_block(right, b, block), b.dtype,
+              block.elements());
+  return out.elements_differing == 0 && out.shape_or_dtype.empty();
+}
+
+json comparable(const CheckpointMeta& meta) {
+  return {{"step", meta.step},     {"consumed_samples", meta.consumed_samples},
+          {"model", meta.model},   {"mesh", meta.mesh},
+          {"config", meta.config}, {"state", meta.state}};
+}
+
+}  // namespace
+
+std::string describe(const CheckpointReader& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest();
+  std::string text =
+      fmt::format("checkpoint {}\nstep {}, {} samples consumed\nmodel: {}\nmesh: {}\n",
+                  checkpoint.directory().string(), manifest.meta.step, manifest.meta.consumed_samples,
+                  fields_text(manifest.meta.model), fields_text(manifest.meta.mesh));
+  int64_t bytes = 0;
+  for (const FileInfo& file : manifest.files) bytes += file.bytes;
+  text += fmt::format("files: {}, {}\n\n", manifest.files.size(), bytes_text(bytes));
+
+  size_t width = 6;
+  for (const TensorInfo& tensor : manifest.tensors) width = std::max(width, tensor.name.size());
+  text += fmt::format("{:<{}}  {:<5}  {:<20} {:>10}  {:>6}\n", "tensor", width, "dtype", "shape", "size",
+                      "pieces");
+  for (const TensorInfo& tensor : manifest.tensors)
+    text += fmt::format("{:<{}}  {:<5}  {:<20} {:>10}  {:>6}\n", tensor.name, width, name_of(tensor.dtype),
+                        to_string(tensor.global), bytes_text(tensor.bytes()), tensor.pieces.size());
+  return text + "\n" + totals(manifest.tensors);
+}
+
+std::string to_text(const VerifyReport& report) {
+  std::string text;
+  for (const std::string& problem : report.problems) text += problem + "\n";
+  const std::string what =
+      fmt::format("{} files, {} tensors, {}", report.files, report.tensors, bytes_text(report.bytes));
+  if (report.ok()) return text + fmt::format("every byte is as it was written ({})\n", what);
+  return text + fmt::format("DAMAGED: {} problems ({})\n", report.problems.size(), what);
+}
+
+CheckpointDifference difference(CheckpointReader& left, CheckpointReader& right) {
+  CheckpointDifference out;
+  out.fields = differing_fields(comparable(left.meta()), comparable(right.meta()), "left", "right");
+  for (const TensorInfo& tensor : right.tensors())
+    if (left.find(tensor.name) == nullptr) out.only_right.push_back(tensor.name);
+  for (const TensorInfo& tensor : left.tensors()) {
+    const TensorInfo* other = right.find(tensor.name);
+    TensorDifference found;
+    if (other == nullptr)
+      out.only_left.push_back(tensor.name);
+    else if (compare_tensor(found, left, tensor, right, *other))
+      ++out.tensors_equal;
+    else
+      out.tensors.push_back(found);
+  }
+  return out;
+}
+
+std::string to_text(const CheckpointDifference& difference) {
+  std::string text;
+  for (const std::string& field : difference.fields) text += field + "\n";
+  for (const std::string& name : difference.only_left) text += fmt::format("{}: only left\n", name);
+  for (const std::string& name : difference.only_right) text += fmt::format("{}: only right\n", name);
+  for (const TensorDifference& tensor : difference.tensors) {
+    text += tensor.name + ":";
+    if (!tensor.shape_or_dtype.empty()) text += " " + tensor.shape_or_dtype;
+    if (tensor.elements_differing > 0)
+      text += fmt::format(" {} elements differ, by at most {:.3g} (relative {:.3g})",
+                          tensor.elements_differing, tensor.max_abs, tensor.max_rel);
+    text += "\n";
+  }
+  if (difference.bitwise_equal())
+    return text + fmt::format("all {} tensors are bitwise equal\n", difference.tensors_equal);
+  return text +
+         fmt::format("{} tensors are bitwise equal, {} differ\n", difference.tensors_equal,
+                     difference.tensors.size() + difference.only_left.size() + difference.only_right.size());
+}
+
+}  // namespace trifold

@@ -1,0 +1,224 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "checkpoint/files.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "trifold-checkpoint";
+constexpr std::string_view kCrcKey = ",\n\"crc32\": \"";
+constexpr std::string_view kEnd = "\"\n}\n";
+constexpr size_t kCrcDigits = 8;
+// Sizes above this are nonsense in a file and would overflow on the way.
+constexpr int64_t kMostElements = int64_t{1} << 56;
+
+// Names of files and paths may hold bytes that are not UTF-8; they must not make a save fail.
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+uint32_t parse_hex(const std::string& text) {
+  size_t used = 0;
+  const unsigned long value = std::stoul(text, &used, 16);
+  if (used != text.size() || text.size() != kCrcDigits || hex(static_cast<uint32_t>(value)) != text)
+    bad_input("'{}' is not a CRC32 of {} hexadecimal digits", text, kCrcDigits);
+  return static_cast<uint32_t>(value);
+}
+
+std::vector<int64_t> list_of(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
+
+Shape parse_shape(const json& value) {
+  return Shape(std::span<const int64_t>(value.get<std::vector<int64_t>>()));
+}
+
+json to_json(const FileInfo& file) {
+  return {{"name", file.name},
+          {"role", file.role == FileInfo::Role::Shard ? "shard" : "view"},
+          {"bytes", file.bytes},
+          {"crc32", hex(file.crc)}};
+}
+
+json to_json(const TensorInfo& tensor) {
+  json pieces = json::array();
+  for (const PieceInfo& piece : tensor.pieces)
+    pieces.push_back({{"file", piece.file},
+                      {"offset", list_of(piece.rect.offset)},
+                      {"extent", list_of(piece.rect.extent)},
+                      {"byte_offset", piece.byte_offset},
+                      {"crc32", hex(piece.crc)}});
+  return {{"name", tensor.name},
+          {"dtype", name_of(tensor.dtype)},
+          {"shape", list_of(tensor.global)},
+          {"pieces", std::move(pieces)}};
+}
+
+FileInfo parse_file(const json& value) {
+  FileInfo file;
+  file.name = value.at("name").get<std::string>();
+  if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
+    bad_input("'{}' is not the plain name of a file beside the manifest", file.name);
+  const auto role = value.at("role").get<std::string>();
+  if (role != "shard" && role != "view") bad_input("file {} has the unknown role '{}'", file.name, role);
+  file.role = role == "shard" ? FileInfo::Role::Shard : FileInfo::Role::View;
+  file.bytes = value.at("bytes").get<int64_t>();
+  file.crc = parse_hex(value.at("crc32").get<std::string>());
+  return file;
+}
+
+PieceInfo parse_piece(const json& value) {
+  PieceInfo piece;
+  piece.file = value.at("file").get<int>();
+  piece.rect = {parse_shape(value.at("offset")), parse_shape(value.at("extent"))};
+  piece.byte_offset = value.at("byte_offset").get<int64_t>();
+  piece.crc = parse_hex(value.at("crc32").get<std::string>());
+  return piece;
+}
+
+void check_global_shape(const TensorInfo& tensor) {
+  int64_t left = kMostElements;
+  for (int64_t extent : tensor.global.extents()) {
+    if (extent < 1 || extent > left)
+      bad_input("tensor {} has no sensible shape: {}", tensor.name, to_string(tensor.global));
+    left /= extent;
+  }
+}
+
+TensorInfo parse_tensor(const json& value, const std::vector<FileInfo>& files) {
+  TensorInfo tensor;
+  tensor.name = value.at("name").get<std::string>();
+  check_tensor_name(tensor.name);
+  tensor.dtype = dtype_named(value.at("dtype").get<std::string>());
+  tensor.global = parse_shape(value.at("shape"));
+  check_global_shape(tensor);
+  std::vector<Rect> rects;
+  for (const json& entry : value.at("pieces")) {
+    tensor.pieces.push_back(parse_piece(entry));
+    rects.push_back(tensor.pieces.back().rect);
+  }
+  check_exact_cover(tensor.name, tensor.global, rects);
+  for (const PieceInfo& piece : tensor.pieces) {
+    if (piece.file < 0 || static_cast<size_t>(piece.file) >= files.size() ||
+        files[static_cast<size_t>(piece.file)].role != FileInfo::Role::Shard)
+      bad_input("tensor {}: box {} is in file number {}, which is no shard", tensor.name,
+                to_string(piece.rect), piece.file);
+    const FileInfo& file = files[static_cast<size_t>(piece.file)];
+    const int64_t bytes = piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype));
+    if (piece.byte_offset < 0 || bytes > file.bytes || piece.byte_offset > file.bytes - bytes)
+      bad_input("tensor {}: box {} does not fit into {}", tensor.name, to_string(piece.rect), file.name);
+  }
+  return tensor;
+}
+
+// The last characters of the text are the CRC of everything before them, and a fixed end.
+void check_self_crc(std::string_view text) {
+  const size_t tail = kCrcDigits + kEnd.size();
+  if (text.size() < tail || text.substr(text.size() - kEnd.size()) != kEnd) bad_input("its end is missing");
+  const std::string_view body = text.substr(0, text.size() - tail);
+  const std::string found = hex(crc_of_memory(body.data(), body.size()));
+  const std::string_view stored = text.substr(body.size(), kCrcDigits);
+  if (found != stored)
+    bad_input("it was changed after it was written: its CRC32 is {}, but it says {}", found, stored);
+}
+
+Manifest parse_body(std::string_view text) {
+  check_self_crc(text);
+  const json value = json::parse(text);
+  if (value.at("format") != kFormat) bad_input("its format is not '{}'", kFormat);
+  if (value.at("version") != kCheckpointVersion)
+    bad_input("its version is {}; this program reads version {}", dump(value.at("version")),
+              kCheckpointVersion);
+  Manifest manifest;
+  manifest.save_id = value.at("save_id").get<std::string>();
+  manifest.meta.step = value.at("step").get<int64_t>();
+  manifest.meta.consumed_samples = value.at("consumed_samples").get<int64_t>();
+  manifest.meta.model = value.at("model");
+  manifest.meta.mesh = value.at("mesh");
+  manifest.meta.config = value.at("config");
+  manifest.meta.state = value.at("state");
+  for (const json& entry : value.at("files")) manifest.files.push_back(parse_file(entry));
+  for (const json& entry : value.at("tensors"))
+    manifest.tensors.push_back(parse_tensor(entry, manifest.files));
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  check_distinct_names(manifest.tensors);
+  return manifest;
+}
+
+template <class Items>
+std::string lines_of(const Items& items) {
+  std::string text = "[";
+  for (const auto& item : items)
+    text += fmt::format("{}\n{}", text.size() > 1 ? "," : "", dump(to_json(item)));
+  return text + "\n]";
+}
+
+}  // namespace
+
+std::string to_text(const Manifest& manifest) {
+  const CheckpointMeta& meta = manifest.meta;
+  // Written by hand only as far as the line breaks: one field, file or tensor a line.
+  std::string text = fmt::format(
+      "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n\"step\": {},\n\"consumed_samples\": {},\n"
+      "\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": {},\n\"tensors\": {}{}",
+      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), meta.step, meta.consumed_samples,
+      dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state), lines_of(manifest.files),
+      lines_of(manifest.tensors), kCrcKey);
+  text += hex(crc_of_memory(text.data(), text.size()));
+  return text.append(kEnd);
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  try {
+    return parse_body(text);
+  } catch (const Error& error) {
+    bad_input("{} cannot be used: {}", where, error.what());
+  } catch (const std::exception& error) {  // of the JSON library, or of a number that is none
+    bad_input("{} is not the manifest of a Trifold checkpoint: {}", where, error.what());
+  }
+}
+
+std::string dataset_path(const std::string& tensor, const Rect& rect) {
+  std::string path = "/" + tensor + "/at";
+  for (int64_t offset : rect.offset.extents()) path += fmt::format("_{}", offset);
+  return path;
+}
+
+void check_tensor_name(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-' || c == '/';
+  };
+  const std::string framed = "/" + name + "/";
+  const bool bad_part = framed.find("//") != std::string::npos || framed.find("/./") != std::string::npos ||
+                        framed.find("/../") != std::string::npos;
+  check(!bad_part && std::all_of(name.begin(), name.end(), allowed),
+        "'{}' is no name for a stored tensor: parts of letters, digits, '.', '_' and '-', separated by '/', "
+        "are",
+        name);
+}
+
+void check_distinct_names(const std::vector<TensorInfo>& tensors_by_name) {
+  std::set<std::string_view> names;
+  for (const TensorInfo& tensor : tensors_by_name)
+    check(names.insert(tensor.name).second, "tensor {} is listed twice", tensor.name);
+  for (std::string_view name : names)
+    for (size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1))
+      check(!names.contains(name.substr(0, slash)),
+            "tensors {} and {} cannot be stored together: one is the folder of the other",
+            name.substr(0, slash), name);
+}
+
+DType dtype_named(std::string_view name) {
+  for (DType dtype : {DType::F64, DType::F32, DType::I64, DType::I32, DType::U16, DType::U8})
+    if (name_of(dtype) == name) return dtype;
+  bad_input("'{}' is no element type", name);
+}
+
+}  // namespace trifold

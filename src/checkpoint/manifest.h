@@ -1,0 +1,84 @@
+// The manifest: the table of contents of a checkpoint, and what makes it one. A directory without a valid
+// manifest is not a checkpoint. docs/checkpoint_format.md describes the file; this header is its form in
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mesh/rect.h"
+
+namespace trifold {
+
+inline constexpr int kCheckpointVersion = 1;
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kViewName = "view.h5";
+inline constexpr std::string_view kLatestName = "LATEST";
+
+// What a run has to know to go on, besides its tensors. The JSON values are kept as they are and mean nothing
+// here.
+struct CheckpointMeta {
+  int64_t step = 0;              // training steps done
+  int64_t consumed_samples = 0;  // the position in the data, the same on every mesh
+  nlohmann::json model;          // what must agree for the tensors to fit: see compare_models
+  nlohmann::json mesh;           // the mesh that wrote it; any other mesh can read it
+  nlohmann::json config;         // the options of the run
+  nlohmann::json state;          // anything else a run keeps (loss scale, tokenizer, ...)
+};
+
+struct FileInfo {
+  enum class Role { Shard, View };
+  std::string name;  // within the directory of the checkpoint
+  Role role = Role::Shard;
+  int64_t bytes = 0;
+  uint32_t crc = 0;  // of the whole file
+};
+
+// One box of a tensor: one contiguous dataset of one shard file.
+struct PieceInfo {
+  Rect rect;
+  int file = 0;             // index into Manifest::files
+  int64_t byte_offset = 0;  // of its first element in the file
+  uint32_t crc = 0;         // of its elements, little-endian, row-major
+};
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::F32;
+  Shape global;
+  std::vector<PieceInfo> pieces;  // hold every element exactly once
+
+  int64_t bytes() const { return global.elements() * static_cast<int64_t>(size_of(dtype)); }
+};
+
+struct Manifest {
+  std::string save_id;  // random, also inside every file: files of two saves cannot be mixed up
+  CheckpointMeta meta;
+  std::vector<FileInfo> files;
+  std::vector<TensorInfo> tensors;  // ordered by name
+};
+
+// The text of manifest.json; its last field is the CRC32 of all text before that number.
+std::string to_text(const Manifest& manifest);
+
+// Reads and checks the whole text: its CRC, every field, that offsets and sizes fit, and the exact cover of
+// every tensor. Anything wrong is an Error(BadInput) that starts with `where`.
+Manifest parse_manifest(std::string_view text, const std::string& where);
+
+// "/param/norm.weight/at_0_128": the path of the dataset of one box in its shard file.
+std::string dataset_path(const std::string& tensor, const Rect& rect);
+
+// Throws unless `name` can be a path in HDF5 files: parts of letters, digits, '.', '_' and '-', separated by
+// '/'.
+void check_tensor_name(const std::string& name);
+
+// Throws when two names are equal or one is the folder of another ("a" and "a/b"): HDF5 could not show both.
+void check_distinct_names(const std::vector<TensorInfo>& tensors_by_name);
+
+// The dtype called `name`; an Error(BadInput) for an unknown one.
+DType dtype_named(std::string_view name);
+
+}  // namespace trifold

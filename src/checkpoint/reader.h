@@ -1,0 +1,70 @@
+// CheckpointReader: loads any boxes of the tensors of a checkpoint, whatever boxes they were stored in.
+//
+// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file by its size and CRC
+// before HDF5 opens it. The view (view.h5) is never read. A reader works alone, not collectively; every rank
+// may have its own.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/writer.h"
+
+namespace trifold {
+
+enum class FloatConversion { Refuse, Allow };
+
+// What a look at every byte of a checkpoint found.
+struct VerifyReport {
+  int64_t files = 0;
+  int64_t tensors = 0;
+  int64_t bytes = 0;
+  std::vector<std::string> problems;  // one sentence each
+  bool ok() const { return problems.empty(); }
+};
+
+class CheckpointReader {
+ public:
+  // `path` is the directory of one checkpoint, or a directory of checkpoints: then the newest step with a
+  // valid manifest is taken, and what had to be skipped is told by skipped(). BadInput when there is no
+  // checkpoint.
+  explicit CheckpointReader(const std::filesystem::path& path);
+
+  const std::filesystem::path& directory() const { return directory_; }
+  const CheckpointMeta& meta() const { return manifest_.meta; }
+  const Manifest& manifest() const { return manifest_; }
+  const std::vector<TensorInfo>& tensors() const { return manifest_.tensors; }
+  const TensorInfo* find(const std::string& name) const;  // null when there is none
+  const std::vector<std::string>& skipped() const { return skipped_; }
+
+  // Fills the data of every wanted box. The dtype must be that of the stored tensor, or f32 for f64 and the
+  // reverse where that is allowed (rounded to nearest). Everything missing or not fitting is listed in one
+  // Error(BadInput) before anything is read; a damaged file is an Error(BadInput) too, and the data is then
+  // unspecified.
+  void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
+
+  // Reads every byte of every file, the view included, and compares with sizes and checksums.
+  VerifyReport verify() const;
+
+ private:
+  void check_file(int file);
+  std::vector<std::string> problems_of(int file) const;
+
+  std::filesystem::path directory_;
+  Manifest manifest_;
+  std::vector<std::string> skipped_;
+  std::set<int> checked_;  // files whose size and CRC were found right
+};
+
+// BadInput that lists field by field where the models differ: "hidden_size: checkpoint 128, requested 256".
+void compare_models(const nlohmann::json& stored, const nlohmann::json& wanted);
+
+// The fields in which two JSON values differ, as "a.b: <left> 1, <right> 2".
+std::vector<std::string> differing_fields(const nlohmann::json& left, const nlohmann::json& right,
+                                          const std::string& left_name, const std::string& right_name);
+
+}  // namespace trifold

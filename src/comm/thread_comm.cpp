@@ -1,0 +1,258 @@
+#include "comm/thread_comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <tuple>
+
+#include "comm/local_ops.h"
+#include "comm/thread_group.h"
+
+namespace trifold {
+
+namespace {
+
+// A reduction goes through the ranks' tensors in blocks of this size per core, so that the running sum stays
+// in cache.
+constexpr int64_t kBlockBytes = 128 << 10;
+constexpr int64_t kCopyGrain = 256 << 10;  // bytes worth waking another core for
+
+constexpr auto kNothingToInspect = [] { return std::string(); };
+
+void copy_bytes(ThreadPool& pool, void* to, const void* from, size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  pool.parallel_for(static_cast<int64_t>(bytes), kCopyGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<size_t>(end - begin));
+  });
+}
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_.size(); }
+  std::string_view backend() const override { return "thread"; }
+  bool sums_in_rank_order() const override { return true; }
+
+  void all_reduce(Tensor inout, Reduce how, Stream& stream) override;
+  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override;
+  void all_gather(Tensor out, Tensor in, Stream& stream) override;
+  void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
+                  Stream& stream) override;
+  void broadcast(Tensor inout, int root, Stream& stream) override;
+  void exchange(std::span<const Transfer> transfers, Stream& stream) override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view why) noexcept override { group_.world().abort(why); }
+  void barrier() override;
+
+ private:
+  Tensor input(int rank, DType dtype, int64_t begin, int64_t end) const;
+  void reduce_part(const Tensor& inout, Reduce how, ThreadPool& pool);
+  void reduce_into(const Tensor& out, int64_t first, Reduce how, ThreadPool& pool);
+  void fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes, ThreadPool& pool);
+  std::string inspect_rows();
+  void make_groups();
+
+  ThreadGroup& group_;
+  int rank_;
+};
+
+// Elements [begin, end) of what `rank` offers as `in`.
+Tensor ThreadCommunicator::input(int rank, DType dtype, int64_t begin, int64_t end) const {
+  auto* base = static_cast<std::byte*>(group_.offer(rank).in);
+  return {base + static_cast<size_t>(begin) * size_of(dtype), dtype, {end - begin}};
+}
+
+// This rank's part of all tensors: the sum grows in rank 0's tensor, which holds x0 already, and is copied
+// from there, block by block, into the others. Nobody else touches this part meanwhile.
+void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, ThreadPool& pool) {
+  Stream inline_stream(Stream::Mode::Inline, pool);
+  const Part part = part_of(inout.elements(), rank_, size());
+  const int64_t block = kBlockBytes * pool.size() / static_cast<int64_t>(size_of(inout.dtype));
+  for (int64_t begin = part.begin; begin < part.end; begin += block) {
+    const int64_t end = std::min(part.end, begin + block);
+    const Tensor sum = input(0, inout.dtype, begin, end);
+    for (int r = 1; r < size(); ++r)
+      group_.world().ops.reduce(inline_stream, sum, input(r, inout.dtype, begin, end), how);
+    for (int r = 1; r < size(); ++r)
+      copy_bytes(pool, input(r, inout.dtype, begin, end).data, sum.data, sum.bytes());
+  }
+}
+
+void ThreadCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+  stream.run([=, this, &stream] {
+    ThreadOffer offer;
+    offer.call = all_reduce_call(inout, how);
+    offer.in = inout.data;
+    group_.collective(rank_, offer, kNothingToInspect, [&] { reduce_part(inout, how, stream.pool()); });
+  });
+}
+
+// out = x0 + x1 + ... over elements [first, first + count) of the inputs. When `out` lies inside this rank's
+// own input it still holds a summand that may not be the first, so the sum is made in a block aside.
+void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce how, ThreadPool& pool) {
+  Stream inline_stream(Stream::Mode::Inline, pool);
+  const int64_t count = out.elements();
+  const int64_t block = std::min(count, kBlockBytes * pool.size() / static_cast<int64_t>(size_of(out.dtype)));
+  const bool aliased = input(rank_, out.dtype, first, first + count).data == out.data;
+  const Buffer aside(aliased ? static_cast<size_t>(block) * size_of(out.dtype) : 0);
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const int64_t end = std::min(count, begin + block);
+    const Tensor target = out.flat(begin, end);
+    const Tensor sum = aliased ? aside.tensor(out.dtype, {end - begin}) : target;
+    for (int r = 0; r < size(); ++r) {
+      const Tensor x = input(r, out.dtype, first + begin, first + end);
+      if (r == 0)
+        copy_bytes(pool, sum.data, x.data, sum.bytes());
+      else
+        group_.world().ops.reduce(inline_stream, sum, x, how);
+    }
+    copy_bytes(pool, target.data, sum.data, sum.bytes());
+  }
+}
+
+void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+  stream.run([=, this, &stream] {
+    ThreadOffer offer;
+    offer.call = reduce_scatter_call(out, in, how, size());
+    offer.in = in.data;
+    group_.collective(rank_, offer, kNothingToInspect,
+                      [&] { reduce_into(out, rank_ * out.elements(), how, stream.pool()); });
+  });
+}
+
+void ThreadCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
+  stream.run([=, this, &stream] {
+    ThreadOffer offer;
+    offer.call = all_gather_call(out, in, size());
+    offer.in = in.data;
+    group_.collective(rank_, offer, kNothingToInspect, [&] {
+      const size_t bytes = in.bytes();
+      for (int r = 0; r < size(); ++r)
+        copy_bytes(stream.pool(), static_cast<std::byte*>(out.data) + static_cast<size_t>(r) * bytes,
+                   group_.offer(r).in, bytes);
+    });
+  });
+}
+
+std::string ThreadCommunicator::inspect_rows() {
+  for (int from = 0; from < size(); ++from)
+    for (int to = 0; to < size(); ++to) {
+      const int64_t sent = group_.offer(from).in_rows[to];
+      const int64_t expected = group_.offer(to).out_rows[from];
+      if (sent != expected) return row_disagreement(group_.name(), from, sent, to, expected);
+    }
+  return "";
+}
+
+void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes,
+                                    ThreadPool& pool) {
+  auto* to = static_cast<std::byte*>(out.data);
+  for (int r = 0; r < size(); ++r) {
+    const ThreadOffer& peer = group_.offer(r);
+    const auto skipped = static_cast<size_t>(std::accumulate(peer.in_rows, peer.in_rows + rank_, int64_t{0}));
+    const size_t bytes = static_cast<size_t>(out_rows[static_cast<size_t>(r)]) * row_bytes;
+    if (bytes > 0) copy_bytes(pool, to, static_cast<const std::byte*>(peer.in) + skipped * row_bytes, bytes);
+    to += bytes;
+  }
+}
+
+void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
+                                    std::span<const int64_t> in_rows, Stream& stream) {
+  stream.run([=, this, &stream, out_counts = std::vector<int64_t>(out_rows.begin(), out_rows.end()),
+              in_counts = std::vector<int64_t>(in_rows.begin(), in_rows.end())] {
+    ThreadOffer offer;
+    offer.call = all_to_all_call(out, in, out_counts, in_counts, size());
+    offer.in = in.data;
+    offer.out_rows = out_counts.data();
+    offer.in_rows = in_counts.data();
+    const size_t row_bytes = static_cast<size_t>(offer.call.count) * size_of(in.dtype);
+    group_.collective(
+        rank_, offer, [&] { return inspect_rows(); },
+        [&] { fetch_rows(out, out_counts, row_bytes, stream.pool()); });
+  });
+}
+
+void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
+  stream.run([=, this, &stream] {
+    ThreadOffer offer;
+    offer.call = broadcast_call(inout, root, size());
+    offer.in = inout.data;
+    group_.collective(rank_, offer, kNothingToInspect,
+                      [&] { copy_bytes(stream.pool(), inout.data, group_.offer(root).in, inout.bytes()); });
+  });
+}
+
+void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
+  stream.run([this, batch = std::vector<Transfer>(transfers.begin(), transfers.end())] {
+    group_.exchange(rank_, batch);
+  });
+}
+
+void ThreadCommunicator::barrier() {
+  ThreadOffer offer;
+  offer.call.kind = CallKind::Barrier;
+  group_.collective(rank_, offer, kNothingToInspect, [] {});
+}
+
+// The first rank of every color, by (key, rank), makes the group and hands it to its members.
+void ThreadCommunicator::make_groups() {
+  const int color = group_.offer(rank_).color;
+  std::vector<std::tuple<int, int>> members;  // (key, rank)
+  for (int r = 0; r < size(); ++r)
+    if (group_.offer(r).color == color) members.emplace_back(group_.offer(r).key, r);
+  std::sort(members.begin(), members.end());
+  if (std::get<1>(members[0]) != rank_) return;
+  std::vector<int> world_ranks;
+  for (const auto& member : members)
+    world_ranks.push_back(group_.world_ranks()[static_cast<size_t>(std::get<1>(member))]);
+  ThreadGroup& made = group_.world().add(std::move(world_ranks));
+  for (const auto& member : members) group_.offer(std::get<1>(member)).made = &made;
+}
+
+std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
+  ThreadOffer offer;
+  offer.call.kind = CallKind::Split;
+  offer.color = color;
+  offer.key = key;
+  group_.collective(rank_, offer, kNothingToInspect, [&] { make_groups(); });
+  ThreadGroup& made = *group_.offer(rank_).made;
+  const auto& members = made.world_ranks();
+  const int me = group_.world_ranks()[static_cast<size_t>(rank_)];
+  const auto found = std::find(members.begin(), members.end(), me);
+  return std::make_unique<ThreadCommunicator>(made, static_cast<int>(found - members.begin()));
+}
+
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout)
+    : ThreadWorld(size, timeout, local_ops()) {}
+
+ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout, const OpTable& ops)
+    : groups_(std::make_unique<ThreadGroups>(size, timeout, ops)) {
+  check(size >= 1, "a world needs at least one rank, not {}", size);
+  world_group_ = &groups_->add(first_ranks(size));
+}
+
+ThreadWorld::~ThreadWorld() = default;
+
+int ThreadWorld::size() const { return groups_->world_size; }
+
+std::unique_ptr<Communicator> ThreadWorld::join(int rank) {
+  check(rank >= 0 && rank < size(), "there is no rank {} in a world of {}", rank, size());
+  return std::make_unique<ThreadCommunicator>(*world_group_, rank);
+}
+
+void ThreadWorld::abort(std::string_view why) noexcept { groups_->abort(why); }
+
+std::string ThreadWorld::status() const { return groups_->status(); }
+
+}  // namespace trifold

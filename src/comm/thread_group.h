@@ -1,0 +1,131 @@
+// ThreadGroup: the meeting place of the ranks of one thread communicator, and ThreadGroups: all of a world's.
+// Internal to thread_comm.cpp.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/call.h"
+#include "core/function_ref.h"
+
+namespace trifold {
+
+class ThreadGroup;
+
+// What a world shares. It owns the groups, which live as long as it does: a split is for the start of a run.
+class ThreadGroups {
+ public:
+  ThreadGroups(int size, std::chrono::milliseconds limit, const OpTable& arithmetic);
+
+  ThreadGroup& add(std::vector<int> world_ranks);
+  void abort(std::string_view why) noexcept;  // the first `why` counts
+  bool aborted() const { return aborted_.load(); }
+  [[noreturn]] void throw_aborted() const;
+  std::string status() const;
+
+  const int world_size;
+  const std::chrono::milliseconds timeout;
+  const OpTable& ops;
+  const bool oversubscribed;  // more ranks than cores: a waiting rank gives its core away at once
+
+ private:
+  std::atomic<bool> aborted_{false};
+  std::string why_;  // written once, before aborted_
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<ThreadGroup>> groups_;
+};
+
+// A send that waits for its receive; it lives in the sender's frame. Guarded by the group's mutex.
+struct ThreadPost {
+  enum class State { Posted, Taken, Done };
+  Tensor tensor;
+  State state = State::Posted;
+  std::string refusal;  // why the receiver did not take it
+};
+
+// What a rank shows to the others while it is in a collective.
+struct ThreadOffer {
+  Call call;
+  void* out = nullptr;
+  void* in = nullptr;
+  const int64_t* out_rows = nullptr;
+  const int64_t* in_rows = nullptr;
+  int color = 0;  // split
+  int key = 0;
+  ThreadGroup* made = nullptr;  // split: the new group of this rank, written by the first rank of it
+};
+
+class ThreadGroup {
+ public:
+  ThreadGroup(ThreadGroups& world, std::vector<int> world_ranks);
+
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  const std::string& name() const { return name_; }
+  ThreadGroups& world() const { return world_; }
+  // To be used inside `inspect` and `work` of `collective`.
+  ThreadOffer& offer(int rank) { return slot(rank).offer; }
+
+  // Runs `work` on every rank once all ranks have made the same call, and returns once all have run it.
+  // Between, the offers of all ranks can be read. Throws the same Error on all ranks when the calls disagree,
+  // or when `inspect`, run before any work, gives a text (which must be the same on all ranks).
+  void collective(int rank, const ThreadOffer& offer, FunctionRef<std::string()> inspect,
+                  FunctionRef<void()> work);
+
+  // See Communicator::exchange.
+  void exchange(int rank, std::span<const Transfer> transfers);
+
+  // What this rank waits for in this group, "" when it does not.
+  std::string waiting(int rank) const;
+  void wake_all() noexcept;
+
+ private:
+  struct alignas(128) Slot {
+    std::atomic<uint64_t> arrived{0};  // meetings this rank has come to
+    std::atomic<bool> working{false};  // it may be touching other ranks' tensors
+    ThreadOffer offer;                 // read by others between two meetings only
+    uint64_t calls = 0;                // the rank's own
+    std::string waiting;               // guarded by mutex_: what it sleeps for
+  };
+  class Working;
+
+  Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
+  std::deque<ThreadPost*>& mail(int from, int to) { return mail_[static_cast<size_t>(from * size() + to)]; }
+
+  // Comes to the next meeting and waits for the others; throws when the world is aborted or the time is up.
+  void meet(int rank, const Call& call);
+  // Returns whether `ready` came true; otherwise the world is aborted, by somebody else or because the time
+  // is up. `what` says what is waited for; it and, once asleep, `ready` are called with mutex_ held.
+  bool await(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
+  bool sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
+  bool spin(FunctionRef<bool()> ready) const;
+  void wake();
+  // Waits until no rank touches another's tensors in a collective any more, then throws the Error of the
+  // abort.
+  [[noreturn]] void leave() const;
+  bool all_arrived(uint64_t meeting) const;
+
+  struct Receive;
+  struct Batch;
+  bool take_one(int rank, Batch& batch);
+  void withdraw(int rank, Batch& batch);
+  std::string pending(const Batch& batch) const;
+
+  ThreadGroups& world_;
+  const std::vector<int> world_ranks_;
+  const std::string name_;
+  std::vector<Slot> slots_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
+  std::vector<std::deque<ThreadPost*>> mail_;  // [from * size + to], guarded by mutex_
+  std::atomic<uint64_t> mail_changes_{0};
+};
+
+}  // namespace trifold

@@ -1,0 +1,144 @@
+#include "config/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "config/option_tables.h"
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+std::string key_of(const Option& option) {
+  std::string key = option.name;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+template <class T>
+constexpr bool kIsChoice = std::is_enum_v<T>;
+
+template <class T>
+nlohmann::json field_json(const Option& option, const T& field) {
+  if constexpr (kIsChoice<T>)
+    return value_text(option);
+  else
+    return field;
+}
+template <class T>
+nlohmann::json field_json(const Option&, const std::optional<T>& field) {
+  return field ? nlohmann::json(*field) : nlohmann::json();
+}
+
+nlohmann::json table_json(const OptionTable& table) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const Option& option : table.options())
+    json[key_of(option)] = std::visit([&](auto* field) { return field_json(option, *field); }, option.field);
+  return json;
+}
+
+// A JSON value as the words that set_value understands; numbers go through their exact text.
+std::vector<std::string> json_words(const nlohmann::json& value) {
+  if (value.is_string()) return {value.get<std::string>()};
+  if (value.is_boolean() || value.is_number()) return {value.dump()};
+  if (!value.is_array()) bad_input("JSON type {} is not possible here", value.type_name());
+  std::vector<std::string> words;
+  for (const nlohmann::json& item : value) words.push_back(json_words(item).at(0));
+  return words;
+}
+
+// A number must come as a number: "12" in quotes was not written by us.
+void check_type(const Option& option, const nlohmann::json& value) {
+  const bool text = std::holds_alternative<std::string*>(option.field) || !option.allowed.empty() ||
+                    std::holds_alternative<std::optional<std::string>*>(option.field);
+  const bool fits = is_list(option)   ? value.is_array()
+                    : is_flag(option) ? value.is_boolean()
+                    : text            ? value.is_string()
+                                      : value.is_number();
+  if (!fits) bad_input("JSON type {} is not possible here", value.type_name());
+}
+
+void read_option(const Option& option, const nlohmann::json& json) {
+  const std::string key = key_of(option);
+  if (!json.contains(key)) bad_input("'{}' is missing", key);
+  try {
+    if (!json[key].is_null()) {  // null: unset, as it is in a new configuration
+      check_type(option, json[key]);
+      set_value(option, json_words(json[key]));
+    }
+  } catch (Error& error) {
+    error.add_context("'" + key + "'");
+    throw;
+  }
+  if (const auto problem = range_problem(option)) bad_input("'{}': {}", key, *problem);
+}
+
+void read_table(const OptionTable& table, const nlohmann::json& json) {
+  if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+  for (const auto& item : json.items())
+    if (const Option* option = table.find(item.key()); option == nullptr || key_of(*option) != item.key())
+      bad_input("'{}' is not known: was it written by a newer version?", item.key());
+  for (const Option& option : table.options()) read_option(option, json);
+}
+
+OptionTable tokenizer_table(DataConfig& data) {
+  OptionTable table;
+  table.add("tokenizer-type", &data.tokenizer_type, "").one_of({"byte", "sentencepiece"});
+  table.add("tokenizer-model", &data.tokenizer_model, "");
+  return table;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const ModelConfig& model) {
+  ModelConfig copy = model;
+  return table_json(options_of(copy));
+}
+
+nlohmann::json to_json(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  return table_json(options_of(copy));
+}
+
+nlohmann::json tokenizer_to_json(const DataConfig& data) {
+  DataConfig copy = data;
+  return table_json(tokenizer_table(copy));
+}
+
+ModelConfig model_from_json(const nlohmann::json& json) {
+  ModelConfig model;
+  const OptionTable table = options_of(model);
+  try {
+    read_table(table, json);
+  } catch (Error& error) {
+    error.add_context("model");
+    throw;
+  }
+  return model;
+}
+
+void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
+  data.tokenizer_type.reset();
+  data.tokenizer_model.reset();
+  const OptionTable table = tokenizer_table(data);
+  try {
+    read_table(table, json);
+  } catch (Error& error) {
+    error.add_context("tokenizer");
+    throw;
+  }
+}
+
+std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked) {
+  std::vector<std::string> differences;
+  const nlohmann::json left = to_json(checkpoint), right = to_json(asked);
+  for (const auto& item : left.items())
+    if (item.value() != right[item.key()])
+      differences.push_back(fmt::format("{} is {} in the checkpoint, {} asked for", item.key(),
+                                        item.value().dump(), right[item.key()].dump()));
+  return differences;
+}
+
+}  // namespace trifold

@@ -1,0 +1,359 @@
+#include "config/option_tables.h"
+
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+// Upper bounds far beyond any real run, so that products of sizes never overflow 64 bits.
+constexpr double kMaxSize = 1 << 30;
+constexpr double kMaxRanks = 1 << 20;
+constexpr double kMaxCount = 1e12;
+
+void add_model(OptionTable& table, ModelConfig& model) {
+  table.group("Model");
+  table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
+  table.add("hidden-size", &model.hidden_size, "Width of the model.").need().range(1, kMaxSize);
+  table
+      .add("num-attention-heads", &model.num_attention_heads, "Attention heads; they divide the hidden size.")
+      .need()
+      .range(1, kMaxSize);
+  table.add("ffn-hidden-size", &model.ffn_hidden_size, "Inner width of the feed-forward network.")
+      .range(1, kMaxSize)
+      .absent("4 x --hidden-size");
+  table.add("seq-length", &model.seq_length, "Tokens of a training sequence.").need().range(1, kMaxSize);
+  table.add("max-position-embeddings", &model.max_position_embeddings, "Positions the model can tell apart.")
+      .range(1, kMaxSize)
+      .absent("--seq-length");
+  table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
+      .range(1, kMaxSize)
+      .absent("the tokenizer's");
+  table
+      .add("make-vocab-size-divisible-by", &model.make_vocab_size_divisible_by,
+           "The vocabulary is padded to a multiple of this times the tensor parallel size.")
+      .range(1, kMaxSize);
+  table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in layer normalization.").positive();
+  table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
+      .positive();
+  table.add("hidden-dropout", &model.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
+      .fraction();
+  table.add("attention-dropout", &model.attention_dropout, "Dropout of attention probabilities.").fraction();
+}
+
+void add_mesh(OptionTable& table, MeshConfig& mesh) {
+  table.group("Mesh of ranks");
+  table.add("ranks", &mesh.ranks, "Ranks as threads of this process; under mpirun, the number of processes.")
+      .range(1, kMaxRanks);
+  table
+      .add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size,
+           "Ranks that share each layer; 1 in this version.")
+      .range(1, kMaxRanks)
+      .also("tp");
+  table
+      .add("pipeline-model-parallel-size", &mesh.pipeline_model_parallel_size,
+           "Stages the layers are cut into; 1 in this version.")
+      .range(1, kMaxRanks)
+      .also("pp");
+  table
+      .add("data-parallel-size", &mesh.data_parallel_size,
+           "Copies of the model, each on its share of a batch.")
+      .range(1, kMaxRanks)
+      .absent("ranks / (tensor x pipeline)")
+      .also("dp");
+  table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host, shared out over its ranks");
+  table.add("device", &mesh.device, "Where arithmetic runs.").one_of({"cpu", "auto"});
+  table
+      .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
+           "Minutes that a rank waits for another before it gives up.")
+      .positive();
+}
+
+void add_batch(OptionTable& table, BatchConfig& batch) {
+  table.group("Batch");
+  table.add("micro-batch-size", &batch.micro_batch_size, "Sequences that one rank computes at once.")
+      .need()
+      .range(1, kMaxSize);
+  table.add("global-batch-size", &batch.global_batch_size, "Sequences of one step over all ranks.")
+      .range(1, kMaxSize)
+      .absent("--micro-batch-size x data parallel size");
+}
+
+void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
+  table.group("Length of the run");
+  table.add("train-iters", &batch.train_iters, "Steps to train.").need().range(1, kMaxCount);
+  table.add("exit-interval", &batch.exit_interval, "Stop, with a checkpoint, after a step divisible by this.")
+      .range(1, kMaxCount)
+      .absent("train to the end");
+  table.add("seed", &seed, "Seed of initial weights, order of the data and dropout.");
+}
+
+void add_lr(OptionTable& table, LrConfig& lr) {
+  table.group("Learning rate");
+  table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
+  table.add("min-lr", &lr.min_lr, "Learning rate after decay.").at_least(0);
+  table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.")
+      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD"});
+  table.add("lr-decay-iters", &lr.lr_decay_iters, "Step at which decay ends.")
+      .range(1, kMaxCount)
+      .absent("--train-iters");
+  table.add("lr-warmup-iters", &lr.lr_warmup_iters, "Steps of linear warm-up.").range(0, kMaxCount);
+  table
+      .add("lr-warmup-fraction", &lr.lr_warmup_fraction,
+           "Warm-up as a fraction of --lr-decay-iters; instead of --lr-warmup-iters.")
+      .fraction()
+      .absent("--lr-warmup-iters counts");
+  table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate that warm-up starts from.").at_least(0);
+  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "How the rate falls at the end of WSD.")
+      .one_of({"exponential", "linear", "cosine", "minus_sqrt"});
+  table
+      .add("lr-wsd-decay-iters", &lr.lr_wsd_decay_iters, "Steps of the fall at the end of WSD; WSD needs it.")
+      .range(1, kMaxCount)
+      .absent("no WSD");
+}
+
+void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
+  table.group("Optimizer");
+  table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).")
+      .one_of({"adam"});
+  table.add("weight-decay", &optimizer.weight_decay, "Not applied to biases and one-dimensional tensors.")
+      .at_least(0);
+  table.add("clip-grad", &optimizer.clip_grad, "Largest norm of the gradient; 0 switches clipping off.")
+      .at_least(0);
+  table.add("adam-beta1", &optimizer.adam_beta1, "Decay of the first moment.").fraction();
+  table.add("adam-beta2", &optimizer.adam_beta2, "Decay of the second moment.").fraction();
+  table.add("adam-eps", &optimizer.adam_eps, "Added to the root of the second moment.").positive();
+}
+
+void add_precision(OptionTable& table, PrecisionConfig& precision) {
+  table.group("Precision");
+  table.add("f64", &precision.f64, "Compute everything in double precision, for checks of the mathematics.");
+}
+
+void add_data(OptionTable& table, DataConfig& data) {
+  table.group("Data");
+  table
+      .add("data-path", &data.data_path,
+           "Prefix of a .bin/.idx pair, or a text file; several make a blend, with a weight before each or "
+           "none.")
+      .need()
+      .files("[WEIGHT] PATH ...");
+  table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
+  table.add("tokenizer-type", &data.tokenizer_type, "How text becomes tokens.")
+      .one_of({"byte", "sentencepiece"})
+      .absent("byte for a text file, none for .bin/.idx");
+  table.add("tokenizer-model", &data.tokenizer_model, "File of the SentencePiece model.")
+      .files("FILE")
+      .absent("none");
+}
+
+void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
+  table.group("Checkpoint");
+  table.add("save", &checkpoint.save, "Folder to save checkpoints in.")
+      .files("DIR")
+      .absent("nothing is saved");
+  table.add("save-interval", &checkpoint.save_interval, "Save every so many steps, and at the end.")
+      .range(1, kMaxCount)
+      .absent("only at the end");
+  table.add("load", &checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
+      .files("DIR")
+      .absent("start from random weights");
+}
+
+void add_eval(OptionTable& table, EvalConfig& eval) {
+  table.group("Evaluation");
+  table.add("eval-interval", &eval.eval_interval, "Evaluate every so many steps.")
+      .range(1, kMaxCount)
+      .absent("no evaluation while training");
+  table.add("eval-iters", &eval.eval_iters, "Batches of one evaluation.").range(0, kMaxCount);
+}
+
+void add_log(OptionTable& table, LogConfig& log) {
+  table.group("Logging");
+  table.add("log-interval", &log.log_interval, "Report progress every so many steps.").range(1, kMaxCount);
+  table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
+      .files("FILE")
+      .absent("none");
+}
+
+void add_seed(OptionTable& table, uint64_t& seed, std::string help) {
+  table.add("seed", &seed, std::move(help));
+}
+
+}  // namespace
+
+BenchConfig::BenchConfig() {
+  run.model.num_layers = 12;
+  run.model.hidden_size = 768;
+  run.model.num_attention_heads = 12;
+  run.model.seq_length = 256;
+  run.model.vocab_size = 50257;
+  run.batch.micro_batch_size = 4;
+  run.lr.lr = 1e-4;
+}
+
+OptionTable options_of(PretrainConfig& config) {
+  OptionTable table;
+  add_model(table, config.model);
+  add_data(table, config.data);
+  table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  add_batch(table, config.batch);
+  add_length(table, config.batch, config.seed);
+  add_lr(table, config.lr);
+  add_optimizer(table, config.optimizer);
+  add_precision(table, config.precision);
+  add_mesh(table, config.mesh);
+  add_checkpoint(table, config.checkpoint);
+  add_eval(table, config.eval);
+  add_log(table, config.log);
+  return table;
+}
+
+OptionTable options_of(ModelConfig& config) {
+  OptionTable table;
+  add_model(table, config);
+  return table;
+}
+
+OptionTable options_of(GenerateConfig& config) {
+  OptionTable table;
+  table.group("Text");
+  table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
+  table.add("prompt", &config.prompt, "Text to continue; empty starts from nothing.");
+  table.add("max-new-tokens", &config.max_new_tokens, "Tokens to add.").range(1, kMaxSize);
+  table.add("num-samples", &config.num_samples, "Texts to write.").range(1, kMaxSize);
+  table.group("Sampling");
+  table
+      .add("temperature", &config.temperature, "Below 1 is more certain; 0 always takes the likeliest token.")
+      .at_least(0);
+  table.add("top-k", &config.top_k, "Choose among this many likeliest tokens; 0: among all.")
+      .range(0, kMaxSize);
+  table.add("top-p", &config.top_p, "Choose among the likeliest tokens that reach this probability together.")
+      .bounds = {0, 1, true, false};
+  add_seed(table, config.seed, "Seed of the choices.");
+  table.group("Mesh of ranks");
+  table.add("threads-per-rank", &config.threads_per_rank, "Threads for arithmetic.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host");
+  return table;
+}
+
+OptionTable options_of(EvaluateConfig& config) {
+  OptionTable table;
+  table.group("Checkpoint");
+  table.add("load", &config.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
+  add_data(table, config.data);
+  table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  table.add("part", &config.part, "Part of the split to evaluate.").one_of({"train", "valid", "test"});
+  table.group("Evaluation");
+  table.add("eval-iters", &config.eval_iters, "Batches to evaluate; absent: one pass over the part.").range(1, kMaxCount);
+  table.add("micro-batch-size", &config.micro_batch_size, "Sequences that one rank computes at once.")
+      .range(1, kMaxSize);
+  add_mesh(table, config.mesh);
+  table.group("Logging");
+  table.add("log-json", &config.log_json, "Append the result to this file.").files("FILE").absent("none");
+  return table;
+}
+
+OptionTable options_of(InspectConfig& config) {
+  OptionTable table;
+  table.group("Checks");
+  table.add("verify", &config.verify, "Read every byte again and compare it with its checksum.");
+  table.add("diff", &config.diff, "Another checkpoint to compare with.").files("DIR").absent("none");
+  return table;
+}
+
+OptionTable options_of(BenchConfig& config) {
+  OptionTable table;
+  table.group("Benchmark");
+  table.add("what", &config.what, "What to measure, separated by commas.")
+      .need()
+      .one_of({"step", "gemm", "comm"});
+  table.add("warmup-iters", &config.warmup_iters, "Repetitions before measuring.").range(0, kMaxCount);
+  table.add("iters", &config.iters, "Repetitions measured.").range(1, kMaxCount);
+  table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none");
+  add_model(table, config.run.model);
+  add_batch(table, config.run.batch);
+  table.group("Random numbers");
+  add_seed(table, config.run.seed, "Seed of initial weights and tokens.");
+  add_precision(table, config.run.precision);
+  add_mesh(table, config.run.mesh);
+  return table;
+}
+
+OptionTable options_of(TokenizeConfig& config) {
+  OptionTable table;
+  table.group("Files");
+  table.add("input", &config.input, "Text file, or JSON lines when its name ends in .json or .jsonl.")
+      .need()
+      .files("FILE");
+  table.add("output-prefix", &config.output_prefix, "Writes PREFIX.bin and PREFIX.idx.")
+      .need()
+      .files("PREFIX");
+  table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
+      .need()
+      .takes("KEY ...");
+  table.group("Tokenizer");
+  table.add("tokenizer-type", &config.tokenizer_type, "How text becomes tokens.")
+      .one_of({"byte", "sentencepiece"});
+  table.add("tokenizer-model", &config.tokenizer_model, "File of the SentencePiece model.")
+      .files("FILE")
+      .absent("none");
+  table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
+  return table;
+}
+
+const std::vector<CommandInfo>& commands() {
+  static const std::vector<CommandInfo> kCommands = {
+      {"pretrain",
+       "train a transformer",
+       "--num-layers N --hidden-size N ... [options]",
+       {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 --num-attention-heads 4 \\",
+        "    --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 --save out",
+        "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
+        "mpirun -n 8 trifold pretrain --config small.ini"}},
+      {"generate",
+       "sample text from a checkpoint",
+       "--load DIR [options]",
+       {"trifold generate --load out --prompt 'To be' --max-new-tokens 100",
+        "trifold generate --load out --temperature 0.8 --top-k 40 --num-samples 3"}},
+      {"evaluate",
+       "measure the loss of a checkpoint on a data set",
+       "--load DIR --data-path PATH [options]",
+       {"trifold evaluate --load out --data-path text.txt --split 90,10,0 --part valid",
+        "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2"}},
+      {"inspect",
+       "show what a checkpoint holds, verify it, compare two",
+       "DIR [options]",
+       {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
+      {"bench",
+       "measure training steps, matrix products and collectives",
+       "[options]",
+       {"trifold bench                 # GPT-2 124M, a training step and the matrix product rate",
+        "trifold bench --what comm --ranks 2 --json comm.json"}},
+      {"tokenize",
+       "turn text or JSON lines into a .bin/.idx data set",
+       "--input FILE --output-prefix PREFIX [options]",
+       {"trifold tokenize --input text.txt --output-prefix text --append-eod",
+        "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
+        "    --tokenizer-type sentencepiece --tokenizer-model sp.model"}},
+      {"completion",
+       "print a script that completes these commands in bash",
+       "bash",
+       {"source <(trifold completion bash)"}}};
+  return kCommands;
+}
+
+const CommandInfo& command_info(std::string_view name) {
+  for (const CommandInfo& info : commands())
+    if (info.name == name) return info;
+  fail("there is no command '{}'", name);
+}
+
+const std::vector<std::string_view>& later_commands() {
+  static const std::vector<std::string_view> kLater = {"recommend", "plan", "reshard", "convert"};
+  return kLater;
+}
+
+}  // namespace trifold

@@ -1,0 +1,26 @@
+#include "config/tables_by_name.h"
+
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+template <class Config>
+void call(FunctionRef<void(const OptionTable&)> body) {
+  Config config;
+  body(options_of(config));
+}
+
+}  // namespace
+
+void with_default_table(std::string_view command, FunctionRef<void(const OptionTable&)> body) {
+  if (command == "pretrain") return call<PretrainConfig>(body);
+  if (command == "generate") return call<GenerateConfig>(body);
+  if (command == "evaluate") return call<EvaluateConfig>(body);
+  if (command == "inspect") return call<InspectConfig>(body);
+  if (command == "bench") return call<BenchConfig>(body);
+  if (command == "tokenize") return call<TokenizeConfig>(body);
+  fail("the command '{}' has no options", command);
+}
+
+}  // namespace trifold

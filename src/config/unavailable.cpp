@@ -1,0 +1,88 @@
+#include "config/unavailable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+namespace trifold {
+namespace {
+
+// Named here without advice: leave the option out.
+constexpr std::string_view kNames[] = {
+    // parallelism
+    "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
+    "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
+    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split", "sequence-parallel",
+    "context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size",
+    "use-tp-pp-dp-mapping", "schedule",
+    // data parallel and ZeRO
+    "zero-stage", "offload", "use-distributed-optimizer", "num-distributed-optimizer-instances",
+    "use-megatron-fsdp", "data-parallel-sharding-strategy", "use-torch-fsdp2", "overlap-param-gather",
+    "overlap-param-gather-with-optimizer-step", "ddp-bucket-size", "ddp-num-buckets",
+    "ddp-average-in-collective", "no-overlap-p2p-communication", "tp-comm-overlap", "delay-wgrad-compute",
+    "defer-embedding-wgrad-compute",
+    // model
+    "kv-channels", "group-query-attention", "num-query-groups", "position-embedding-type", "rotary-base",
+    "rotary-percent", "normalization", "swiglu", "squared-relu", "disable-bias-linear", "add-qkv-bias",
+    "qk-layernorm", "untie-embeddings-and-output-weights", "attention-softmax-in-fp32",
+    "apply-query-key-layer-scaling", "transformer-impl", "attention-backend", "num-experts",
+    "moe-router-topk", "moe-aux-loss-coeff",
+    // batch and optimizer
+    "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
+    "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
+    "use-checkpoint-opt-param-scheduler", "start-weight-decay", "end-weight-decay", "weight-decay-incr-style",
+    "sgd-momentum", "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
+    "main-grads-dtype", "exp-avg-dtype",
+    // precision
+    "bf16", "fp16", "fp8-format", "fp8-recipe", "loss-scale", "initial-loss-scale", "min-loss-scale",
+    "loss-scale-window", "hysteresis", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "fp32-residual-connection",
+    // recompute
+    "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers",
+    "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
+    // checkpoint
+    "save-retain", "save-retain-interval", "auto-resume", "async-save", "ckpt-step", "finetune",
+    "pretrained-checkpoint", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng",
+    "use-checkpoint-args", "ckpt-format", "dist-ckpt-optim-fully-reshardable", "dist-ckpt-strictness",
+    "no-ckpt-fully-parallel-save", "ckpt-fully-parallel-load", "override-ckpt-iteration",
+    // data and evaluation
+    "train-data-path", "valid-data-path", "test-data-path", "data-args-path", "per-split-data-args-path",
+    "data-cache-path", "mock-data", "vocab-file", "merge-file", "num-workers", "dataloader-type",
+    "reset-position-ids", "reset-attention-mask", "no-mmap-bin-files", "num-dataset-builder-threads",
+    "mid-level-dataset-surplus", "dataloader-fast-cache-load", "skip-train", "full-validation",
+    // logging and debugging
+    "log-throughput", "log-params-norm", "log-num-zeros-in-grad", "log-progress", "timing-log-level",
+    "timing-log-option", "tensorboard-dir", "tensorboard-log-interval", "wandb-project", "wandb-exp-name",
+    "wandb-entity", "wandb-save-dir", "profile", "profile-step-start", "profile-step-end",
+    "data-parallel-random-init", "deterministic-mode", "no-check-for-nan-in-loss-and-grad",
+    "check-for-spiky-loss", "rerun-mode", "fake-process-group", "workers", "partitions", "split-sentences"};
+
+// Named with advice.
+constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
+    {"train-samples", "give --train-iters instead"},
+    {"lr-decay-samples", "give --lr-decay-iters instead"},
+    {"lr-warmup-samples", "give --lr-warmup-iters instead"},
+    {"lr-wsd-decay-samples", "give --lr-wsd-decay-iters instead"},
+    {"persistent-save-interval", "give --save-interval instead"},
+    {"overlap-grad-reduce", "gradients are always reduced while backward goes on: leave it out"},
+    {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
+    {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
+    {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
+
+}  // namespace
+
+std::optional<std::string> unavailable(std::string_view name) {
+  const auto* advice = std::find_if(std::begin(kAdvice), std::end(kAdvice),
+                                    [&](const auto& entry) { return entry.first == name; });
+  if (advice != std::end(kAdvice))
+    return fmt::format("--{} is not available in this version of Trifold: {}", name, advice->second);
+  if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames))
+    return fmt::format("--{} is not available in this version of Trifold", name);
+  return std::nullopt;
+}
+
+}  // namespace trifold

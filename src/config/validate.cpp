@@ -1,0 +1,347 @@
+#include "config/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "config/number.h"
+#include "config/option_tables.h"
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+// Collects problems. Values that are wrong by themselves are found first, through the table; comparisons
+// between values then ask `sound` so that one mistake is reported once, and sums and products cannot
+// overflow.
+class Problems {
+ public:
+  explicit Problems(const OptionTable& table) {
+    for (const Option& option : table.options())
+      if (auto problem = range_problem(option)) {
+        list_.push_back(std::move(*problem));
+        wrong_.insert(option.name);
+      }
+  }
+
+  bool sound(std::initializer_list<const char*> names) const {
+    return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
+  }
+
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    list_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::vector<std::string> take() { return std::move(list_); }
+
+ private:
+  std::vector<std::string> list_;
+  std::set<std::string> wrong_;
+};
+
+// "128 or 132": the multiples of `unit` around `value`, which is none.
+std::string multiples_around(int64_t value, int64_t unit) {
+  const int64_t low = value / unit * unit;
+  return low == 0 ? fmt::format("{} is", unit) : fmt::format("{} and {} are", low, low + unit);
+}
+
+void check_model(const ModelConfig& model, Problems& problems) {
+  if (problems.sound({"hidden-size", "num-attention-heads"}) &&
+      model.hidden_size % model.num_attention_heads != 0)
+    problems.add("--hidden-size {} is not divisible by --num-attention-heads {}: {}", model.hidden_size,
+                 model.num_attention_heads, multiples_around(model.hidden_size, model.num_attention_heads));
+  const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
+  if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))
+    problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
+                 model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
+                 model.seq_length);
+}
+
+void check_mesh(const MeshConfig& mesh, Problems& problems) {
+  const int tensor = mesh.tensor_model_parallel_size;
+  const int pipeline = mesh.pipeline_model_parallel_size;
+  const bool sizes = problems.sound({"tensor-model-parallel-size", "pipeline-model-parallel-size"});
+  if (problems.sound({"tensor-model-parallel-size"}) && tensor != 1)
+    problems.add("--tensor-model-parallel-size {}: this version trains with 1 only", tensor);
+  if (problems.sound({"pipeline-model-parallel-size"}) && pipeline != 1)
+    problems.add("--pipeline-model-parallel-size {}: this version trains with 1 only", pipeline);
+  if (!sizes || !problems.sound({"ranks", "data-parallel-size"})) return;
+  const int64_t model_ranks = int64_t{tensor} * pipeline;
+  if (!mesh.data_parallel_size && mesh.ranks % model_ranks != 0) {
+    problems.add("--ranks {} is not divisible by tensor {} x pipeline {} = {}: {}", mesh.ranks, tensor,
+                 pipeline, model_ranks, multiples_around(mesh.ranks, model_ranks));
+  } else if (mesh.data_parallel_size && (tensor == 1 && pipeline == 1) &&
+             mesh.ranks != *mesh.data_parallel_size) {
+    problems.add("--ranks {0} is not --data-parallel-size {1}: give --ranks {1} or --data-parallel-size {0}",
+                 mesh.ranks, *mesh.data_parallel_size);
+  } else if (mesh.data_parallel_size) {
+    // One division instead of a product of three sizes, which could overflow.
+    const int64_t data = mesh.ranks / model_ranks;
+    if (mesh.ranks % model_ranks != 0 || data != *mesh.data_parallel_size)
+      problems.add("--ranks {} is not tensor {} x pipeline {} x data {}", mesh.ranks, tensor, pipeline,
+                   *mesh.data_parallel_size);
+  }
+}
+
+int64_t data_parallel_size(const MeshConfig& mesh) {
+  const int64_t derived =
+      mesh.ranks / (int64_t{mesh.tensor_model_parallel_size} * mesh.pipeline_model_parallel_size);
+  return mesh.data_parallel_size ? *mesh.data_parallel_size : std::max<int64_t>(derived, 1);
+}
+
+void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems) {
+  if (!batch.global_batch_size ||
+      !problems.sound({"micro-batch-size", "global-batch-size", "ranks", "data-parallel-size",
+                       "tensor-model-parallel-size", "pipeline-model-parallel-size"}))
+    return;
+  const int64_t data = data_parallel_size(mesh);
+  const int64_t unit = batch.micro_batch_size * data;
+  if (*batch.global_batch_size % unit != 0)
+    problems.add(
+        "--global-batch-size {} is not a multiple of --micro-batch-size {} x data parallel size {} = {}: {}",
+        *batch.global_batch_size, batch.micro_batch_size, data, unit,
+        multiples_around(*batch.global_batch_size, unit));
+}
+
+void check_warmup(const LrConfig& lr, int64_t decay, Problems& problems) {
+  if (lr.lr_warmup_fraction && lr.lr_warmup_iters > 0)
+    problems.add("--lr-warmup-fraction {} and --lr-warmup-iters {} exclude each other: give one of them",
+                 *lr.lr_warmup_fraction, lr.lr_warmup_iters);
+  if (!problems.sound({"lr-warmup-iters", "lr-decay-iters", "train-iters"}) || lr.lr_warmup_iters < decay)
+    return;
+  problems.add(
+      "--lr-warmup-iters {} is not below --lr-decay-iters {}{}: give at most {} or more steps of decay",
+      lr.lr_warmup_iters, decay, lr.lr_decay_iters ? "" : " (taken from --train-iters)", decay - 1);
+}
+
+void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
+  const bool wsd = lr.lr_decay_style == LrDecayStyle::Wsd;
+  if (wsd && !lr.lr_wsd_decay_iters)
+    problems.add(
+        "--lr-decay-style WSD needs --lr-wsd-decay-iters: the steps of the fall at the end, from 1 to {}",
+        decay);
+  if (!wsd && lr.lr_wsd_decay_iters)
+    problems.add("--lr-wsd-decay-iters {} has no effect: it needs --lr-decay-style WSD",
+                 *lr.lr_wsd_decay_iters);
+  if (wsd && lr.lr_wsd_decay_iters.value_or(0) > decay && problems.sound({"lr-decay-iters", "train-iters"}))
+    problems.add("--lr-wsd-decay-iters {} is more than --lr-decay-iters {}: give at most {}",
+                 *lr.lr_wsd_decay_iters, decay, decay);
+}
+
+void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
+  if (problems.sound({"lr", "min-lr"}) && lr.min_lr > lr.lr)
+    problems.add("--min-lr {0} is more than --lr {1}: give at most {1}", format_double(lr.min_lr),
+                 format_double(lr.lr));
+  if (problems.sound({"lr", "lr-warmup-init"}) && lr.lr_warmup_init > lr.lr)
+    problems.add("--lr-warmup-init {0} is more than --lr {1}: give at most {1}",
+                 format_double(lr.lr_warmup_init), format_double(lr.lr));
+  const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
+  check_warmup(lr, decay, problems);
+  check_wsd(lr, decay, problems);
+}
+
+std::optional<double> as_number(const std::string& text) {
+  try {
+    return parse_double(text);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and path,
+// unless no word in a weight's place is a number.
+void check_blend(const std::vector<std::string>& words, Problems& problems) {
+  if (words.size() % 2 != 0) return;
+  size_t numbers = 0;
+  double sum = 0;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (const auto weight = as_number(words[i])) {
+      ++numbers;
+      sum += *weight;
+      if (*weight < 0)
+        problems.add("--data-path: the weight {} of '{}' is negative: give a number above 0", words[i],
+                     words[i + 1]);
+    }
+  if (numbers == 0) return;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (!as_number(words[i]))
+      problems.add(
+          "--data-path: '{}' stands where the weight of '{}' belongs: give a weight before every path, or "
+          "before none",
+          words[i], words[i + 1]);
+  if (sum == 0) problems.add("--data-path: all weights are 0: give numbers above 0");
+}
+
+// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. Separators are
+// those that Megatron-LM's users write.
+std::vector<double> split_shares(const std::string& split) {
+  constexpr std::string_view kSeparators = ", \t/:";
+  std::vector<double> shares;
+  double sum = 0;
+  for (size_t begin = split.find_first_not_of(kSeparators); begin < split.size();) {
+    const size_t end = std::min(split.find_first_of(kSeparators, begin), split.size());
+    const auto share = as_number(split.substr(begin, end - begin));
+    if (!share || *share < 0) return {};
+    shares.push_back(*share);
+    sum += *share;
+    begin = split.find_first_not_of(kSeparators, end);
+  }
+  if (shares.size() > 3 || !(sum > 0)) return {};
+  shares.resize(3, 0.0);
+  return shares;
+}
+
+void check_data(const DataConfig& data, Problems& problems) {
+  check_blend(data.data_path, problems);
+  if (split_shares(data.split).empty())
+    problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
+                 data.split);
+  const std::string type = data.tokenizer_type.value_or("");
+  if (type == "sentencepiece" && !data.tokenizer_model)
+    problems.add("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
+  if (type != "sentencepiece" && data.tokenizer_model)
+    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece",
+                 *data.tokenizer_model);
+}
+
+// `option` names the part of the data that is used: its share must not be 0.
+void check_part(const DataConfig& data, size_t part, const std::string& option, Problems& problems) {
+  const std::vector<double> shares = split_shares(data.split);
+  if (!shares.empty() && shares[part] == 0)
+    problems.add(
+        "{} needs data, but --split {} leaves none: its share ({} of training, validation, test) must be "
+        "above 0",
+        option, data.split,
+        part == 0   ? "first"
+        : part == 1 ? "second"
+                    : "third");
+}
+
+void check_run(const PretrainConfig& config, Problems& problems) {
+  check_data(config.data, problems);
+  check_part(config.data, 0, "training", problems);
+  if (config.checkpoint.save_interval && !config.checkpoint.save)
+    problems.add("--save-interval {} has no effect without --save DIR", *config.checkpoint.save_interval);
+  const EvalConfig& eval = config.eval;
+  if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)
+    problems.add("--eval-iters {} has no effect without --eval-interval N", eval.eval_iters);
+  if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
+}
+
+void fill_model(ModelConfig& model) {
+  if (!model.ffn_hidden_size) model.ffn_hidden_size = 4 * model.hidden_size;
+  if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
+}
+
+void fill_run(PretrainConfig& config) {
+  fill_model(config.model);
+  const int64_t data = data_parallel_size(config.mesh);
+  if (!config.mesh.data_parallel_size) config.mesh.data_parallel_size = static_cast<int>(data);
+  if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
+  if (!config.lr.lr_decay_iters) config.lr.lr_decay_iters = config.batch.train_iters;
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  Problems problems(options_of(copy));
+  check_model(config.model, problems);
+  check_mesh(config.mesh, problems);
+  check_batch(config.batch, config.mesh, problems);
+  check_lr(config.lr, config.batch.train_iters, problems);
+  check_run(config, problems);
+  return problems.take();
+}
+
+std::vector<std::string> problems(const GenerateConfig& config) {
+  GenerateConfig copy = config;
+  return Problems(options_of(copy)).take();
+}
+
+std::vector<std::string> problems(const EvaluateConfig& config) {
+  EvaluateConfig copy = config;
+  Problems problems(options_of(copy));
+  check_mesh(config.mesh, problems);
+  check_data(config.data, problems);
+  const size_t part = config.part == "train" ? 0 : config.part == "valid" ? 1 : 2;
+  check_part(config.data, part, "--part " + config.part, problems);
+  return problems.take();
+}
+
+std::vector<std::string> problems(const InspectConfig& config) {
+  InspectConfig copy = config;
+  Problems problems(options_of(copy));
+  if (config.directory.empty()) problems.add("name the checkpoint to look at: trifold inspect DIR");
+  return problems.take();
+}
+
+std::vector<std::string> problems(const BenchConfig& config) {
+  BenchConfig copy = config;
+  Problems problems(options_of(copy));
+  check_model(config.run.model, problems);
+  check_mesh(config.run.mesh, problems);
+  check_batch(config.run.batch, config.run.mesh, problems);
+  return problems.take();
+}
+
+std::vector<std::string> problems(const TokenizeConfig& config) {
+  TokenizeConfig copy = config;
+  Problems problems(options_of(copy));
+  const bool sentencepiece = config.tokenizer_type == "sentencepiece";
+  if (sentencepiece && !config.tokenizer_model)
+    problems.add("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
+  if (!sentencepiece && config.tokenizer_model)
+    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece",
+                 *config.tokenizer_model);
+  return problems.take();
+}
+
+PretrainConfig resolve(PretrainConfig config) {
+  throw_problems(problems(config));
+  fill_run(config);
+  return config;
+}
+
+GenerateConfig resolve(GenerateConfig config) {
+  throw_problems(problems(config));
+  return config;
+}
+
+EvaluateConfig resolve(EvaluateConfig config) {
+  throw_problems(problems(config));
+  if (!config.mesh.data_parallel_size)
+    config.mesh.data_parallel_size = static_cast<int>(data_parallel_size(config.mesh));
+  return config;
+}
+
+InspectConfig resolve(InspectConfig config) {
+  throw_problems(problems(config));
+  return config;
+}
+
+BenchConfig resolve(BenchConfig config) {
+  throw_problems(problems(config));
+  config.run.batch.train_iters = config.warmup_iters + config.iters;
+  fill_run(config.run);
+  return config;
+}
+
+TokenizeConfig resolve(TokenizeConfig config) {
+  throw_problems(problems(config));
+  return config;
+}
+
+void throw_problems(const std::vector<std::string>& list) {
+  if (list.empty()) return;
+  if (list.size() == 1) bad_input("{}", list[0]);
+  bad_input("{} problems:\n  - {}", list.size(), fmt::join(list, "\n  - "));
+}
+
+}  // namespace trifold

@@ -1,0 +1,35 @@
+// Checks of a configuration as a whole, and the values that follow from others.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace trifold {
+
+// Everything that is wrong with a configuration, one sentence each, naming the options and the values that
+// would be right; empty when it can run. Nothing is read from disk: whether files exist is checked by the
+// rooms that open them.
+std::vector<std::string> problems(const PretrainConfig& config);
+std::vector<std::string> problems(const GenerateConfig& config);
+std::vector<std::string> problems(const EvaluateConfig& config);
+std::vector<std::string> problems(const InspectConfig& config);
+std::vector<std::string> problems(const BenchConfig& config);
+std::vector<std::string> problems(const TokenizeConfig& config);
+
+// Returns the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
+// data_parallel_size, global_batch_size and lr_decay_iters (and train_iters of a benchmark). What depends on
+// the host or on files stays unset: threads_per_rank, vocab_size, tokenizer_type. A value that was given is
+// never changed. Throws Error(BadInput) listing all problems.
+PretrainConfig resolve(PretrainConfig config);
+GenerateConfig resolve(GenerateConfig config);
+EvaluateConfig resolve(EvaluateConfig config);
+InspectConfig resolve(InspectConfig config);
+BenchConfig resolve(BenchConfig config);
+TokenizeConfig resolve(TokenizeConfig config);
+
+// Throws Error(BadInput) when `list` is not empty: one problem as it is, several as a list of lines.
+void throw_problems(const std::vector<std::string>& list);
+
+}  // namespace trifold

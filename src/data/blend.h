@@ -1,0 +1,38 @@
+// Blends: how several data sets are mixed into one order of samples.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trifold {
+
+// What --data-path says: one path or several, and how much of the samples each gives (absent: all of each,
+// once).
+struct DataPaths {
+  std::vector<std::string> paths;
+  std::optional<std::vector<double>> weights;  // one a path, sum 1
+};
+
+// Megatron-LM's rule: an odd count is paths only; an even count is weight, path, weight, path ... unless no
+// word in a weight's place is a number, then it is paths only too. BadInput where only some are numbers, for
+// a negative weight, for weights that are all 0, and for no path at all.
+DataPaths parse_data_paths(std::span<const std::string> words);
+
+// Sample i of a blend is sample `sample[i]` of data set `dataset[i]`.
+struct BlendIndices {
+  std::vector<int16_t> dataset;
+  std::vector<int64_t> sample;
+};
+
+// Greedy and without randomness: sample i comes from the data set that is furthest behind its share of i
+// samples, weight * max(i, 1) - taken; the first of equals. `weights` sum to 1.
+BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
+
+// The same with each data set's size as its weight, where a data set that has given all its samples is left
+// out: every sample of every data set once.
+BlendIndices blend_exhaustive(std::span<const int64_t> sizes);
+
+}  // namespace trifold

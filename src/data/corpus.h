@@ -1,0 +1,71 @@
+// Corpus: what --data-path names, opened and checked, and the data sources made of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "data/blend.h"
+#include "data/indexed_dataset.h"
+#include "data/split.h"
+#include "data/text_samples.h"
+#include "data/tokenizer.h"
+
+namespace trifold {
+
+// The tokenizer that `config` names or implies: without --tokenizer-type a plain text file is read as bytes;
+// where all paths are .bin/.idx prefixes there is none, and the result is null.
+std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config);
+
+class Corpus {
+ public:
+  // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else a plain text
+  // file. Token ids must be in [0, vocab_size): looked at here, but for .bin files larger than kScanLimit,
+  // whose tokens are checked as they are read. BadInput for every mistake in the files and options.
+  Corpus(const DataConfig& config, int64_t vocab_size);
+
+  static constexpr int64_t kScanLimit = int64_t{1} << 30;  // bytes of .bin looked through at the start
+
+  // False when --split gives the part nothing.
+  bool has(Split split) const { return !split_.empty(split); }
+  // Tokens in one part, all paths together.
+  int64_t tokens(Split split) const;
+
+  // The samples of one part in training order, at least `samples_needed` (split.h has Megatron-LM's numbers);
+  // a part that is smaller is repeated in epochs. The source shares the open files with the corpus and may
+  // outlive it; several ranks may share one source. BadInput when the part is too small for one sample.
+  //
+  // Blends follow Megatron-LM: with weights, each path gives its share of the samples. Without, every sample
+  // of every path is drawn once, in proportion to their sizes; where that is less than `samples_needed`
+  // (Megatron-LM stops there), those proportions serve as weights and the paths are repeated.
+  std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
+                                     uint64_t seed) const;
+
+ private:
+  using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>>;
+
+  // One path's samples; absent `samples_needed`: one epoch.
+  std::unique_ptr<Samples> samples_of(const File& file, Split split, int64_t seq_length,
+                                      std::optional<int64_t> samples_needed, uint64_t seed) const;
+  std::unique_ptr<Samples> blend(Split split, int64_t seq_length, int64_t samples_needed,
+                                 uint64_t seed) const;
+  std::unique_ptr<Samples> weighted(Split split, int64_t seq_length, int64_t samples_needed, uint64_t seed,
+                                    const std::vector<double>& weights) const;
+
+  DataPaths paths_;
+  SplitFractions split_;
+  int64_t vocab_size_;
+  std::vector<File> files_;
+  std::optional<int32_t> mask_after_;  // the end-of-document id with --eod-mask-loss
+};
+
+// A corpus used for one source.
+std::unique_ptr<DataSource> open_data(const DataConfig& config, Split split, int64_t seq_length,
+                                      int64_t samples_needed, uint64_t seed, int64_t vocab_size);
+
+}  // namespace trifold

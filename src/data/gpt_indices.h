@@ -1,0 +1,51 @@
+// GptIndices: Megatron-LM's order of the samples of an indexed data set, kept in memory.
+//
+// The sequences are laid end to end in a shuffled order (once per epoch) and cut into samples of `seq_length`
+// tokens plus the label of the last; neighbouring samples share that token. A second shuffle orders the
+// samples. Three arrays say all of it:
+//   document_index  the order of the sequences: `epochs` copies of `sequences`, shuffled. When the last epoch
+//   is needed
+//                   for less than 80 % it is shuffled apart from the others, so that its rest is what remains
+//                   unused and not a random part of all epochs;
+//   sample_index    where sample i starts: (position in document_index, token in that sequence). The end of
+//   sample i is
+//                   the start of sample i + 1;
+//   shuffle_index   sample k of the training order is sample shuffle_index[k] of sample_index.
+//
+// One flaw of Megatron-LM is kept with the rest: the order depends on the number of samples that was asked
+// for, when that changes the number of epochs or whether the last one stands apart. Runs within one epoch are
+// not affected.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/function_ref.h"
+
+namespace trifold {
+
+struct SampleStart {
+  int64_t position = 0;  // in document_index
+  int64_t offset = 0;    // token in that sequence
+  bool operator==(const SampleStart&) const = default;
+};
+
+struct GptIndices {
+  std::vector<int32_t> document_index;
+  std::vector<SampleStart> sample_index;  // one row more than there are samples
+  std::vector<int64_t> shuffle_index;
+  int64_t epochs = 0;
+  bool separate_final_epoch = false;
+
+  int64_t samples() const { return static_cast<int64_t>(shuffle_index.size()); }
+};
+
+// Builds the indices for at least `num_samples` samples, or one epoch when it is absent. `sequences` are the
+// ids of the sequences of this split, `length_of` their lengths; together they hold at least seq_length + 1
+// tokens (Failure).
+GptIndices build_gpt_indices(std::span<const int32_t> sequences, FunctionRef<int64_t(int32_t)> length_of,
+                             int64_t seq_length, std::optional<int64_t> num_samples, uint32_t seed);
+
+}  // namespace trifold

@@ -1,0 +1,50 @@
+#include "data/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+// Closes the descriptor; a mapping lives on without it.
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) bad_input("{}: cannot be read: {}", path, std::strerror(errno));
+  struct stat status {};
+  if (fstat(file.fd, &status) != 0) bad_input("{}: cannot be read: {}", path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) bad_input("{}: is not a regular file", path);
+  size_ = status.st_size;
+  if (size_ == 0) return;  // an empty mapping is not allowed, and not needed
+  void* memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.fd, 0);
+  if (memory == MAP_FAILED) bad_input("{}: cannot be mapped into memory: {}", path, std::strerror(errno));
+  data_ = static_cast<const std::byte*>(memory);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+}
+
+}  // namespace trifold

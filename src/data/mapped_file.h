@@ -1,0 +1,34 @@
+// MappedFile: a whole file as read-only memory, paged in by the system as it is touched.
+//
+// The file must not be shortened while it is mapped: reading past its new end would kill the process
+// (SIGBUS).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace trifold {
+
+class MappedFile {
+ public:
+  // BadInput, naming `path`, when it does not exist, is not a regular file or may not be read.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace trifold

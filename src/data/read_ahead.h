@@ -1,0 +1,72 @@
+// ReadAhead: a thread that reads the next micro-batches while the current one is being computed.
+//
+// The order is known beforehand: one data-parallel rank reads micro-batch i of the run at sample
+// first_sample + i * stride, where stride = micro_batch_size * data-parallel size. So nothing is asked for
+// and nothing is thrown away, and the batches are the ones DataSource::read would give.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/tensor.h"
+#include "data/batch.h"
+
+namespace trifold {
+
+// Owns the memory of one batch.
+class BatchBuffer {
+ public:
+  BatchBuffer(int64_t samples, int64_t seq_length);
+  Batch& batch() { return batch_; }
+
+ private:
+  Buffer memory_;
+  Batch batch_;
+};
+
+struct ReadOrder {
+  int64_t first_sample = 0;      // consumed samples + data-parallel rank * micro_batch_size
+  int64_t stride = 0;            // between the first samples of successive micro-batches
+  int64_t micro_batch_size = 0;  // samples in each
+  int64_t count = 0;             // micro-batches in all
+};
+
+class ReadAhead {
+ public:
+  // Reads up to `ahead` batches in advance. `held` is how many batches the consumer may use at a time: what
+  // `get` returns stays valid until `get` has been called `held` more times (1: until the next call).
+  // `source` must outlive this object. All memory, ahead + held batches, is allocated here.
+  ReadAhead(const DataSource& source, const ReadOrder& order, int held = 1, int ahead = 2);
+  // Stops after the batch that is being read, if any; batches not taken are dropped.
+  ~ReadAhead();
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // The next batch. An error met while reading it is thrown here, after the batches before it, and again by
+  // every later call. Failure when it does not come within `timeout` (calling again goes on waiting) or after
+  // the last batch.
+  const Batch& get(std::chrono::milliseconds timeout = std::chrono::minutes(10));
+
+ private:
+  void read_loop();
+  Batch& slot(int64_t index) { return slots_[static_cast<size_t>(index) % slots_.size()].batch(); }
+
+  const DataSource& source_;
+  ReadOrder order_;
+  int held_;
+  std::vector<BatchBuffer> slots_;  // batch i is in slot i % size
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t read_ = 0;   // batches read
+  int64_t taken_ = 0;  // batches given out
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,57 @@
+#include "data/samples.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trifold {
+
+BlendedSamples::BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend)
+    : parts_(std::move(parts)), blend_(std::move(blend)) {
+  std::vector<int64_t> needed(parts_.size(), 0);
+  for (size_t i = 0; i < blend_.sample.size(); ++i) {
+    int64_t& count = needed[static_cast<size_t>(blend_.dataset[i])];
+    count = std::max(count, blend_.sample[i] + 1);
+  }
+  for (size_t k = 0; k < parts_.size(); ++k)
+    check(needed[k] <= parts_[k]->count(), "the blend needs {} samples of data set {}, which has {}",
+          needed[k], k, parts_[k]->count());
+}
+
+void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
+  const auto i = static_cast<size_t>(index);
+  parts_[static_cast<size_t>(blend_.dataset[i])]->read(blend_.sample[i], out);
+}
+
+SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,
+                           std::optional<int32_t> mask_after)
+    : samples_(std::move(samples)), seq_length_(seq_length), mask_after_(mask_after) {}
+
+void SampleSource::read(Batch& batch, int64_t first_sample) const {
+  const int64_t count = batch.samples();
+  const Shape shape{count, seq_length_};
+  check(batch.tokens.shape == shape && batch.labels.shape == shape && batch.positions.shape == shape &&
+            batch.loss_weight.shape == shape,
+        "the batch is {}, the data source has sequences of {} tokens", to_string(batch.tokens.shape),
+        seq_length_);
+  check(0 <= first_sample && first_sample + count <= samples(),
+        "samples [{}, {}) were asked for, the data source has {}", first_sample, first_sample + count,
+        samples());
+  batch.first_sample = first_sample;
+  std::vector<int32_t> text(static_cast<size_t>(seq_length_) + 1);
+  for (int64_t b = 0; b < count; ++b) {
+    samples_->read(first_sample + b, text);
+    const int64_t row = b * seq_length_;
+    std::copy(text.begin(), text.end() - 1, batch.tokens.as<int32_t>() + row);
+    std::copy(text.begin() + 1, text.end(), batch.labels.as<int32_t>() + row);
+    int32_t* positions = batch.positions.as<int32_t>() + row;
+    std::iota(positions, positions + seq_length_, 0);
+    float* weight = batch.loss_weight.as<float>() + row;
+    for (int64_t t = 0; t < seq_length_; ++t)
+      weight[t] = mask_after_ && text[static_cast<size_t>(t)] == *mask_after_ ? 0.0F : 1.0F;
+  }
+}
+
+}  // namespace trifold

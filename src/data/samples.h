@@ -1,0 +1,56 @@
+// Samples: a numbered list of pieces of text, each seq_length tokens and the label of the last. The sources
+// of data/batch.h are built over it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/blend.h"
+
+namespace trifold {
+
+class Samples {
+ public:
+  virtual ~Samples() = default;
+  virtual int64_t count() const = 0;
+  // Copies the seq_length + 1 tokens of sample `index`, in [0, count()), to `out`. A pure function, callable
+  // from several threads at a time. BadInput for a token outside the vocabulary.
+  virtual void read(int64_t index, std::span<int32_t> out) const = 0;
+};
+
+// Several lists mixed by a blend (data/blend.h).
+class BlendedSamples : public Samples {
+ public:
+  // Failure when the blend asks a list for more samples than it has.
+  BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend);
+
+  int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
+  void read(int64_t index, std::span<int32_t> out) const override;
+
+ private:
+  std::vector<std::unique_ptr<Samples>> parts_;
+  BlendIndices blend_;
+};
+
+// The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count
+// from 0 in each sample, and every label counts unless `mask_after` is given: then a label is left out where
+// its input token is `mask_after` (the end of a document: what follows it cannot be foreseen).
+class SampleSource : public DataSource {
+ public:
+  SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, std::optional<int32_t> mask_after);
+
+  int64_t seq_length() const override { return seq_length_; }
+  int64_t samples() const override { return samples_->count(); }
+  void read(Batch& batch, int64_t first_sample) const override;
+
+ private:
+  std::unique_ptr<Samples> samples_;
+  int64_t seq_length_;
+  std::optional<int32_t> mask_after_;
+};
+
+}  // namespace trifold

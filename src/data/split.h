@@ -1,0 +1,43 @@
+// Splits: which contiguous part of a data set is for training, which for validation and which for the test.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+enum class Split { Train, Valid, Test };
+
+std::string_view name_of(Split split);  // "training", "validation", "test"
+
+// Half-open range of units (sequences of an indexed data set, tokens of a text file).
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// The bounds 0, a, b, 1 of the three parts as fractions of the whole.
+class SplitFractions {
+ public:
+  // `text` is up to three numbers in any scale, "969,30,1" or "90 10"; missing ones are 0. BadInput when it
+  // holds anything else, more numbers, or only zeros.
+  explicit SplitFractions(const std::string& text);
+
+  bool empty(Split split) const;
+  // Part of `count` units; bounds are rounded half to even, as Megatron-LM does.
+  Interval of(Split split, int64_t count) const;
+
+ private:
+  std::array<double, 4> bounds_{};
+};
+
+// How many samples a run takes from each part, by Megatron-LM's rule: an evaluation takes `eval_iters` global
+// batches, runs every `eval_interval` steps and once more at the end. An `eval_interval` of 0 means no
+// evaluation while training.
+int64_t samples_needed(Split split, int64_t train_iters, int64_t eval_interval, int64_t eval_iters,
+                       int64_t global_batch_size);
+
+}  // namespace trifold

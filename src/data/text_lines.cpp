@@ -1,0 +1,31 @@
+#include "data/text_lines.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+namespace {
+
+// Where to cut `text`, which is longer than `longest` and has no line end before that.
+size_t cut_of(std::string_view text, size_t longest) {
+  const size_t space = text.substr(0, longest).rfind(' ');
+  if (space != std::string_view::npos) return space + 1;
+  size_t cut = longest;  // the bytes 10xxxxxx continue a character; one has at most three of them
+  while (cut > 0 && longest - cut < 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) --cut;
+  return cut > 0 ? cut : longest;
+}
+
+}  // namespace
+
+void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body) {
+  while (!text.empty()) {
+    const size_t line_end = text.substr(0, longest).find('\n');
+    const size_t size = line_end != std::string_view::npos ? line_end + 1
+                        : text.size() <= longest           ? text.size()
+                                                           : cut_of(text, longest);
+    body(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+}
+
+}  // namespace trifold

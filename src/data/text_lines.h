@@ -1,0 +1,17 @@
+// Cutting text for a tokenizer that must not see all of it at once.
+#pragma once
+
+#include <string_view>
+
+#include "core/function_ref.h"
+
+namespace trifold {
+
+// Calls body(line) for each line of `text`, its line end included. A line longer than `longest` bytes comes
+// in pieces that end after a space where there is one, and never inside a UTF-8 character.
+void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body);
+
+// Longest piece given to a tokenizer at a time.
+inline constexpr size_t kLongestLine = size_t{1} << 16;
+
+}  // namespace trifold

@@ -1,0 +1,119 @@
+#include "data/text_samples.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+#include "data/text_lines.h"
+
+namespace trifold {
+
+TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int64_t vocab_size)
+    : path_(path), tokens_(MappedFile(path)) {
+  const MappedFile& file = std::get<MappedFile>(tokens_);
+  if (file.size() == 0) bad_input("{}: the text file is empty", path);
+  if (tokenizer != nullptr && dynamic_cast<const ByteTokenizer*>(tokenizer) == nullptr) {
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    std::vector<int32_t> ids;
+    for_each_line(text, kLongestLine, [&](std::string_view line) { tokenizer->encode(line, ids); });
+    if (ids.empty()) bad_input("{}: the tokenizer makes no token of the text file", path);
+    tokens_ = std::move(ids);
+  }
+  check_vocabulary(vocab_size);
+}
+
+int64_t TextTokens::count() const {
+  if (const auto* file = std::get_if<MappedFile>(&tokens_)) return file->size();
+  return static_cast<int64_t>(std::get<std::vector<int32_t>>(tokens_).size());
+}
+
+void TextTokens::read(int64_t begin, std::span<int32_t> out) const {
+  check(0 <= begin && begin + static_cast<int64_t>(out.size()) <= count(), "{}: tokens [{}, {}) do not exist",
+        path_, begin, begin + static_cast<int64_t>(out.size()));
+  if (const auto* file = std::get_if<MappedFile>(&tokens_)) {
+    const std::byte* from = file->bytes().data() + begin;
+    for (size_t i = 0; i < out.size(); ++i) out[i] = std::to_integer<int32_t>(from[i]);
+    return;
+  }
+  const auto& ids = std::get<std::vector<int32_t>>(tokens_);
+  std::copy_n(ids.begin() + begin, out.size(), out.begin());
+}
+
+void TextTokens::check_vocabulary(int64_t vocab_size) const {
+  if (std::holds_alternative<MappedFile>(tokens_) && vocab_size >= 256) return;
+  std::vector<int32_t> block(size_t{1} << 16);
+  for (int64_t begin = 0; begin < count(); begin += static_cast<int64_t>(block.size())) {
+    const auto size = std::min(static_cast<int64_t>(block.size()), count() - begin);
+    const auto part = std::span(block).first(static_cast<size_t>(size));
+    read(begin, part);
+    const auto bad = std::find_if(part.begin(), part.end(), [&](int32_t id) { return id >= vocab_size; });
+    if (bad != part.end())
+      bad_input(
+          "{}: document 0, token {} (both counted from 0): id {} is outside the vocabulary of {} tokens; "
+          "--vocab-size is too small for the tokenizer",
+          path_, begin + (bad - part.begin()), *bad, vocab_size);
+  }
+}
+
+Permutation::Permutation(PhiloxKey key, int64_t count) : key_(key), count_(static_cast<uint64_t>(count)) {
+  while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
+}
+
+// A Feistel network: each round adds a function of one half to the other, which can be undone whatever the
+// function is, so the whole is a permutation (Luby and Rackoff, "How to construct pseudorandom permutations",
+// 1988; four rounds).
+uint64_t Permutation::feistel(uint64_t value) const {
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  uint64_t left = value >> half_bits_;
+  uint64_t right = value & mask;
+  for (uint64_t round = 0; round < 4; ++round) {
+    const uint64_t mixed = philox(key_, round << 32 | right)[0];
+    left = std::exchange(right, (left ^ mixed) & mask);
+  }
+  return left << half_bits_ | right;
+}
+
+// The network permutes a power of four, less than four times the count; a result beyond the count is sent
+// through again until it falls inside ("cycle walking"), which keeps it a permutation.
+int64_t Permutation::operator()(int64_t i) const {
+  auto value = static_cast<uint64_t>(i);
+  do {
+    value = feistel(value);
+  } while (value >= count_);
+  return static_cast<int64_t>(value);
+}
+
+TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split,
+                         int64_t seq_length, int64_t num_samples, uint64_t seed)
+    : text_(std::move(text)), part_(part), seq_length_(seq_length), seed_(seed) {
+  check(seq_length > 0, "a sample of {} tokens does not exist", seq_length);
+  if (part.size() <= seq_length)
+    bad_input(
+        "{}: its {} part has {} tokens (of {} in the file), one sample needs {} (--seq-length {} and one "
+        "label); "
+        "change --split or give more text",
+        text_->path(), name_of(split), part.size(), text_->count(), seq_length + 1, seq_length);
+  windows_ = (part.size() - 1) / seq_length;
+  if (split == Split::Train) {
+    // One window an epoch is given up, if there are two, to let the cut move by its length.
+    if (windows_ > 1) --windows_;
+    max_shift_ = part.size() - 1 - windows_ * seq_length;
+  }
+  epochs_ = std::max<int64_t>(1, (num_samples + windows_ - 1) / windows_);
+}
+
+int64_t TextSamples::start_of(int64_t index) const {
+  check(0 <= index && index < count(), "sample {} was asked for, there are {}", index, count());
+  const int64_t epoch = index / windows_;
+  const Permutation order(philox_key(seed_, fmt::format("text order, epoch {}", epoch)), windows_);
+  const PhiloxKey shift_key = philox_key(seed_, fmt::format("text shift, epoch {}", epoch));
+  const auto words = philox(shift_key, 0);
+  const uint64_t random = uint64_t{words[0]} << 32 | words[1];
+  const auto shift = static_cast<int64_t>(random % static_cast<uint64_t>(max_shift_ + 1));
+  return part_.begin + shift + order(index % windows_) * seq_length_;
+}
+
+void TextSamples::read(int64_t index, std::span<int32_t> out) const { text_->read(start_of(index), out); }
+
+}  // namespace trifold

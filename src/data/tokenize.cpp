@@ -1,0 +1,204 @@
+#include "data/tokenize.h"
+
+#include <algorithm>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/error.h"
+#include "data/indexed_writer.h"
+#include "data/mapped_file.h"
+#include "data/text_lines.h"
+
+namespace trifold {
+
+namespace {
+
+// A sequence holds less than 2^31 tokens; a longer document becomes several sequences.
+constexpr int64_t kLongestSequence = int64_t{1} << 30;
+constexpr int64_t kProgressBytes = int64_t{1} << 20;
+
+// One .bin/.idx pair on its way.
+class Output {
+ public:
+  Output(const std::string& prefix, const Tokenizer& tokenizer, bool append_eod)
+      : writer_(prefix, token_type_for_vocabulary(tokenizer.vocab_size())),
+        tokenizer_(tokenizer),
+        append_eod_(append_eod) {}
+
+  // Adds a piece of the open document.
+  void add(std::string_view text) {
+    ids_.clear();
+    tokenizer_.encode(text, ids_);
+    if (ids_.empty()) return;
+    if (writer_.open_tokens() + static_cast<int64_t>(ids_.size()) > kLongestSequence) writer_.end_sequence();
+    writer_.add(ids_);
+    document_has_tokens_ = true;
+  }
+
+  void end_document() {
+    if (!document_has_tokens_) {
+      ++empty_documents_;
+      return;
+    }
+    if (append_eod_) {
+      const int32_t eod = *tokenizer_.eod();
+      writer_.add({&eod, 1});
+    }
+    writer_.end_sequence();
+    writer_.end_document();
+    document_has_tokens_ = false;
+  }
+
+  bool document_is_open() const { return document_has_tokens_; }
+  int64_t empty_documents() const { return empty_documents_; }
+  IndexedWriter& writer() { return writer_; }
+
+ private:
+  IndexedWriter writer_;
+  const Tokenizer& tokenizer_;
+  bool append_eod_;
+  bool document_has_tokens_ = false;
+  int64_t empty_documents_ = 0;
+  std::vector<int32_t> ids_;
+};
+
+bool is_json(const TokenizeOptions& options) {
+  if (options.format != TextFormat::Auto) return options.format == TextFormat::JsonLines;
+  return options.input.ends_with(".json") || options.input.ends_with(".jsonl");
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+// The job: the input walked line by line into the outputs.
+class Job {
+ public:
+  Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
+      FunctionRef<void(const TokenizeProgress&)> progress)
+      : options_(options), input_(options.input), progress_(progress) {
+    if (input_.size() == 0) bad_input("{}: is empty, there is nothing to tokenize", options.input);
+    if (options.append_eod && !tokenizer.eod())
+      bad_input("--append-eod: the tokenizer has no token that ends a document; leave it out");
+    const std::vector<std::string> keys =
+        is_json(options) ? options.json_keys : std::vector<std::string>{"text"};
+    if (keys.empty()) bad_input("--json-keys names no key");
+    for (const std::string& key : keys) {
+      if (std::count(keys.begin(), keys.end(), key) > 1) bad_input("--json-keys names {} twice", key);
+      outputs_.emplace_back(fmt::format("{}_{}_document", options.output_prefix, key), tokenizer,
+                            options.append_eod);
+    }
+  }
+
+  TokenizeResult run() {
+    if (is_json(options_)) {
+      read_json_lines();
+    } else {
+      read_text();
+    }
+    TokenizeResult result;
+    for (Output& output : outputs_) {
+      if (output.writer().tokens() == 0)
+        bad_input("{}: nothing in it makes a token for {}", options_.input, output.writer().prefix());
+    }
+    for (Output& output : outputs_) {
+      output.writer().finish();
+      result.prefixes.push_back(output.writer().prefix());
+      result.empty_documents += output.empty_documents();
+    }
+    report(input_.size());
+    result.input_bytes = input_.size();
+    result.documents = documents();
+    result.tokens = tokens();
+    return result;
+  }
+
+ private:
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(input_.bytes().data()), input_.bytes().size()};
+  }
+
+  void read_text() {
+    Output& output = outputs_.front();
+    bool after_blank = false;  // inside the blank lines that end a paragraph
+    bool at_line_start = true;
+    int64_t done = 0;
+    for_each_line(text(), kLongestLine, [&](std::string_view line) {
+      const bool blank = at_line_start && is_blank(line);
+      if (options_.unit == DocumentUnit::Paragraph && after_blank && !blank && output.document_is_open())
+        output.end_document();
+      after_blank = blank;
+      at_line_start = line.back() == '\n';
+      output.add(line);
+      if (options_.unit == DocumentUnit::Line && at_line_start) output.end_document();
+      done += static_cast<int64_t>(line.size());
+      report_sometimes(done);
+    });
+    if (output.document_is_open()) output.end_document();
+  }
+
+  void read_json_lines() {
+    std::string_view rest = text();
+    for (int64_t line_number = 1; !rest.empty(); ++line_number) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      if (!is_blank(line)) add_json(line, line_number);
+      report_sometimes(input_.size() - static_cast<int64_t>(rest.size()));
+    }
+  }
+
+  void add_json(std::string_view line, int64_t number) {
+    nlohmann::json object;
+    try {
+      object = nlohmann::json::parse(line);
+    } catch (const nlohmann::json::exception& error) {
+      bad_input("{}:{}: is not JSON: {}", options_.input, number, error.what());
+    }
+    if (!object.is_object()) bad_input("{}:{}: is not a JSON object", options_.input, number);
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      const auto value = object.find(options_.json_keys[k]);
+      if (value == object.end())
+        bad_input("{}:{}: the object has no key \"{}\"", options_.input, number, options_.json_keys[k]);
+      if (!value->is_string())
+        bad_input("{}:{}: the value of \"{}\" is not a string", options_.input, number,
+                  options_.json_keys[k]);
+      outputs_[k].add(value->get_ref<const std::string&>());
+      outputs_[k].end_document();
+    }
+  }
+
+  int64_t documents() {
+    int64_t sum = 0;
+    for (Output& output : outputs_) sum += output.writer().documents();
+    return sum;
+  }
+
+  int64_t tokens() {
+    int64_t sum = 0;
+    for (Output& output : outputs_) sum += output.writer().tokens();
+    return sum;
+  }
+
+  void report(int64_t done) {
+    reported_ = done;
+    progress_({input_.size(), done, documents(), tokens()});
+  }
+
+  void report_sometimes(int64_t done) {
+    if (done - reported_ >= kProgressBytes) report(done);
+  }
+
+  const TokenizeOptions& options_;
+  MappedFile input_;
+  FunctionRef<void(const TokenizeProgress&)> progress_;
+  std::deque<Output> outputs_;  // a writer cannot be moved
+  int64_t reported_ = 0;
+};
+
+}  // namespace
+
+TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
+                        FunctionRef<void(const TokenizeProgress&)> progress) {
+  return Job(options, tokenizer, progress).run();
+}
+
+}  // namespace trifold

@@ -1,0 +1,61 @@
+// tokenize: text or JSON lines to the indexed format, `trifold tokenize`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/function_ref.h"
+#include "data/tokenizer.h"
+
+namespace trifold {
+
+enum class TextFormat {
+  Auto,       // JsonLines for names ending in .json or .jsonl, else Text
+  Text,       // plain text
+  JsonLines,  // one JSON object a line; each is one document
+};
+
+// What becomes one document of a plain text file. --split later cuts between documents, so a file that is one
+// document cannot be divided.
+enum class DocumentUnit {
+  File,
+  Paragraph,  // up to and including the blank lines after it
+  Line,
+};
+
+struct TokenizeOptions {
+  std::string input;
+  std::string output_prefix;
+  TextFormat format = TextFormat::Auto;
+  DocumentUnit unit = DocumentUnit::File;      // plain text only
+  std::vector<std::string> json_keys{"text"};  // JSON lines only: one output for each key
+  bool append_eod = false;                     // the tokenizer's end-of-document token after each document
+};
+
+struct TokenizeProgress {
+  int64_t input_bytes = 0;  // of the file
+  int64_t bytes_done = 0;
+  int64_t documents = 0;
+  int64_t tokens = 0;  // of all outputs
+};
+
+struct TokenizeResult {
+  std::vector<std::string> prefixes;  // "<output_prefix>_<key>_document", the names Megatron-LM's tool uses
+  int64_t input_bytes = 0;
+  int64_t documents = 0;  // in all outputs together
+  int64_t tokens = 0;
+  int64_t empty_documents = 0;  // left out, because they have no token
+};
+
+// Writes one .bin/.idx pair for each key ("text" for plain text). Tokens are u16 where the vocabulary is
+// smaller than 65500 and i32 otherwise. The input is read as a stream: memory holds the longest line and a
+// few bytes a document. `progress` is called about every megabyte of input and once at the end.
+//
+// BadInput, and nothing is written, for a missing or empty input, an input without any token, a line that is
+// not a JSON object or lacks a key (with file and line), a missing output folder, or append_eod with a
+// tokenizer that has none.
+TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
+                        FunctionRef<void(const TokenizeProgress&)> progress);
+
+}  // namespace trifold

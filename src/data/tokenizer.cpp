@@ -1,0 +1,79 @@
+#include "data/tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include "core/error.h"
+#include "data/mapped_file.h"
+
+namespace trifold {
+
+namespace {
+
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab_size)
+      bad_input("token id {} is outside the vocabulary of {} tokens", id, vocab_size);
+  }
+}
+
+}  // namespace
+
+void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+}
+
+std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
+  check_ids(ids, vocab_size());
+  std::string text;
+  for (int32_t id : ids) text.push_back(static_cast<char>(id));
+  return text;
+}
+
+SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
+    : file_(model_file), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  const MappedFile file(model_file);
+  if (file.size() == 0) bad_input("{}: is empty, not a SentencePiece model", model_file);
+  const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const auto status = processor_->LoadFromSerializedProto(content);
+  if (!status.ok()) bad_input("{}: is not a SentencePiece model: {}", model_file, status.ToString());
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+int64_t SentencePieceTokenizer::vocab_size() const { return processor_->GetPieceSize(); }
+
+std::optional<int32_t> SentencePieceTokenizer::eod() const {
+  const int id = processor_->eos_id();
+  return id < 0 ? std::nullopt : std::optional<int32_t>(id);
+}
+
+void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  std::vector<int> pieces;
+  const auto status = processor_->Encode(text, &pieces);
+  check(status.ok(), "{}: encoding failed: {}", file_, status.ToString());
+  ids.insert(ids.end(), pieces.begin(), pieces.end());
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
+  check_ids(ids, vocab_size());
+  std::string text;
+  const auto status = processor_->Decode(std::vector<int>(ids.begin(), ids.end()), &text);
+  check(status.ok(), "{}: decoding failed: {}", file_, status.ToString());
+  return text;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
+                                          const std::optional<std::string>& model_file) {
+  if (type == "byte") {
+    if (model_file)
+      bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
+    return std::make_unique<ByteTokenizer>();
+  }
+  if (type == "sentencepiece") {
+    if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
+    return std::make_unique<SentencePieceTokenizer>(*model_file);
+  }
+  bad_input("--tokenizer-type \"{}\" is not known; give byte or sentencepiece", type);
+}
+
+}  // namespace trifold

@@ -1,0 +1,64 @@
+// Tokenizer: text to token ids and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace trifold {
+
+// All functions are const and may be called from several threads at a time.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  // Ids are in [0, vocab_size()).
+  virtual int64_t vocab_size() const = 0;
+  // The id that ends a document, where the tokenizer has one.
+  virtual std::optional<int32_t> eod() const = 0;
+  // Appends the ids of `text` to `ids`.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // BadInput for an id outside the vocabulary.
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+};
+
+// Every byte is its own token: 256 of them, none of which ends a document.
+class ByteTokenizer : public Tokenizer {
+ public:
+  int64_t vocab_size() const override { return 256; }
+  std::optional<int32_t> eod() const override { return std::nullopt; }
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+};
+
+// A SentencePiece model. Whether decode(encode(text)) is `text` to the byte depends on the model: most
+// normalise Unicode and spaces, and drop line ends.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // BadInput, naming the file, when it is missing or not a SentencePiece model.
+  explicit SentencePieceTokenizer(const std::string& model_file);
+  ~SentencePieceTokenizer() override;
+
+  int64_t vocab_size() const override;
+  std::optional<int32_t> eod() const override;  // the model's end-of-sentence piece
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+
+ private:
+  std::string file_;
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+};
+
+// The tokenizer named by --tokenizer-type ("byte" or "sentencepiece") and --tokenizer-model. BadInput for
+// another type, a model missing where it is needed or given where it is not.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
+                                          const std::optional<std::string>& model_file);
+
+}  // namespace trifold

@@ -1,0 +1,109 @@
+#include "train/bench.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "data/synthetic.h"
+#include "train/host.h"
+#include "train/trainer.h"
+
+namespace trifold {
+
+namespace {
+
+size_t peak_resident() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
+
+// Second field of /proc/self/statm: resident pages.
+size_t resident() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0;
+  size_t pages = 0;
+  file >> total >> pages;
+  return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+}  // namespace
+
+StepBench bench_step(Communicator& world, const BenchConfig& config) {
+  StepBench result;
+  result.resident_before = resident();
+  const PretrainConfig& run = config.run;
+  const SyntheticTokens data(run.model.seq_length, *run.model.vocab_size, run.seed);
+  Trainer trainer(world, run, data, nullptr);
+  trainer.measure_peak();
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i) {
+    const StepReport step = trainer.step();
+    if (i >= config.warmup_iters) seconds.push_back(step.step_seconds);
+    result.loss = step.loss;
+  }
+  const RunReport report = trainer.report();
+  const auto batch = static_cast<double>(*run.batch.global_batch_size);
+  result.seconds = median(seconds);
+  result.tokens_per_second = batch * static_cast<double>(run.model.seq_length) / result.seconds;
+  result.flops = batch * report.train_flops_per_sample / result.seconds;
+  result.gemm_flops = trainer.measure_peak();
+  result.share = result.flops / result.gemm_flops;
+  result.memory = report.memory;
+  result.measured_peak = peak_resident();
+  result.ranks_in_process = world.backend() == "thread" ? world.size() : 1;
+  return result;
+}
+
+std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config) {
+  ThreadPool pool(config.run.mesh.threads_per_rank ? *config.run.mesh.threads_per_rank : fair_threads(world));
+  Stream stream(Stream::Mode::Inline, pool);
+  const DType dtype = config.run.precision.f64 ? DType::F64 : DType::F32;
+  const ModelConfig& model = config.run.model;
+  const int64_t rows = config.run.batch.micro_batch_size * model.seq_length;
+  const int64_t width = model.hidden_size;
+  std::vector<GemmBench> results{{768, 768, 768, 0},
+                                 {2048, 2048, 2048, 0},
+                                 {rows, 3 * width, width, 0},
+                                 {rows, *model.ffn_hidden_size, width, 0},
+                                 {rows, width, *model.ffn_hidden_size, 0}};
+  for (GemmBench& shape : results) {
+    world.barrier();
+    shape.flops = measure_gemm(cpu_ops(), stream, dtype, shape.m, shape.n, shape.k, 0.3);
+    world.all_reduce({&shape.flops, DType::F64, {1}}, Reduce::Sum, stream);
+    stream.synchronize();
+  }
+  return results;
+}
+
+std::vector<CommBench> bench_comm(Communicator& world) {
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  std::vector<CommBench> results;
+  for (size_t bytes : {size_t{8}, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20, size_t{128} << 20}) {
+    const Buffer buffer(bytes);
+    const Tensor data = buffer.tensor(DType::F32, {static_cast<int64_t>(bytes / 4)});
+    std::fill_n(data.as<float>(), data.elements(), 1e-30F);
+    std::vector<double> seconds;
+    for (int i = 0; i < 7; ++i) {
+      world.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      world.all_reduce(data, Reduce::Sum, stream);
+      stream.synchronize();
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    results.push_back({bytes, median(seconds)});
+  }
+  return results;
+}
+
+}  // namespace trifold

@@ -1,0 +1,28 @@
+// A trained model read back for use: its configuration, its tokenizer and its weights.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/reader.h"
+#include "config/config.h"
+#include "data/tokenizer.h"
+#include "train/replica.h"
+
+namespace trifold {
+
+struct CheckpointModel {
+  ModelConfig model;  // resolved
+  DataConfig data;    // only the tokenizer's fields are set
+  DType dtype = DType::F32;
+  int64_t step = 0;
+  std::string directory;
+};
+
+// Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
+CheckpointModel describe_checkpoint(const std::string& path);
+
+// Fills the weights of `replica` from the checkpoint. Every rank reads what it holds.
+void load_weights(Replica& replica, const std::string& path);
+
+}  // namespace trifold

@@ -1,0 +1,50 @@
+#include "train/evaluation.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+namespace {
+
+Batch first_samples(const Batch& whole, int64_t count) {
+  return {whole.tokens.rows(0, count), whole.labels.rows(0, count), whole.positions.rows(0, count),
+          whole.loss_weight.rows(0, count), 0};
+}
+
+}  // namespace
+
+LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
+                         int64_t end) {
+  const int64_t block = buffer.batch().samples();
+  LossSums sums;
+  for (int64_t first = mesh.coord(Axis::Dp) * block; first < end; first += mesh.size(Axis::Dp) * block) {
+    Batch batch = first_samples(buffer.batch(), std::min(block, end - first));
+    source.read(batch, first);
+    const LossSums part = executor.evaluate(batch);
+    sums.loss += part.loss;
+    sums.weight += part.weight;
+  }
+  return sums;
+}
+
+LossSums sum_over_ranks(Replica& replica, LossSums mine) {
+  double values[2] = {mine.loss, mine.weight};
+  Communicator& data_axis = replica.mesh().comm({Axis::Dp});
+  data_axis.all_reduce({values, DType::F64, {2}}, Reduce::Sum, replica.compute());
+  replica.compute().synchronize();
+  return {values[0], values[1]};
+}
+
+LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
+                        int64_t samples) {
+  const RankPlan forward_only{{ActionKind::F, 0, Action::kAll, 0}};
+  const ActivationMemory memory =
+      Executor::measure(replica.blocks(), replica.model().params, replica.mesh(), forward_only,
+                        micro_batch_size, source.seq_length(), replica.dtype());
+  Executor executor(replica.blocks(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
+                    replica.compute(), replica.dtype(), memory);
+  BatchBuffer buffer(micro_batch_size, source.seq_length());
+  return sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
+}
+
+}  // namespace trifold

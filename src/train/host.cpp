@@ -1,0 +1,70 @@
+#include "train/host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "core/random.h"
+
+namespace trifold {
+
+int ranks_on_host(Communicator& world) {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  auto mine = static_cast<int64_t>(std::hash<std::string_view>{}(name.data()));
+  std::vector<int64_t> all(static_cast<size_t>(world.size()));
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  world.all_gather({all.data(), DType::I64, {world.size()}}, {&mine, DType::I64, {1}}, stream);
+  return static_cast<int>(std::count(all.begin(), all.end(), mine));
+}
+
+int fair_threads(Communicator& world) { return std::max(1, available_cores() / ranks_on_host(world)); }
+
+double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
+                    double seconds) {
+  const auto make = [&](int64_t rows, int64_t cols, const char* name) {
+    Buffer buffer(static_cast<size_t>(rows * cols) * size_of(dtype));
+    const PhiloxKey key = philox_key(1, name);
+    const Tensor t = buffer.tensor(dtype, {rows, cols});
+    dispatch_float(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t i = 0; i < t.elements(); ++i)
+        t.as<T>()[i] = static_cast<T>(philox_word(key, static_cast<uint64_t>(i)) / 4294967296.0 - 0.5);
+    });
+    return buffer;
+  };
+  const Buffer a = make(m, k, "a");
+  const Buffer b = make(k, n, "b");
+  const Buffer c = make(m, n, "c");
+  const auto once = [&] {
+    ops.gemm(stream, c.tensor(dtype, {m, n}), a.tensor(dtype, {m, k}), false, b.tensor(dtype, {k, n}), false,
+             1.0, 0.0);
+    stream.synchronize();
+  };
+  once();  // wakes the cores and fills the caches
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  double elapsed = 0;
+  int64_t count = 0;
+  for (; elapsed < seconds; ++count) {
+    once();
+    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return 2.0 * static_cast<double>(m * n * k * count) / elapsed;
+}
+
+double measure_peak(Communicator& world, const OpTable& ops, Stream& stream, DType dtype) {
+  world.barrier();
+  double rate = measure_gemm(ops, stream, dtype, 768, 768, 768, dtype == DType::F64 ? 0.1 : 0.25);
+  world.all_reduce({&rate, DType::F64, {1}}, Reduce::Sum, stream);
+  stream.synchronize();
+  return rate;
+}
+
+}  // namespace trifold

@@ -1,0 +1,69 @@
+// What a run tells the outside: plain values, and the interface through which they are handed over. Nothing
+// under src/ prints; the command line implements RunObserver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace trifold {
+
+// One training step, the same on every rank. Losses are means over the tokens of the global batch, before the
+// update.
+struct StepReport {
+  int64_t step = 0;  // counts from 1
+  int64_t consumed_samples = 0;
+  double loss = 0;
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  double loss_scale = 1;
+  int64_t tokens = 0;  // of this step, all ranks
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of
+  // the matrix product rate that was measured on these same cores when the run started.
+  double mfu = 0;
+  bool skipped = false;
+};
+
+struct EvalReport {
+  int64_t step = 0;
+  double loss = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// Bytes on one rank. `predicted_activations` comes from walking the plan before anything is allocated.
+struct MemoryReport {
+  size_t parameters = 0;
+  size_t gradients = 0;
+  size_t optimizer = 0;
+  size_t predicted_activations = 0;
+  size_t predicted_total() const { return parameters + gradients + optimizer + predicted_activations; }
+};
+
+// What a run is, told once before the first step.
+struct RunReport {
+  std::string mesh;        // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
+  std::string operations;  // instruction set of the operation table
+  int64_t parameters = 0;
+  double train_flops_per_sample = 0;
+  double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
+  MemoryReport memory;
+  int64_t first_step = 1;
+  int64_t last_step = 0;
+  int64_t train_samples = 0;  // that the data set offers for this run
+  std::string plan;           // text form, one line a rank
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void on_start(const RunReport& report) = 0;
+  virtual void on_step(const StepReport& report) = 0;
+  virtual void on_eval(const EvalReport& report) = 0;
+  virtual void on_saved(int64_t step, const std::string& directory) = 0;
+};
+
+}  // namespace trifold

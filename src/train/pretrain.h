@@ -1,0 +1,37 @@
+// `trifold pretrain`: from a configuration to a trained model. `prepare` runs once a process and finds
+// everything that is wrong with the user's files; `pretrain` runs on every rank.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "train/metrics.h"
+#include "train/trainer.h"
+
+namespace trifold {
+
+struct PretrainJob {
+  PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
+  std::unique_ptr<DataSource> train;
+  std::unique_ptr<DataSource> valid;  // null without --eval-interval
+};
+
+// Opens the data and looks into the checkpoint to load. BadInput before anything is written.
+PretrainJob prepare(PretrainConfig config);
+
+enum class RunEnd {
+  Done,         // all steps, or --exit-interval
+  Interrupted,  // a signal: the checkpoint is saved, where --save says so
+};
+
+// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
+// run after the step all ranks are in.
+RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
+                const std::atomic<int>& signal);
+
+// Fills the vocabulary size of `model` from the tokenizer where it is not given, and checks that ids fit.
+void resolve_vocabulary(ModelConfig& model, const DataConfig& data);
+
+}  // namespace trifold

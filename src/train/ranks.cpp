@@ -1,0 +1,63 @@
+#include "train/ranks.h"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/thread_comm.h"
+
+namespace trifold {
+
+namespace {
+
+// The first error that any rank met; the others are aborted and fail because of it.
+class FirstError {
+ public:
+  void take(int rank, ThreadWorld& world) {
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+    try {
+      throw;
+    } catch (Error& error) {
+      if (error.kind() == ErrorKind::Failure) error.add_context(fmt::format("rank {}", rank));
+      error_ = std::current_exception();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    world.abort(fmt::format("rank {} failed", rank));
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(Communicator&)> rank_main) {
+  ThreadWorld world(ranks, timeout);
+  FirstError first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const std::unique_ptr<Communicator> comm = world.join(rank);
+        rank_main(*comm);
+      } catch (...) {
+        first.take(rank, world);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  first.rethrow();
+}
+
+}  // namespace
+
+void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(config.distributed_timeout_minutes * 60'000));
+  run_threads(config.ranks, timeout, rank_main);
+}
+
+}  // namespace trifold

@@ -1,0 +1,43 @@
+// Sampler: continues a token sequence with a trained model. One rank, one sequence at a time; every new token
+// runs the whole window again (there is no key-value cache).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/replica.h"
+
+namespace trifold {
+
+struct SamplingRule {
+  double temperature = 1;  // 0 takes the most likely token
+  int64_t top_k = 0;       // only the k most likely tokens; 0: all
+  double top_p = 1;        // only the most likely tokens that together have this probability
+};
+
+// Draws an index from softmax(logits / temperature) cut down by top_k and top_p; `uniform` in [0, 1) decides.
+// A pure function; ties are broken towards the lower index.
+int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, double uniform);
+
+class Sampler {
+ public:
+  // `replica` must have one rank and outlive the sampler; `model` resolved.
+  Sampler(Replica& replica, const ModelConfig& model);
+
+  // The token that follows `tokens` (at least one); of a longer text the last max_position_embeddings tokens
+  // count. `position` numbers the draws of one text: the same (seed, position) draws the same.
+  int32_t next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position);
+
+ private:
+  Tensor last_logits(Stream& stream, Arena& keep, Arena& scratch, const Batch& batch);
+
+  Replica& replica_;
+  int64_t window_;
+  int64_t vocab_;
+  Arena keep_;
+  Arena scratch_;
+  Buffer tokens_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,80 @@
+// Trainer: one rank's training run, built from the configuration. `step` is one action list executed by the
+// Executor and one optimizer update; everything else (data order, learning rate, evaluation) is a pure
+// function of the configuration and of the number of steps done.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/writer.h"
+#include "config/config.h"
+#include "data/read_ahead.h"
+#include "data_parallel/gradient_buffer.h"
+#include "pipeline/schedules.h"
+#include "train/metrics.h"
+#include "train/replica.h"
+#include "zero/sharded_optimizer.h"
+
+namespace trifold {
+
+class Trainer {
+ public:
+  // Collective over `world`. `config` must be resolved and valid. `train` and `valid` (may be null) must
+  // outlive the trainer. References are kept.
+  Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
+          const DataSource* valid);
+
+  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update.
+  // `stop_requested` (a signal on this rank) becomes stop_agreed() on all ranks.
+  StepReport step(bool stop_requested = false);
+  // True on every rank as soon as one of them passed stop_requested.
+  bool stop_agreed() const { return stop_agreed_; }
+  // Mean loss over eval_iters global batches of the validation data, always the same samples.
+  EvalReport evaluate();
+
+  // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at)
+  // `path`, which must be of the same model and dtype. Collective. `save` returns the directory.
+  std::string save(const std::string& root);
+  void load(const std::string& path);
+
+  // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0. Collective.
+  double measure_peak();
+
+  int64_t steps_done() const { return steps_done_; }
+  RunReport report();
+  MemoryReport memory() const;
+  Replica& replica() { return replica_; }
+  const GradientBuffer& grads() const { return grads_; }
+
+ private:
+  // The micro-batches of this rank from here to the end of the run.
+  ReadOrder read_order() const;
+  // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm.
+  double update(double mean_factor);
+  bool agree_to_stop(bool requested);
+  std::vector<NamedTensor> checkpoint_tensors();
+  CheckpointMeta checkpoint_meta() const;
+
+  PretrainConfig config_;
+  Replica replica_;
+  int micros_;  // per step and rank
+  GradientBuffer grads_;
+  ShardedOptimizer optimizer_;
+  Plan plan_;
+  ActivationMemory activations_;
+  Executor executor_;
+  const DataSource& train_;
+  const DataSource* valid_;
+  std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
+  BatchBuffer valid_batch_;
+  double peak_flops_ = 0;
+  int64_t steps_done_ = 0;
+  double last_lr_ = 0;
+  bool stop_agreed_ = false;
+};
+
+// The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
+int micros_per_step(const PretrainConfig& config);
+
+}  // namespace trifold

@@ -1,0 +1,81 @@
+"""The layer check catches what it is for, this tree passes it, and its table is the one in docs/architecture.md."""
+
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+sys.dont_write_bytecode = True
+
+import check_layers  # noqa: E402
+
+
+def messages(files):
+    """What the check says about a tree of {path: text}."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return [f"{path.relative_to(root)}:{line}: {text}" for path, line, text in check_layers.check_tree(root)]
+
+
+class Includes(unittest.TestCase):
+    def test_downward_and_own_are_fine(self):
+        self.assertEqual(messages({"src/mesh/mesh.h": '#include <map>\n#include "core/error.h"\n#include "mesh/rect.h"\n',
+                                   "launch/main.cpp": '#include "train/trainer.h"\n'}), [])
+
+    def test_upward_is_caught_with_its_place(self):
+        found = messages({"src/core/tensor.h": '#pragma once\n#include "mesh/mesh.h"\n'})
+        self.assertEqual(len(found), 1)
+        self.assertIn("src/core/tensor.h:2: room 'core' (level 0) may not use room 'mesh' (level 3)", found[0])
+
+    def test_sideways_is_caught_but_for_the_exception(self):
+        self.assertEqual(len(messages({"src/models/gpt.h": '#include "pipeline/action.h"\n'})), 1)
+        self.assertEqual(len(messages({"src/data_parallel/norm.h": '#include "zero/store.h"\n'})), 1)
+        self.assertEqual(messages({"src/zero/store.h": '#include "data_parallel/bucket.h"\n'}), [])
+
+    def test_own_header_needs_its_room(self):
+        self.assertIn('as in "core/error.h"', messages({"src/core/error.cpp": '#include "error.h"\n'})[0])
+        self.assertIn('as in "ops/ops.h"', messages({"src/ops/x.cpp": '#include "../ops/ops.h"\n'})[0])
+
+    def test_unknown_rooms(self):
+        self.assertIn("'attic' is not a room", messages({"src/attic/box.h": ""})[0])
+        self.assertIn("'fmt'", messages({"src/core/error.h": '#include "fmt/format.h"\n'})[0])
+
+
+class Links(unittest.TestCase):
+    def test_lower_rooms_are_fine(self):
+        text = "trifold_room(mesh ROOMS core comm LIBS fmt::fmt)  # not trifold_train\n"
+        self.assertEqual(messages({"src/mesh/CMakeLists.txt": text}), [])
+
+    def test_upward_room_is_caught(self):
+        found = messages({"src/comm/CMakeLists.txt": "trifold_room(comm\n  ROOMS core\n  mesh\n  LIBS fmt::fmt)\n"})
+        self.assertEqual(len(found), 1)
+        self.assertIn("src/comm/CMakeLists.txt:3: room 'comm' (level 2) may not use room 'mesh'", found[0])
+
+    def test_upward_target_is_caught(self):
+        text = "trifold_room(comm ROOMS core)\ntarget_link_libraries(module PRIVATE trifold_train)\n"
+        self.assertIn("CMakeLists.txt:2:", messages({"src/comm/CMakeLists.txt": text})[0])
+
+
+class Table(unittest.TestCase):
+    def test_this_tree_is_clean(self):
+        self.assertEqual(check_layers.check_tree(ROOT), [])
+
+    def test_the_architecture_page_has_the_same_table(self):
+        levels, level = {}, None
+        for line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
+            match = re.match(r"\s{4}(?:level (\d))?\s+(?:src/)?(\w+)\s{2,}\S", line)
+            level = int(match.group(1)) if match and match.group(1) else level
+            if match and match.group(2) in check_layers.LEVELS:
+                levels[match.group(2)] = level
+        self.assertEqual(levels, check_layers.LEVELS)
+
+
+if __name__ == "__main__":
+    unittest.main()

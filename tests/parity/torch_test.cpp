@@ -1,0 +1,134 @@
+// A small GPT against PyTorch: ten losses, every gradient of the first step, and the weights after ten
+// updates.
+#include <gtest/gtest.h>
+
+#include "support/compare.h"
+#include "support/golden.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+class GoldenTokens final : public DataSource {
+ public:
+  explicit GoldenTokens(const GoldenGpt& golden) : golden_(golden) {}
+  int64_t seq_length() const override { return golden_.config.seq_length; }
+  int64_t samples() const override { return golden_.config.train_iters * golden_.config.global_batch_size; }
+  void read(Batch& batch, int64_t first) const override {
+    batch.first_sample = first;
+    int64_t at = 0;
+    for (int64_t b = 0; b < batch.samples(); ++b) {
+      const int64_t index = first + b;
+      const auto& sample = golden_.tokens[static_cast<size_t>(index / golden_.config.global_batch_size)]
+                                         [static_cast<size_t>(index % golden_.config.global_batch_size)];
+      for (int64_t t = 0; t < seq_length(); ++t, ++at) {
+        batch.tokens.as<int32_t>()[at] = sample[static_cast<size_t>(t)];
+        batch.labels.as<int32_t>()[at] = sample[static_cast<size_t>(t) + 1];
+        batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
+        batch.loss_weight.as<float>()[at] = 1.0F;
+      }
+    }
+  }
+
+ private:
+  const GoldenGpt& golden_;
+};
+
+PretrainConfig config_of(const GoldenGptConfig& g) {
+  PretrainConfig config;
+  config.model.num_layers = g.num_layers;
+  config.model.hidden_size = g.hidden_size;
+  config.model.num_attention_heads = g.num_attention_heads;
+  config.model.ffn_hidden_size = g.ffn_hidden_size;
+  config.model.seq_length = g.seq_length;
+  config.model.max_position_embeddings = g.max_position_embeddings;
+  config.model.vocab_size = g.vocab_size;
+  config.model.make_vocab_size_divisible_by = g.padded_vocab_size;
+  config.model.norm_epsilon = g.norm_epsilon;
+  config.mesh.data_parallel_size = 1;
+  config.mesh.threads_per_rank = 2;
+  config.batch.micro_batch_size = g.micro_batch_size;
+  config.batch.global_batch_size = g.global_batch_size;
+  config.batch.train_iters = g.train_iters;
+  config.lr.lr = g.lr;
+  config.lr.min_lr = g.min_lr;
+  config.lr.lr_decay_style = LrDecayStyle::Cosine;
+  config.lr.lr_decay_iters = g.lr_decay_iters;
+  config.lr.lr_warmup_iters = g.lr_warmup_iters;
+  config.lr.lr_warmup_init = g.lr_warmup_init;
+  config.optimizer = {"adam", g.weight_decay, g.clip_grad, g.adam_beta1, g.adam_beta2, g.adam_eps};
+  return config;
+}
+
+std::vector<double> values_of(Tensor t) {
+  std::vector<double> values(static_cast<size_t>(t.elements()));
+  dispatch_float(t.dtype,
+                 [&](auto zero) { std::copy_n(t.as<decltype(zero)>(), t.elements(), values.begin()); });
+  return values;
+}
+
+void set_initial_weights(Trainer& trainer, const GoldenGpt& golden) {
+  const ParamList& params = trainer.replica().model().params;
+  ASSERT_EQ(params.by_name().size(), golden.parameters.size());
+  for (ParamId id : params.by_name()) {
+    const GoldenParameter& from = golden.parameter(params[id].shard.name);
+    EXPECT_EQ(params[id].decay, from.decayed) << from.name;
+    ASSERT_TRUE(params[id].shard.global == Shape(std::span<const int64_t>(from.shape))) << from.name;
+    const Tensor w = trainer.replica().weights().weight(id);
+    dispatch_float(w.dtype, [&](auto zero) {
+      std::copy(from.initial.begin(), from.initial.end(), w.as<decltype(zero)>());
+    });
+  }
+}
+
+// `tolerance` is relative: of losses and norms each, of a gradient to its largest element.
+void compare_with_torch(const PretrainConfig& config, const GoldenGpt& golden, double tolerance) {
+  const GoldenTokens data(golden);
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, data, nullptr);
+    const ParamList& params = trainer.replica().model().params;
+    set_initial_weights(trainer, golden);
+    for (size_t i = 0; i < golden.losses.size(); ++i) {
+      const StepReport step = trainer.step();
+      EXPECT_LT(relative_error(step.loss, golden.losses[i]), tolerance) << "loss of step " << step.step;
+      EXPECT_LT(relative_error(step.grad_norm, golden.grad_norms[i]), tolerance)
+          << "norm of step " << step.step;
+      EXPECT_NEAR(step.lr, golden.learning_rates[i], 1e-12 * golden.config.lr);
+      if (i != 0) continue;
+      for (ParamId id : params.by_name()) {
+        const std::string& name = params[id].shard.name;
+        EXPECT_LT(relative_error(values_of(trainer.grads().grad(id)), golden.parameter(name).gradient),
+                  tolerance)
+            << "gradient of " << name;
+      }
+    }
+    for (ParamId id : params.by_name()) {
+      double squares = 0;
+      for (double w : values_of(trainer.replica().weights().weight(id))) squares += w * w;
+      const GoldenParameter& expected = golden.parameter(params[id].shard.name);
+      EXPECT_LT(relative_error(squares, expected.final_sum_squares), 10 * tolerance) << expected.name;
+    }
+  });
+}
+
+TEST(Torch, LossesAndGradientsInF64) {
+  const GoldenGpt golden = load_golden_gpt();
+  PretrainConfig config = config_of(golden.config);
+  config.precision.f64 = true;
+  compare_with_torch(config, golden, 1e-10);
+}
+
+TEST(Torch, LossesAndGradientsInF32) {
+  const GoldenGpt golden = load_golden_gpt();
+  compare_with_torch(config_of(golden.config), golden, 1e-5);
+}
+
+TEST(Torch, LossesOnTwoRanks) {
+  const GoldenGpt golden = load_golden_gpt();
+  PretrainConfig config = on_mesh(config_of(golden.config), 2);
+  config.precision.f64 = true;
+  compare_with_torch(config, golden, 1e-10);
+}
+
+}  // namespace
+}  // namespace trifold::test

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Installs what is missing, then builds and tests everything that this machine can run. Names what was skipped, and why.
+#
+#   tests/run.sh           everything but the long tests: under 15 minutes on two cores
+#   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
+#   tests/run.sh --long    the above, and: tests of the label long (real training runs and speed figures), clang-tidy on
+#                          every file, and launch/quickstart.sh from start to end
+#
+# Builds go under build/, one folder per preset. Exit status: 0 when all is well; 1 with the failing parts named.
+# shellcheck disable=SC2317  # the functions are called through part()
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+mode=all
+case ${1:-} in
+  '') ;;
+  --quick | --long) mode=${1#--} ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+jobs=${TRIFOLD_JOBS:-$(nproc)}
+failed=()
+skipped=()
+# Thread ranks that share cores with another test would time each other out, so two tests at a time is the most.
+tests_at_once=$((jobs < 2 ? jobs : 2))
+
+# part HEADLINE COMMAND...: runs one part; its result and time follow on a line of their own.
+part() {
+  local title=$1 start=$SECONDS
+  shift
+  printf '\n== %s\n' "$title"
+  if "$@"; then
+    printf '== %s: ok, %d s\n' "$title" $((SECONDS - start))
+  else
+    failed+=("$title")
+    printf '== %s: FAILED, %d s\n' "$title" $((SECONDS - start))
+    return 1
+  fi
+}
+
+skip() {
+  skipped+=("$1: $2")
+  printf '\n== %s: skipped, %s\n' "$1" "$2"
+}
+
+# build PRESET [TARGET...]: prints only what is wrong.
+build() {
+  local preset=$1 log=build/$1.log
+  local -a targets=()
+  shift
+  if (($#)); then targets=(--target "$@"); fi
+  mkdir -p build
+  if cmake --preset "$preset" >"$log" 2>&1 &&
+    cmake --build "build/$preset" --parallel "$jobs" "${targets[@]}" >>"$log" 2>&1; then
+    return 0
+  fi
+  tail -n 60 "$log"
+  echo "(all of it: $log)"
+  return 1
+}
+
+run_ctest() {
+  local preset=$1
+  shift
+  ctest --preset "$preset" --parallel "$tests_at_once" --no-tests=error "$@"
+}
+
+# The release tests; their output is kept so that its closing lines can be shown again at the very end.
+release_tests() {
+  run_ctest release "$@" | tee build/release-tests.log
+}
+
+clang_unit() { build clang && run_ctest clang -L '^unit$' --progress; }
+asan_unit() { build asan tests_unit && run_ctest asan -L '^unit$' --exclude-regex '^house\.' --progress; }
+
+# ThreadSanitizer of gcc needs the classic address layout; newer kernels spread addresses wider than it can map.
+tsan_unit() {
+  local -a layout=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then layout=(setarch "$(uname -m)" -R); fi
+  build tsan tests_unit &&
+    "${layout[@]}" ctest --preset tsan --parallel "$tests_at_once" --no-tests=error -L '^unit$' \
+      --exclude-regex '^house\.' --progress
+}
+
+shell_scripts() { shellcheck tests/*.sh tools/*.sh launch/*.sh .ci/run; }
+
+say_what_is_not_here() {
+  if ! command -v nvidia-smi >/dev/null; then skip "tests on a GPU" "this machine has none"; fi
+  if ! command -v mpiexec >/dev/null; then skip "tests of the label mpi" "mpiexec is missing"; fi
+}
+
+finish() {
+  printf '\n== Skipped: %s\n' "${#skipped[@]}"
+  if ((${#skipped[@]})); then printf '   %s\n' "${skipped[@]}"; fi
+  printf '== Time in all: %d s\n' "$SECONDS"
+  if ((${#failed[@]})); then
+    printf '== FAILED: %s\n' "${failed[@]}"
+    exit 1
+  fi
+  printf '== All parts passed. The tests of the release build once more, in short:\n\n'
+  sed -n '/% tests passed/,$p' build/release-tests.log
+  exit 0
+}
+
+part "Packages" tools/install_dependencies.sh || finish
+part "Levels of the rooms" python3 tools/check_layers.py
+part "Release build (gcc)" build release || finish
+
+if [[ $mode == quick ]]; then
+  part "Tests: unit, parity" release_tests -L '^(unit|parity)$'
+  finish
+fi
+
+say_what_is_not_here
+part "Layout of the source" tools/format.sh --check
+part "Shell scripts" shell_scripts
+if [[ $mode == long ]]; then
+  part "Tests of all labels" release_tests
+else
+  skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
+  part "Tests of all labels but long" release_tests -LE '^long$'
+fi
+part "clang: everything builds, unit tests" clang_unit
+part "AddressSanitizer and UndefinedBehaviorSanitizer: unit tests" asan_unit
+part "ThreadSanitizer: unit tests" tsan_unit
+part "clang-tidy" tools/tidy.sh
+if [[ $mode == long ]]; then
+  part "Quickstart" launch/quickstart.sh
+fi
+finish

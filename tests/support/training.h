@@ -1,0 +1,75 @@
+// Small training runs over thread ranks, for parity tests.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "config/config.h"
+#include "data/synthetic.h"
+#include "train/ranks.h"
+#include "train/trainer.h"
+
+namespace trifold::test {
+
+// A GPT small enough to train in milliseconds, every optional field set: 2 layers of width 32, global
+// batch 8.
+inline PretrainConfig small_run() {
+  PretrainConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 32;
+  config.model.num_attention_heads = 4;
+  config.model.ffn_hidden_size = 128;
+  config.model.seq_length = 16;
+  config.model.max_position_embeddings = 16;
+  config.model.vocab_size = 50;
+  config.model.make_vocab_size_divisible_by = 16;
+  config.mesh.data_parallel_size = 1;
+  config.mesh.threads_per_rank = 1;
+  config.mesh.distributed_timeout_minutes = 1;
+  config.batch.micro_batch_size = 2;
+  config.batch.global_batch_size = 8;
+  config.batch.train_iters = 20;
+  config.lr.lr = 3e-3;
+  config.lr.min_lr = 3e-4;
+  config.lr.lr_decay_style = LrDecayStyle::Cosine;
+  config.lr.lr_decay_iters = 20;
+  config.lr.lr_warmup_iters = 3;
+  config.optimizer.weight_decay = 0.1;
+  return config;
+}
+
+inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1) {
+  config.mesh.ranks = dp * tp;
+  config.mesh.data_parallel_size = dp;
+  config.mesh.tensor_model_parallel_size = tp;
+  return config;
+}
+
+// What one run showed, from rank 0.
+struct Curve {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+};
+
+// Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` where they
+// are given.
+inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const std::string& load = "",
+                   const std::string& save = "") {
+  const SyntheticTokens data(config.model.seq_length, 7, 11);  // few distinct tokens: something to learn
+  const int64_t last = stop_after == 0 ? config.batch.train_iters : stop_after;
+  Curve curve;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, data, &data);
+    if (!load.empty()) trainer.load(load);
+    while (trainer.steps_done() < last) {
+      const StepReport step = trainer.step();
+      if (world.rank() != 0) continue;
+      curve.losses.push_back(step.loss);
+      curve.grad_norms.push_back(step.grad_norm);
+    }
+    if (!save.empty()) trainer.save(save);
+  });
+  return curve;
+}
+
+}  // namespace trifold::test

@@ -1,0 +1,99 @@
+#include "checkpoint/manifest.h"
+
+#include "checkpoint_bench.h"
+
+namespace trifold {
+namespace {
+
+using test::bad_input_of;
+using test::has;
+
+Manifest sample() {
+  Manifest manifest;
+  manifest.save_id = "0123456789abcdef";
+  manifest.meta = test::meta_of(10);
+  manifest.files = {{"shard_00000.h5", FileInfo::Role::Shard, 1000, 0xdeadbeef},
+                    {"view.h5", FileInfo::Role::View, 5, 1}};
+  manifest.tensors = {
+      {"param/a", DType::F32, {4, 3}, {{{{0, 0}, {2, 3}}, 0, 100, 7}, {{{2, 0}, {2, 3}}, 0, 124, 8}}},
+      {"param/b", DType::I64, {}, {{{{}, {}}, 0, 200, 9}}}};
+  return manifest;
+}
+
+TEST(Manifest, ComesBackAsItWas) {
+  const Manifest before = sample();
+  const Manifest after = parse_manifest(to_text(before), "here");
+  EXPECT_EQ(to_text(after), to_text(before));
+  EXPECT_EQ(after.meta.consumed_samples, 320);
+  EXPECT_EQ(after.meta.config["lr"], 0.1);
+  EXPECT_EQ(after.tensors[0].pieces[1].rect, (Rect{{2, 0}, {2, 3}}));
+  EXPECT_EQ(after.files[0].crc, 0xdeadbeef);
+}
+
+// Every bit of the text counts, including those of the CRC and of the last brackets.
+TEST(Manifest, EveryFlippedBitIsFound) {
+  const std::string text = to_text(sample());
+  for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string damaged = text;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_THROW(parse_manifest(damaged, "here"), Error) << bit;
+  }
+  for (size_t length = 0; length < text.size(); ++length)
+    EXPECT_THROW(parse_manifest(std::string_view(text).substr(0, length), "here"), Error) << length;
+  EXPECT_TRUE(has(bad_input_of([&] { parse_manifest(text + " ", "d/manifest.json"); }),
+                  "d/manifest.json cannot be used"));
+}
+
+// A manifest that says nonsense with a right CRC (written by another program, or edited and re-signed).
+TEST(Manifest, RefusesNonsense) {
+  const auto refusal = [](const std::function<void(Manifest&)>& edit) {
+    Manifest manifest = sample();
+    edit(manifest);
+    return bad_input_of([&] { parse_manifest(to_text(manifest), "here"); });
+  };
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces.pop_back(); }), "no box holds [2:4, 0:3]"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[1].rect.offset[0] = 1; }), "overlap"));
+  EXPECT_TRUE(
+      has(refusal([](Manifest& m) { m.tensors[0].pieces[1].rect.offset[0] = INT64_MAX; }), "outside"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = 1; }), "no shard"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = -1; }), "no shard"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].byte_offset = 990; }), "does not fit"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {INT64_MAX, 4}; }), "no sensible shape"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {0, 4}; }), "no sensible shape"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.files[0].name = "../shard.h5"; }), "plain name"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[1].name = "param/a"; }), "listed twice"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[1].name = "param/a/b"; }), "folder"));
+  EXPECT_TRUE(
+      has(refusal([](Manifest& m) { m.tensors[1].name = "param//b"; }), "no name for a stored tensor"));
+}
+
+TEST(Manifest, RefusesOtherVersionsAndMissingFields) {
+  const auto resigned = [](std::string from, const std::string& to) {
+    std::string text = to_text(sample());
+    text.replace(text.find(from), from.size(), to);
+    text.resize(text.size() - 12);
+    return text + fmt::format("{:08x}", crc_of_memory(text.data(), text.size())) + "\"\n}\n";
+  };
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    return bad_input_of([&] { parse_manifest(resigned(from, to), "here"); });
+  };
+  EXPECT_NO_THROW(parse_manifest(resigned("hidden_size", "hidden-size"), "here"));  // re-signing works
+  EXPECT_TRUE(
+      has(refusal("\"version\": 1", "\"version\": 2"), "its version is 2; this program reads version 1"));
+  EXPECT_TRUE(has(refusal("\"step\"", "\"stop\""), "step"));
+  EXPECT_TRUE(has(refusal("trifold-checkpoint", "another-checkpoint"), "its format"));
+  EXPECT_TRUE(has(refusal("\"f32\"", "\"f31\""), "'f31' is no element type"));
+  EXPECT_TRUE(has(refusal("\"step\": 10", "\"step\": {"), "not the manifest"));
+  EXPECT_TRUE(has(refusal("deadbeef", "DEADBEEF"), "not a CRC32"));
+}
+
+TEST(Manifest, NamesOfDatasets) {
+  EXPECT_EQ(dataset_path("param/w", {{0, 128}, {4, 4}}), "/param/w/at_0_128");
+  EXPECT_EQ(dataset_path("loss_scale", {}), "/loss_scale/at");
+  for (const char* bad : {"", "/a", "a/", "a//b", "a/../b", ".", "a b", "a%b", "\xc3\xa4"})
+    EXPECT_THROW(check_tensor_name(bad), Error) << bad;
+  EXPECT_NO_THROW(check_tensor_name("param/block.3.qkv-w_1"));
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,276 @@
+#include "checkpoint/reader.h"
+
+#include <fstream>
+#include <random>
+
+#include "checkpoint/hdf5_file.h"
+#include "checkpoint_bench.h"
+
+namespace trifold {
+namespace {
+
+namespace fs = std::filesystem;
+using test::bad_input_of;
+using test::Boxes;
+using test::has;
+using test::TemporaryFolder;
+
+const Shape kWeight{12, 10};
+
+void save(const fs::path& root, int64_t step) {
+  const std::vector<std::string> errors = test::on_ranks(2, [&](Communicator& comm) {
+    Boxes boxes;
+    boxes.add_filled("param/w", DType::F32, kWeight, even_part(kWeight, 0, comm.rank(), 2));
+    boxes.add_filled("param/d", DType::F64, kWeight, even_part(kWeight, 1, comm.rank(), 2));
+    boxes.add_filled("count", DType::I64, {3}, Rect::whole({3}), {Axis::Tp});
+    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {comm.rank(), 0, 0});
+  });
+  for (const std::string& error : errors) ASSERT_EQ(error, "");
+}
+
+Boxes everything() {
+  Boxes boxes;
+  boxes.add("param/w", DType::F32, kWeight, Rect::whole(kWeight));
+  boxes.add("param/d", DType::F64, kWeight, Rect::whole(kWeight));
+  boxes.add("count", DType::I64, {3}, Rect::whole({3}));
+  return boxes;
+}
+
+std::string load_error(const fs::path& path) {
+  return bad_input_of([&] {
+    Boxes boxes = everything();
+    CheckpointReader(path).load(boxes.all());
+  });
+}
+
+void change_byte(const fs::path& path, int64_t at, int bits) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ bits));
+}
+
+// Random boxes of random tensors, many at a time, against what was stored.
+TEST(CheckpointReader, LoadsAnyBoxes) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  CheckpointReader reader(folder.path());
+  std::mt19937 random(1);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    Boxes boxes;
+    for (const auto& [name, dtype] : {std::pair("param/w", DType::F32), std::pair("param/d", DType::F64)})
+      for (int box = 0; box < 3; ++box) {
+        Rect rect{{below(12), below(10)}, {0, 0}};
+        rect.extent = {1 + below(12 - rect.offset[0]), 1 + below(10 - rect.offset[1])};
+        boxes.add(name, dtype, kWeight, rect);
+      }
+    reader.load(boxes.all());
+    EXPECT_EQ(boxes.wrong(), 0);
+  }
+}
+
+TEST(CheckpointReader, FillsFlatSlices) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  Boxes boxes;
+  for (const Rect& rect : rects_of_range(Rect::whole(kWeight), 7, 88))
+    boxes.add("param/w", DType::F32, kWeight, rect);
+  boxes.add("param/w", DType::F32, kWeight, {{3, 3}, {0, 4}});  // a rank may hold nothing
+  CheckpointReader(folder.path()).load(boxes.all());
+  EXPECT_EQ(boxes.wrong(), 0);
+}
+
+TEST(CheckpointReader, ConvertsOnlyWhenAsked) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  CheckpointReader reader(folder.path());
+  Boxes boxes;
+  boxes.add("param/w", DType::F64, kWeight, {{5, 2}, {4, 7}});
+  boxes.add("param/d", DType::F32, kWeight, {{0, 0}, {12, 9}});
+  const std::string error = bad_input_of([&] { reader.load(boxes.all()); });
+  EXPECT_TRUE(has(error, "tensor param/w: checkpoint f32, requested f64"));
+  EXPECT_TRUE(has(error, "tensor param/d: checkpoint f64, requested f32"));
+  reader.load(boxes.all(), FloatConversion::Allow);
+  EXPECT_EQ(boxes.wrong(), 0);
+  Boxes integers;
+  integers.add("param/w", DType::I64, kWeight, Rect::whole(kWeight));
+  EXPECT_TRUE(
+      has(bad_input_of([&] { reader.load(integers.all(), FloatConversion::Allow); }), "requested i64"));
+}
+
+TEST(CheckpointReader, ListsEverythingThatDoesNotFitAtOnce) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  Boxes boxes = everything();
+  boxes.add("param/gone", DType::F32, {3}, Rect::whole({3}));
+  boxes.add("count", DType::I64, {4}, Rect::whole({4}));
+  boxes.add("adam_m/w", DType::F32, kWeight, Rect::whole(kWeight));
+  const std::string error = bad_input_of([&] { CheckpointReader(folder.path()).load(boxes.all()); });
+  EXPECT_TRUE(has(error, "tensor param/gone is missing"));
+  EXPECT_TRUE(has(error, "tensor count: checkpoint [3], requested [4]"));
+  EXPECT_TRUE(has(error, "tensor adam_m/w is missing"));
+}
+
+TEST(CheckpointReader, SaysWhyThereIsNoCheckpoint) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(has(load_error(folder.path() / "nowhere"), "does not exist"));
+  EXPECT_TRUE(has(load_error(folder.path()), "holds no checkpoint"));
+  std::ofstream(folder.path() / "file") << "x";
+  EXPECT_TRUE(has(load_error(folder.path() / "file"), "is not the directory of a checkpoint"));
+  fs::create_directory(folder.path() / "step_0000000003");
+  EXPECT_TRUE(has(load_error(folder.path()), "step_0000000003"));
+  EXPECT_TRUE(has(load_error(folder.path()), "holds no valid checkpoint"));
+}
+
+TEST(CheckpointReader, TakesTheNewestValidStep) {
+  const TemporaryFolder folder;
+  for (int64_t step : {5, 100, 20}) save(folder.path(), step);
+  fs::create_directory(folder.path() / "step_0000000200.tmp-0123456789abcdef");
+  fs::create_directory(folder.path() / "step_x");
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
+  EXPECT_TRUE(CheckpointReader(folder.path()).skipped().empty());
+  // LATEST is a hint: neither nonsense nor its absence matters.
+  std::ofstream(folder.path() / "LATEST") << "step_0000000005\n";
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
+  fs::remove(folder.path() / "LATEST");
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
+  // A newer one that is not valid is passed over, and said to be.
+  change_byte(folder.path() / "step_0000000100" / "manifest.json", 60, 1);
+  const CheckpointReader reader(folder.path());
+  EXPECT_EQ(reader.meta().step, 20);
+  ASSERT_EQ(reader.skipped().size(), 1U);
+  EXPECT_TRUE(has(reader.skipped()[0], "step_0000000100/manifest.json cannot be used: it was changed"));
+  EXPECT_TRUE(has(load_error(folder.path() / "step_0000000100"), "it was changed after it was written"));
+  // A folder under another step's name is not that step.
+  fs::rename(folder.path() / "step_0000000005", folder.path() / "step_0000000300");
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 20);
+  EXPECT_EQ(CheckpointReader(folder.path() / "step_0000000300").meta().step, 5);
+}
+
+TEST(CheckpointReader, CanBeMoved) {
+  const TemporaryFolder folder;
+  save(folder.path() / "a", 10);
+  fs::rename(folder.path() / "a", folder.path() / "b");
+  fs::rename(folder.path() / "b" / "step_0000000010", folder.path() / "best");
+  Boxes boxes = everything();
+  CheckpointReader(folder.path() / "best").load(boxes.all());
+  EXPECT_EQ(boxes.wrong(), 0);
+}
+
+TEST(CheckpointReader, TellsTruncatedFiles) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  const fs::path shard = folder.path() / "step_0000000010" / "shard_00001.h5";
+  const auto size = fs::file_size(shard);
+  for (uintmax_t bytes : {uintmax_t{0}, uintmax_t{1}, size / 2, size - 1}) {
+    fs::resize_file(shard, bytes);
+    EXPECT_TRUE(has(load_error(folder.path()),
+                    fmt::format("shard_00001.h5 has {} bytes instead of {}", bytes, size)));
+  }
+  fs::remove(shard);
+  EXPECT_TRUE(has(load_error(folder.path()), "shard_00001.h5: No such file"));
+  EXPECT_FALSE(CheckpointReader(folder.path()).verify().ok());
+}
+
+TEST(CheckpointReader, NamesTheDamagedBox) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  const fs::path step = folder.path() / "step_0000000010";
+  const TensorInfo tensor = *CheckpointReader(step).find("param/d");
+  const PieceInfo& piece = tensor.pieces[1];
+  change_byte(step / CheckpointReader(step).manifest().files[static_cast<size_t>(piece.file)].name,
+              piece.byte_offset + 9, 16);
+  EXPECT_TRUE(has(load_error(step), "tensor param/d, box [0:12, 5:10] is damaged"));
+  // What lies in undamaged files can still be read.
+  Boxes boxes;
+  boxes.add("param/w", DType::F32, kWeight, even_part(kWeight, 0, 0, 2));
+  EXPECT_NO_THROW(CheckpointReader(step).load(boxes.all()));
+  EXPECT_EQ(boxes.wrong(), 0);
+}
+
+TEST(CheckpointReader, TellsSwappedFiles) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  save(folder.path(), 20);
+  fs::copy_file(folder.path() / "step_0000000010" / "shard_00000.h5",
+                folder.path() / "step_0000000020" / "shard_00000.h5", fs::copy_options::overwrite_existing);
+  EXPECT_TRUE(has(load_error(folder.path()), "shard_00000.h5 was changed"));
+}
+
+// One bit anywhere: found, or in a file that loading does not use. Never wrong data.
+TEST(CheckpointReader, RandomBitFlipsNeverGiveWrongData) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  std::vector<fs::path> files{folder.path() / "LATEST"};
+  for (const auto& entry : fs::directory_iterator(folder.path() / "step_0000000010"))
+    files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::mt19937 random(2);
+  int found = 0;
+  for (int flip = 0; flip < 200; ++flip) {
+    const fs::path& file = files[static_cast<size_t>(flip) % files.size()];
+    const auto at = static_cast<int64_t>(random() % fs::file_size(file));
+    const int bit = 1 << random() % 8;
+    change_byte(file, at, bit);
+    const bool used_by_load = file.filename() != "view.h5" && file.filename() != "LATEST";
+    Boxes boxes = everything();
+    bool thrown = false;
+    try {
+      CheckpointReader(folder.path()).load(boxes.all());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput) << error.what();
+      thrown = true;
+    }
+    EXPECT_EQ(thrown, used_by_load) << file << " byte " << at << " bit " << bit;
+    if (!thrown) {
+      EXPECT_EQ(boxes.wrong(), 0);
+    }
+    if (file.filename() == "view.h5") {
+      EXPECT_FALSE(CheckpointReader(folder.path()).verify().ok());  // verify looks at it, loading does not
+    }
+    found += thrown;
+    change_byte(file, at, bit);
+  }
+  EXPECT_GT(found, 100);
+  EXPECT_TRUE(CheckpointReader(folder.path()).verify().ok());
+}
+
+// The view shows whole tensors through HDF5 alone, from any folder, and NaN where a shard is missing.
+TEST(CheckpointReader, TheViewShowsWholeTensors) {
+  const TemporaryFolder folder;
+  save(folder.path() / "a", 10);
+  fs::rename(folder.path() / "a", folder.path() / "moved");
+  const fs::path step = folder.path() / "moved" / "step_0000000010";
+  const auto view = [&] {
+    Boxes boxes = everything();
+    const Hdf5File file = Hdf5File::open_read(step / "view.h5");
+    for (const NamedTensor& box : boxes.all())
+      file.read("/" + box.spec.name, box.spec.local, box.spec.local, box.data, box.spec.local);
+    return boxes;
+  };
+  EXPECT_EQ(view().wrong(), 0);
+  fs::remove(step / "shard_00001.h5");
+  const Boxes torn = view();
+  EXPECT_EQ(torn.wrong(), kWeight.elements());  // half of two tensors
+  EXPECT_TRUE(std::isnan(torn.all()[0].data.as<float>()[kWeight.elements() - 1]));
+  EXPECT_TRUE(std::isnan(torn.all()[1].data.as<double>()[9]));
+}
+
+TEST(CompareModels, ListsFieldByField) {
+  const nlohmann::json stored{
+      {"hidden_size", 128}, {"num_layers", 4}, {"tied", true}, {"rope", {{"theta", 1.5}}}};
+  EXPECT_NO_THROW(compare_models(stored, stored));
+  const nlohmann::json wanted{
+      {"hidden_size", 256}, {"num_layers", 4}, {"rope", {{"theta", 2.5}}}, {"bias", false}};
+  const std::string error = bad_input_of([&] { compare_models(stored, wanted); });
+  EXPECT_TRUE(has(error, "hidden_size: checkpoint 128, requested 256"));
+  EXPECT_TRUE(has(error, "rope.theta: checkpoint 1.5, requested 2.5"));
+  EXPECT_TRUE(has(error, "tied: checkpoint true, requested nothing"));
+  EXPECT_TRUE(has(error, "bias: checkpoint nothing, requested false"));
+  EXPECT_FALSE(has(error, "num_layers"));
+}
+
+}  // namespace
+}  // namespace trifold

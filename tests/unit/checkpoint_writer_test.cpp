@@ -1,0 +1,225 @@
+#include "checkpoint/writer.h"
+
+#include <fstream>
+
+#include "checkpoint/reader.h"
+#include "checkpoint_bench.h"
+
+namespace trifold {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Boxes;
+using test::has;
+using test::on_ranks;
+using test::TemporaryFolder;
+
+constexpr MeshSizes kMesh{2, 2, 1};
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+MeshCoords position(int rank) { return {rank % kMesh.tp, rank / kMesh.tp, 0}; }
+
+// What a rank of a 2x2 mesh holds: a weight cut in rows by tp and columns by dp, a replicated bias, a moment
+// in flat slices over dp of the rows of tp, integers, and a scalar.
+Boxes state_of(int rank) {
+  const MeshCoords at = position(rank);
+  const AxisSet everywhere{Axis::Tp, Axis::Dp};
+  Boxes boxes;
+  const Rect quarter{{at.tp * 4, at.dp * 3}, {4, 3}};
+  boxes.add_filled("param/w", DType::F32, {8, 6}, quarter);
+  boxes.add_filled("param/b", DType::F64, {6}, Rect::whole({6}), everywhere);
+  const Rect half{{at.tp * 4, 0}, {4, 6}};
+  for (const Rect& rect : rects_of_range(half, at.dp == 0 ? 0 : 11, at.dp == 0 ? 11 : 24))
+    boxes.add_filled("adam_m/w", DType::F32, {8, 6}, rect);
+  boxes.add_filled("rows", DType::I64, {2, 5}, {{at.dp, 0}, {1, 5}}, {Axis::Tp});
+  boxes.add_filled("scale", DType::F64, {}, {}, everywhere);
+  return boxes;
+}
+
+void expect_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+void save(const fs::path& root, int64_t step) {
+  expect_no_errors(on_ranks(4, [&](Communicator& comm) {
+    const Boxes boxes = state_of(comm.rank());
+    const fs::path at = save_checkpoint(root, test::meta_of(step), boxes.all(), comm, position(comm.rank()));
+    check(at == root / step_directory_name(step), "unexpected place {}", at.string());
+  }));
+}
+
+// Reads everything as `ranks` ranks that cut dim `dim` of the matrices; returns the number of wrong elements.
+int64_t wrong_when_read_as(const fs::path& path, int ranks, int dim) {
+  int64_t wrong = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Boxes boxes;
+    boxes.add("param/w", DType::F32, {8, 6}, even_part({8, 6}, dim, rank, ranks));
+    boxes.add("adam_m/w", DType::F32, {8, 6}, even_part({8, 6}, dim, rank, ranks));
+    boxes.add("param/b", DType::F64, {6}, Rect::whole({6}));
+    boxes.add("rows", DType::I64, {2, 5}, Rect::whole({2, 5}));
+    boxes.add("scale", DType::F64, {}, {});
+    EXPECT_GT(boxes.wrong(), 0);  // nothing is right before it is loaded
+    CheckpointReader(path).load(boxes.all());
+    wrong += boxes.wrong();
+  }
+  return wrong;
+}
+
+TEST(SaveCheckpoint, AnyMeshReadsWhatFourRanksWrote) {
+  const TemporaryFolder folder;
+  save(folder.path() / "run", 10);
+  const fs::path at = folder.path() / "run" / "step_0000000010";
+  EXPECT_EQ(wrong_when_read_as(at, 1, 0), 0);
+  EXPECT_EQ(wrong_when_read_as(at, 2, 0), 0);
+  EXPECT_EQ(wrong_when_read_as(at, 3, 1), 0);
+  EXPECT_EQ(wrong_when_read_as(folder.path() / "run", 1, 0), 0);
+
+  const CheckpointReader reader(at);
+  EXPECT_EQ(reader.meta().step, 10);
+  EXPECT_EQ(reader.meta().consumed_samples, 320);
+  EXPECT_EQ(reader.meta().model["hidden_size"], 12);
+  EXPECT_EQ(reader.find("param/w")->pieces.size(), 4U);
+  EXPECT_EQ(reader.find("param/b")->pieces.size(), 1U);  // replicated: written once
+  EXPECT_EQ(reader.find("rows")->pieces.size(), 2U);
+  EXPECT_EQ(reader.find("scale")->global, Shape{});
+  EXPECT_TRUE(reader.verify().ok());
+}
+
+TEST(SaveCheckpoint, LeavesExactlyTheFilesOfTheFormat) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  save(folder.path(), 20);
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"LATEST", "step_0000000010", "step_0000000020"}));
+  EXPECT_EQ(names_in(folder.path() / "step_0000000010"),
+            (std::vector<std::string>{"manifest.json", "shard_00000.h5", "shard_00001.h5", "shard_00002.h5",
+                                      "shard_00003.h5", "view.h5"}));
+  EXPECT_EQ(read_text(folder.path() / "LATEST", 100), "step_0000000020\n");
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 20);
+}
+
+TEST(SaveCheckpoint, ReplacesTheSameStep) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  const std::string first = CheckpointReader(folder.path()).manifest().save_id;
+  save(folder.path(), 10);
+  EXPECT_NE(CheckpointReader(folder.path()).manifest().save_id, first);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"LATEST", "step_0000000010"}));
+  EXPECT_EQ(wrong_when_read_as(folder.path(), 1, 0), 0);
+}
+
+TEST(SaveCheckpoint, ARankThatOwnsNothingWritesNoFile) {
+  const TemporaryFolder folder;
+  expect_no_errors(on_ranks(3, [&](Communicator& comm) {
+    Boxes boxes;
+    boxes.add_filled("w", DType::F32, {5}, Rect::whole({5}), {Axis::Tp});
+    save_checkpoint(folder.path(), test::meta_of(1), boxes.all(), comm, {comm.rank(), 0, 0});
+  }));
+  EXPECT_EQ(names_in(folder.path() / "step_0000000001"),
+            (std::vector<std::string>{"manifest.json", "shard_00000.h5", "view.h5"}));
+}
+
+// Every rank gets the error, the temporary folder goes, and what was there before stays.
+void expect_refused(const std::string& message, const std::function<Boxes(int rank)>& state) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  const std::vector<std::string> before = names_in(folder.path());
+  const std::vector<std::string> errors = on_ranks(4, [&](Communicator& comm) {
+    const Boxes boxes = state(comm.rank());
+    save_checkpoint(folder.path(), test::meta_of(20), boxes.all(), comm, position(comm.rank()));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(has(error, message));
+    EXPECT_TRUE(has(error, "step_0000000020"));
+  }
+  EXPECT_EQ(names_in(folder.path()), before);
+  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 10);
+}
+
+TEST(SaveCheckpoint, RefusesWhatDoesNotCover) {
+  expect_refused(
+      "tensor adam_m/w: no box holds [6:8, 0:6]; the 6 boxes given hold 35 of 48 elements of [8, 6]",
+      [](int rank) { return rank < 3 ? state_of(rank) : Boxes(); });
+  expect_refused("overlap", [](int rank) {
+    Boxes boxes = state_of(rank);
+    if (rank == 2) boxes.add_filled("param/b", DType::F64, {6}, {{1}, {2}});
+    return boxes;
+  });
+  expect_refused("is outside its shape [8, 6]", [](int rank) {
+    Boxes boxes = state_of(rank);
+    if (rank == 1) boxes.add("param/w", DType::F32, {8, 6}, {{8, 0}, {1, 6}});
+    return boxes;
+  });
+}
+
+TEST(SaveCheckpoint, RefusesRanksThatDisagree) {
+  expect_refused("tensor x is f32 [4] on one rank and f32 [5] on another", [](int rank) {
+    Boxes boxes = state_of(rank);
+    boxes.add("x", DType::F32, {rank == 3 ? 5 : 4}, {{rank}, {1}});
+    return boxes;
+  });
+  expect_refused("tensor x is f32 [4] on one rank and f64 [4] on another", [](int rank) {
+    Boxes boxes = state_of(rank);
+    boxes.add("x", rank == 3 ? DType::F64 : DType::F32, {4}, {{rank}, {1}});
+    return boxes;
+  });
+}
+
+TEST(SaveCheckpoint, AFailureOfOneRankIsAnErrorOnAll) {
+  expect_refused("rank 2: 'bad name' is no name for a stored tensor", [](int rank) {
+    Boxes boxes = state_of(rank);
+    if (rank == 2) boxes.add("bad name", DType::F32, {4}, {{0}, {4}});
+    return boxes;
+  });
+  expect_refused("rank 1: tensor y: the box [0:4] is given 3 elements", [](int rank) {
+    Boxes boxes = state_of(rank);
+    if (rank == 1) boxes.add("y", DType::F32, {4}, {{0}, {4}}).data.shape = {3};
+    return boxes;
+  });
+}
+
+// Files that cannot be made in the middle of the save: their names are taken as soon as the folder exists.
+TEST(SaveCheckpoint, AFailedWriteIsAnErrorOnAllAndCleanedUp) {
+  for (const char* name : {"shard_00002.h5", "view.h5", "manifest.json"}) {
+    const TemporaryFolder folder;
+    const auto take_name = [&] {
+      for (const auto& entry : fs::directory_iterator(folder.path()))
+        fs::create_directory(entry.path() / name);
+    };
+    const std::vector<std::string> errors = on_ranks(
+        4,
+        [&](Communicator& comm) {
+          const Boxes boxes = state_of(comm.rank());
+          save_checkpoint(folder.path(), test::meta_of(20), boxes.all(), comm, position(comm.rank()));
+        },
+        take_name);
+    const std::string rank = std::string(name) == "shard_00002.h5" ? "rank 2: " : "rank 0: ";
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(has(error, rank));
+      EXPECT_TRUE(has(error, name));
+      EXPECT_TRUE(has(error, " exists"));
+    }
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{}) << name;
+  }
+}
+
+TEST(SaveCheckpoint, APlaceThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "in the way";
+  const std::vector<std::string> errors = on_ranks(2, [&](Communicator& comm) {
+    Boxes boxes;
+    boxes.add_filled("w", DType::F32, {2}, {{comm.rank()}, {1}});
+    save_checkpoint(folder.path() / "file", test::meta_of(1), boxes.all(), comm, {comm.rank(), 0, 0});
+  });
+  for (const std::string& error : errors) EXPECT_TRUE(has(error, "rank 0: "));
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"file"});
+}
+
+}  // namespace
+}  // namespace trifold

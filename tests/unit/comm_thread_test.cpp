@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/thread_comm.h"
+#include "support/ranks.h"
+
+namespace trifold::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Call, PartsCoverEverythingOnce) {
+  for (int size : {1, 2, 3, 7})
+    for (int64_t count : {0, 1, 63, 64, 65, 1000, 100'003}) {
+      int64_t next = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const Part part = part_of(count, rank, size);
+        EXPECT_EQ(part.begin, next);
+        EXPECT_LE(part.begin, part.end);
+        next = part.end;
+      }
+      EXPECT_EQ(next, count);
+    }
+}
+
+TEST(Call, NamesRanksAndGroups) {
+  EXPECT_EQ(name_ranks(std::vector{2}), "rank 2");
+  EXPECT_EQ(name_ranks(std::vector{0, 3, 4}), "ranks 0, 3 and 4");
+  EXPECT_EQ(name_group(std::vector{0, 1}, 2), "the world of 2 ranks");
+  EXPECT_EQ(name_group(std::vector{1, 3}, 4), "the group of world ranks 1 and 3");
+}
+
+TEST(Call, DisagreementNamesEveryCallOnce) {
+  float numbers[8] = {};
+  const Tensor four{numbers, DType::F32, {4}};
+  const Tensor eight{numbers, DType::F32, {8}};
+  const std::vector<Call> calls{all_reduce_call(four, Reduce::Sum), all_reduce_call(eight, Reduce::Sum),
+                                all_reduce_call(four, Reduce::Sum)};
+  EXPECT_EQ(disagreement(calls, "the world of 3 ranks").value(),
+            "the ranks of the world of 3 ranks do not make the same call: ranks 0 and 2 call all_reduce(sum) "
+            "of 4 f32, "
+            "call 0; rank 1 calls all_reduce(sum) of 8 f32, call 0; all must make the same calls in the same "
+            "order, "
+            "with equal counts and types");
+  EXPECT_FALSE(disagreement(std::vector{calls[0], calls[2]}, "").has_value());
+}
+
+// The Error of a time-out says what every rank of the world does, also in other groups.
+TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
+  std::string text;
+  try {
+    run_ranks(4,
+              [](Communicator& comm) {
+                const auto pair = comm.split(comm.rank() / 2, 0);
+                OwnStream stream;
+                float number = 0;
+                if (comm.rank() == 3) {
+                  std::this_thread::sleep_for(milliseconds(600));
+                } else if (comm.rank() == 2) {
+                  std::this_thread::sleep_for(milliseconds(50));
+                  pair->barrier();
+                } else {
+                  comm.all_reduce({&number, DType::F32, {1}}, Reduce::Max, stream);
+                }
+              },
+              {.timeout = milliseconds(200)});
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  for (const char* part :
+       {"gave up after 200 ms in all_reduce(max) of 1 f32, call 1 in the world of 4 ranks, for ranks 2 and 3 "
+        "to come",
+        "rank 2 waits in barrier, call 0 in the group of world ranks 2 and 3, for rank 1 to come",
+        "rank 3 waits for no other rank"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(ThreadWorld, FirstErrorWinsAndTheOthersAreWoken) {
+  std::atomic<int> woken{0};
+  try {
+    run_ranks(3, [&](Communicator& comm) {
+      if (comm.rank() == 1) fail("rank 1 lost its token file");
+      try {
+        comm.barrier();
+      } catch (const Error&) {
+        ++woken;
+        throw;
+      }
+    });
+    FAIL() << "no Error arrived";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rank 1 lost its token file");
+  }
+  EXPECT_EQ(woken, 2);
+}
+
+// A rank that is woken while the others read its memory frees it at once: sanitizers see any late reader.
+TEST(ThreadWorld, AbortLeavesNoReaderBehind) {
+  for (int round = 0; round < 30; ++round) {
+    ThreadWorld world(3, milliseconds(20'000));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto comm = world.join(rank);
+        OwnStream stream;
+        try {
+          for (int i = 0; i < 1000; ++i) {
+            std::vector<float> numbers(20'000, 1), received(20'000);
+            const auto count = static_cast<int64_t>(numbers.size());
+            comm->all_reduce({numbers.data(), DType::F32, {count}}, Reduce::Sum, stream);
+            const std::vector<Transfer> ring{
+                {Transfer::Direction::Send, (rank + 1) % 3, {numbers.data(), DType::F32, {count}}},
+                {Transfer::Direction::Receive, (rank + 2) % 3, {received.data(), DType::F32, {count}}}};
+            comm->exchange(ring, stream);
+          }
+        } catch (const Error&) {
+        }
+      });
+    std::this_thread::sleep_for(std::chrono::microseconds(200 + 150 * round));
+    world.abort("enough");
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(ThreadWorld, RefusesRanksItDoesNotHave) {
+  EXPECT_THROW(ThreadWorld(0), Error);
+  ThreadWorld world(2);
+  EXPECT_THROW(world.join(2), Error);
+  EXPECT_THROW(world.join(-1), Error);
+}
+
+}  // namespace
+}  // namespace trifold::test

@@ -1,0 +1,61 @@
+// The command line is a contract: tests/golden/options.txt lists every option with its spellings and default.
+// Where a change is meant, write the file anew with
+//   TRIFOLD_UPDATE_GOLDEN=1 build/release/tests/unit_config --gtest_filter='ConfigSurface.*'
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "config/tables_by_name.h"
+#include "unit/config_testing.h"
+
+namespace trifold {
+namespace {
+
+std::string option_line(const Option& option) {
+  std::string line = "  --" + option.name;
+  for (const std::string& alias : option.aliases) line += ",--" + alias;
+  if (!option.argument.empty()) line += " " + option.argument;
+  line += value_words(option) ? " = " + value_text(option) : " unset";
+  return line + (option.required ? " (required)\n" : "\n");
+}
+
+std::string surface() {
+  std::string text =
+      "# Every option of every command: spellings, value, default. See tests/unit/config_surface_test.cpp.\n";
+  for (const CommandInfo& command : commands()) {
+    text += std::string(command.name) + "\n";
+    if (command.name == "completion") continue;
+    with_default_table(command.name, [&](const OptionTable& table) {
+      for (const Option& option : table.options()) text += option_line(option);
+    });
+  }
+  return text;
+}
+
+TEST(ConfigSurface, IsFrozen) {
+  const std::string file = std::string(TRIFOLD_TEST_DATA) + "/golden/options.txt";
+  if (std::getenv("TRIFOLD_UPDATE_GOLDEN") != nullptr) std::ofstream(file) << surface();
+  std::stringstream golden;
+  golden << std::ifstream(file).rdbuf();
+  EXPECT_EQ(golden.str(), surface())
+      << "the options changed; if that is meant, run\n  TRIFOLD_UPDATE_GOLDEN=1 "
+         "build/release/tests/unit_config --gtest_filter='ConfigSurface.*'";
+}
+
+TEST(ConfigSurface, NamesAreUniqueAndWellFormed) {
+  for (const CommandInfo& command : commands()) {
+    if (command.name == "completion") continue;
+    with_default_table(command.name, [&](const OptionTable& table) {
+      for (const Option& option : table.options()) {
+        EXPECT_EQ(table.find(option.name), &option) << option.name;
+        for (const std::string& alias : option.aliases) EXPECT_EQ(table.find(alias), &option) << alias;
+        EXPECT_EQ(option.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,227 @@
+#include "config/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "unit/config_testing.h"
+
+namespace trifold {
+namespace {
+
+PretrainConfig sound() {
+  PretrainConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 128;
+  config.model.num_attention_heads = 4;
+  config.model.seq_length = 64;
+  config.batch.micro_batch_size = 4;
+  config.batch.train_iters = 100;
+  config.lr.lr = 1e-3;
+  config.data.data_path = {"text"};
+  return config;
+}
+
+struct Case {
+  const char* expected;  // part of the one problem that is reported
+  std::function<void(PretrainConfig&)> change;
+};
+
+const double kNan = std::nan("");
+
+const std::vector<Case>& cases() {
+  using C = PretrainConfig;
+  static const std::vector<Case> kCases = {
+      {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--num-layers -1 is not possible", [](C& c) { c.model.num_layers = -1; }},
+      {"--hidden-size 130 is not divisible by --num-attention-heads 4: 128 and 132 are",
+       [](C& c) { c.model.hidden_size = 130; }},
+      {"--hidden-size 3 is not divisible by --num-attention-heads 4: 4 is",
+       [](C& c) { c.model.hidden_size = 3; }},
+      {"--seq-length 64 is more than --max-position-embeddings 32: give at most 32 or at least 64",
+       [](C& c) { c.model.max_position_embeddings = 32; }},
+      {"--ffn-hidden-size 0", [](C& c) { c.model.ffn_hidden_size = 0; }},
+      {"--vocab-size -5", [](C& c) { c.model.vocab_size = -5; }},
+      {"--hidden-dropout 1 is not possible: it must be at least 0 and below 1",
+       [](C& c) { c.model.hidden_dropout = 1; }},
+      {"--attention-dropout -0.1", [](C& c) { c.model.attention_dropout = -0.1; }},
+      {"--attention-dropout nan", [](C& c) { c.model.attention_dropout = kNan; }},
+      {"--norm-epsilon 0", [](C& c) { c.model.norm_epsilon = 0; }},
+      {"--tensor-model-parallel-size 2: this version trains with 1 only",
+       [](C& c) { c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2; }},
+      {"--pipeline-model-parallel-size 2: this version trains with 1 only",
+       [](C& c) { c.mesh.ranks = c.mesh.pipeline_model_parallel_size = 2; }},
+      {"--ranks 4 is not --data-parallel-size 2: give --ranks 2 or --data-parallel-size 4",
+       [](C& c) { c.mesh.ranks = 4, c.mesh.data_parallel_size = 2; }},
+      {"--ranks 0", [](C& c) { c.mesh.ranks = 0; }},
+      {"--device 'gpu' is not known", [](C& c) { c.mesh.device = std::string("gpu"); }},
+      {"--threads-per-rank 0", [](C& c) { c.mesh.threads_per_rank = 0; }},
+      {"--distributed-timeout-minutes 0", [](C& c) { c.mesh.distributed_timeout_minutes = 0; }},
+      {"--micro-batch-size needs a value", [](C& c) { c.batch.micro_batch_size = 0; }},
+      {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 x data parallel size 2 = 8: 8 and "
+       "16 are",
+       [](C& c) { c.batch.global_batch_size = 10, c.mesh.ranks = 2; }},
+      {"--train-iters needs a value", [](C& c) { c.batch.train_iters = 0; }},
+      {"--exit-interval 0", [](C& c) { c.batch.exit_interval = 0; }},
+      {"--lr needs a value: above 0", [](C& c) { c.lr.lr = 0; }},
+      {"--lr -1 is not possible: it must be above 0", [](C& c) { c.lr.lr = -1; }},
+      {"--lr nan", [](C& c) { c.lr.lr = kNan; }},
+      {"--lr inf", [](C& c) { c.lr.lr = std::numeric_limits<double>::infinity(); }},
+      {"--min-lr 0.01 is more than --lr 0.001: give at most 0.001", [](C& c) { c.lr.min_lr = 0.01; }},
+      {"--lr-warmup-init 1 is more than --lr 0.001", [](C& c) { c.lr.lr_warmup_init = 1; }},
+      {"--lr-warmup-iters 100 is not below --lr-decay-iters 100 (taken from --train-iters): give at most 99",
+       [](C& c) { c.lr.lr_warmup_iters = 100; }},
+      {"--lr-warmup-iters 60 is not below --lr-decay-iters 50: give at most 49",
+       [](C& c) { c.lr.lr_warmup_iters = 60, c.lr.lr_decay_iters = 50; }},
+      {"--lr-warmup-fraction 0.1 and --lr-warmup-iters 5 exclude each other",
+       [](C& c) { c.lr.lr_warmup_iters = 5, c.lr.lr_warmup_fraction = 0.1; }},
+      {"--lr-warmup-fraction 1", [](C& c) { c.lr.lr_warmup_fraction = 1; }},
+      {"--lr-decay-style WSD needs --lr-wsd-decay-iters",
+       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Wsd; }},
+      {"--lr-wsd-decay-iters 101 is more than --lr-decay-iters 100",
+       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Wsd, c.lr.lr_wsd_decay_iters = 101; }},
+      {"--lr-wsd-decay-iters 5 has no effect", [](C& c) { c.lr.lr_wsd_decay_iters = 5; }},
+      {"--optimizer 'sgd' is not known: possible: adam",
+       [](C& c) { c.optimizer.optimizer = std::string("sgd"); }},
+      {"--weight-decay -1", [](C& c) { c.optimizer.weight_decay = -1; }},
+      {"--clip-grad -1", [](C& c) { c.optimizer.clip_grad = -1; }},
+      {"--adam-beta1 1", [](C& c) { c.optimizer.adam_beta1 = 1; }},
+      {"--adam-beta2 1.5", [](C& c) { c.optimizer.adam_beta2 = 1.5; }},
+      {"--adam-eps 0", [](C& c) { c.optimizer.adam_eps = 0; }},
+      {"--data-path needs a value", [](C& c) { c.data.data_path.clear(); }},
+      {"--data-path needs a value", [](C& c) { c.data.data_path = {""}; }},
+      {"all weights are 0",
+       [](C& c) {
+         c.data.data_path = {"0", "a", "0", "b"};
+       }},
+      {"'b' stands where the weight of 'c' belongs",
+       [](C& c) {
+         c.data.data_path = {"1", "a", "b", "c"};
+       }},
+      {"the weight -1 of 'a' is negative",
+       [](C& c) {
+         c.data.data_path = {"-1", "a", "2", "b"};
+       }},
+      {"--split 'x' is not possible", [](C& c) { c.data.split = std::string("x"); }},
+      {"--split '1,1,1,1' is not possible", [](C& c) { c.data.split = std::string("1,1,1,1"); }},
+      {"--split '0,0' is not possible", [](C& c) { c.data.split = std::string("0,0"); }},
+      {"--split '2,-1' is not possible", [](C& c) { c.data.split = std::string("2,-1"); }},
+      {"training needs data, but --split 0,1,0 leaves none",
+       [](C& c) { c.data.split = std::string("0,1,0"); }},
+      {"--tokenizer-type 'bpe' is not known", [](C& c) { c.data.tokenizer_type = std::string("bpe"); }},
+      {"--tokenizer-type sentencepiece needs --tokenizer-model",
+       [](C& c) { c.data.tokenizer_type = std::string("sentencepiece"); }},
+      {"--tokenizer-model m has no effect", [](C& c) { c.data.tokenizer_model = std::string("m"); }},
+      {"--save-interval 5 has no effect without --save", [](C& c) { c.checkpoint.save_interval = 5; }},
+      {"--save-interval 0",
+       [](C& c) { c.checkpoint.save = std::string("d"), c.checkpoint.save_interval = 0; }},
+      {"--save is empty", [](C& c) { c.checkpoint.save = std::string(""); }},
+      {"--load is empty", [](C& c) { c.checkpoint.load = std::string(""); }},
+      {"--eval-iters 7 has no effect without --eval-interval", [](C& c) { c.eval.eval_iters = 7; }},
+      {"--eval-interval -3", [](C& c) { c.eval.eval_interval = -3; }},
+      {"--eval-interval needs data, but --split 1,0,0 leaves none",
+       [](C& c) { c.eval.eval_interval = 5, c.data.split = std::string("1,0,0"); }},
+      {"--log-interval 0", [](C& c) { c.log.log_interval = 0; }},
+  };
+  return kCases;
+}
+
+TEST(ConfigValidate, AcceptsWhatIsSound) {
+  EXPECT_EQ(problems(sound()), Words{});
+  PretrainConfig config = sound();
+  config.data.data_path = {"0.3", "a", "7", "b"};
+  config.data.split = std::string("90, 10");
+  config.eval.eval_interval = 10;
+  config.lr.lr_warmup_fraction = 0.1;
+  config.mesh.ranks = 4;
+  config.batch.global_batch_size = 32;
+  EXPECT_EQ(problems(config), Words{});
+  for (const Words& paths : {Words{"a", "b", "c"}, {"a", "b"}, {"0", "a", "1", "b"}, {"5"}}) {
+    config.data.data_path = paths;
+    EXPECT_EQ(problems(config), Words{}) << testing::PrintToString(paths);
+  }
+}
+
+TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) {
+  for (const Case& test : cases()) {
+    PretrainConfig config = sound();
+    test.change(config);
+    const auto list = problems(config);
+    ASSERT_EQ(list.size(), 1u) << test.expected << "\n" << testing::PrintToString(list);
+    expect_contains(list[0], test.expected);
+  }
+}
+
+TEST(ConfigValidate, ReportsAllMistakesTogether) {
+  PretrainConfig config = sound();
+  config.model.hidden_size = 130;
+  config.lr.min_lr = 1;
+  config.optimizer.adam_eps = kNan;
+  EXPECT_EQ(problems(config).size(), 3u);
+  const std::string text = refusal([&] { resolve(config); });
+  expect_contains(text, "3 problems:\n  - ");
+}
+
+TEST(ConfigValidate, SurvivesExtremeValues) {
+  for (const int64_t extreme : {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+    PretrainConfig config = sound();
+    config.model.hidden_size = config.model.num_attention_heads = config.model.seq_length = extreme;
+    config.batch.micro_batch_size = config.batch.train_iters = extreme;
+    config.batch.global_batch_size = config.lr.lr_decay_iters = extreme;
+    config.lr.lr_warmup_iters = extreme;
+    config.mesh.ranks = config.mesh.tensor_model_parallel_size = config.mesh.pipeline_model_parallel_size =
+        static_cast<int>(extreme >> 32);
+    EXPECT_GE(problems(config).size(), 9u);
+  }
+}
+
+TEST(ConfigValidate, FillsInDerivedValuesAndChangesNoOther) {
+  PretrainConfig config = sound();
+  config.mesh.ranks = 2;
+  const PretrainConfig full = resolve(config);
+  EXPECT_EQ(full.model.ffn_hidden_size, 512);
+  EXPECT_EQ(full.model.max_position_embeddings, 64);
+  EXPECT_EQ(full.mesh.data_parallel_size, 2);
+  EXPECT_EQ(full.batch.global_batch_size, 8);
+  EXPECT_EQ(full.lr.lr_decay_iters, 100);
+  EXPECT_FALSE(full.mesh.threads_per_rank || full.model.vocab_size || full.data.tokenizer_type);
+
+  config.model.ffn_hidden_size = 100;
+  config.model.max_position_embeddings = 1024;
+  config.batch.global_batch_size = 16;
+  config.lr.lr_decay_iters = 50;
+  const PretrainConfig kept = resolve(config);
+  EXPECT_EQ(kept.model.ffn_hidden_size, 100);
+  EXPECT_EQ(kept.model.max_position_embeddings, 1024);
+  EXPECT_EQ(kept.batch.global_batch_size, 16);
+  EXPECT_EQ(kept.lr.lr_decay_iters, 50);
+}
+
+TEST(ConfigValidate, ChecksTheOtherCommands) {
+  GenerateConfig generate;
+  generate.top_p = 0;
+  generate.temperature = -1;
+  EXPECT_EQ(problems(generate).size(), 3u);  // and --load
+  EvaluateConfig evaluate;
+  evaluate.load = std::string("d");
+  evaluate.data.data_path = {"x"};
+  EXPECT_EQ(problems(evaluate), Words{});
+  evaluate.data.split = std::string("1,1");
+  evaluate.part = "test";
+  ASSERT_EQ(problems(evaluate).size(), 1u);
+  expect_contains(problems(evaluate)[0], "--part test needs data");
+  EXPECT_EQ(problems(BenchConfig()), Words{});
+  BenchConfig bench;
+  bench.run.model.hidden_size = 100;
+  bench.what.clear();
+  EXPECT_EQ(problems(bench).size(), 2u);
+  TokenizeConfig tokenize;
+  tokenize.tokenizer_type = std::string("sentencepiece");
+  EXPECT_EQ(problems(tokenize).size(), 3u);
+  EXPECT_EQ(problems(InspectConfig()).size(), 1u);
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Checks that the rooms of the house depend only downwards.
+
+Rooms and their levels are the table below, the same as in docs/architecture.md. Checked, with file:line messages:
+  - a file includes headers of its own room or of rooms of a lower level, nothing else;
+  - an own header is included with the room in front ("core/error.h"), never by a path relative to the file;
+  - every folder under src is a known room;
+  - a room's CMakeLists.txt names only lower rooms, in trifold_room(... ROOMS ...) or anywhere else.
+
+    tools/check_layers.py [ROOT]     exit status 0: clean, 1: something points up
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# room -> level. An arrow goes to the same room or to a room of a lower level.
+LEVELS = {
+    "core": 0,
+    "ops": 1, "config": 1,
+    "comm": 2, "optim": 2, "data": 2,
+    "mesh": 3,
+    "nn": 4, "checkpoint": 4,
+    "tensor_parallel": 5,
+    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
+    "train": 7,
+    "launch": 8,
+}
+
+# (from, to): the arrows between rooms of one level that are allowed all the same.
+EXCEPTIONS = {("zero", "data_parallel")}
+
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+TARGET = re.compile(r"\btrifold_(\w+)\b")
+ROOM_CALL = re.compile(r"\btrifold_room\s*\(([^)]*)\)", re.DOTALL)
+KEYWORDS = {"ROOMS", "LIBS"}
+
+
+def may_use(room, other):
+    """True when files of `room` may include headers of `other`."""
+    return room == other or LEVELS[other] < LEVELS[room] or (room, other) in EXCEPTIONS
+
+
+def why_not(room, other):
+    return (f"room '{room}' (level {LEVELS[room]}) may not use room '{other}' (level {LEVELS[other]}): "
+            "only rooms of a lower level")
+
+
+def check_include(room, included):
+    """The problem with `#include "included"` in a file of `room`, or None."""
+    parts = included.split("/")
+    if len(parts) == 1 or "." in parts or ".." in parts:
+        return f'write "{included}" with its room in front, as in "{room}/{parts[-1]}"'
+    if parts[0] not in LEVELS:
+        return f"'{parts[0]}' in \"{included}\" is not a room; an outside header is included with <>"
+    return None if may_use(room, parts[0]) else why_not(room, parts[0])
+
+
+def check_source(room, path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        problem = match and check_include(room, match.group(1))
+        if problem:
+            yield path, number, problem
+
+
+def strip_comments(text):
+    return re.sub(r"#[^\n]*", "", text)
+
+
+def linked_rooms(text):
+    """(offset, room) of each room that the text of a CMakeLists.txt names as something to link."""
+    for match in TARGET.finditer(text):
+        if match.group(1) in LEVELS:
+            yield match.start(), match.group(1)
+    for call in ROOM_CALL.finditer(text):
+        wanted = False
+        for word in list(re.finditer(r"\S+", call.group(1)))[1:]:
+            if word.group() in KEYWORDS:
+                wanted = word.group() == "ROOMS"
+            elif wanted:
+                yield call.start(1) + word.start(), word.group()
+
+
+def check_cmake(room, path):
+    text = strip_comments(path.read_text(encoding="utf-8"))
+    for offset, other in linked_rooms(text):
+        number = text.count("\n", 0, offset) + 1
+        if other not in LEVELS:
+            yield path, number, f"'{other}' is not a room"
+        elif not may_use(room, other):
+            yield path, number, why_not(room, other)
+
+
+def rooms_of(root):
+    """(name, folder) of each room present."""
+    for folder in sorted((root / "src").iterdir()) if (root / "src").is_dir() else []:
+        if folder.is_dir():
+            yield folder.name, folder
+    if (root / "launch").is_dir():
+        yield "launch", root / "launch"
+
+
+def check_tree(root):
+    """All problems of the tree at `root`, as (path, line, message)."""
+    problems = []
+    for room, folder in rooms_of(root):
+        if room not in LEVELS:
+            problems.append((folder, 1, f"'{room}' is not a room: add it, with its level, to tools/check_layers.py "
+                                        "and docs/architecture.md"))
+            continue
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in SOURCES:
+                problems += check_source(room, path)
+            elif path.name == "CMakeLists.txt":
+                problems += check_cmake(room, path)
+    return problems
+
+
+def main(arguments):
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    if not (root / "src").is_dir():
+        print(f"{root}: no folder src here", file=sys.stderr)
+        return 1
+    problems = check_tree(root)
+    for path, number, message in problems:
+        print(f"{path.relative_to(root)}:{number}: {message}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Runs clang-tidy (.clang-tidy) over the sources, two at a time, with the compile commands of a configured build.
+#
+#   tools/tidy.sh              every source file under src and launch
+#   tools/tidy.sh --changed    only what differs from the branch main, and what is not committed
+#   tools/tidy.sh FILE...      these
+#
+# Headers are checked with the sources that include them. TRIFOLD_JOBS sets how many files run at a time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+database() {
+  local preset
+  for preset in clang release debug; do
+    if [[ -f build/$preset/compile_commands.json ]]; then
+      echo "build/$preset"
+      return
+    fi
+  done
+  echo "No compile commands: run 'cmake --preset release' first." >&2
+  return 2
+}
+
+changed() {
+  local base
+  base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+  { git diff --name-only --diff-filter=d "$base"; git ls-files --others --exclude-standard; } |
+    grep -E '^(src|launch)/.*\.cpp$' | sort -u || true
+}
+
+folder=$(database)
+case ${1:-} in
+  --changed) mapfile -t files < <(changed) ;;
+  '') mapfile -t files < <(find src launch -name '*.cpp' | sort) ;;
+  -*) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) files=("$@") ;;
+esac
+# A file that no target compiles on this machine (a module whose library is missing) has no command to check it with.
+known=()
+for file in "${files[@]}"; do
+  if grep -qF "/$file\"" "$folder/compile_commands.json"; then
+    known+=("$file")
+  else
+    echo "not compiled here, so not checked: $file"
+  fi
+done
+echo "clang-tidy on ${#known[@]} files"
+if ((${#known[@]} == 0)); then exit 0; fi
+printf '%s\0' "${known[@]}" |
+  xargs -0 -n 1 -P "${TRIFOLD_JOBS:-2}" clang-tidy -p "$folder" --quiet --extra-arg=-Wno-unknown-warning-option \
+    2> >(grep -vE '^([0-9]+ warnings? (generated|treated)|Suppressed|Use -header-filter)' >&2)
