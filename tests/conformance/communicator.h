@@ -144,7 +144,7 @@ TYPED_TEST_P(CommunicatorConformance, ReduceScatterAlsoInPlace) {
   this->run([](Communicator& comm) {
     OwnStream stream;
     const auto size = static_cast<size_t>(comm.size());
-    for (size_t part : {size_t{0}, size_t{1}, size_t{3}, size_t{70'000}})
+    for (size_t part : {size_t{0}, size_t{1}, size_t{3}, size_t{33'001}})
       for (bool in_place : {false, true})
         for (Reduce how : {Reduce::Sum, Reduce::Max}) {
           auto in = filled<float>(part * size, [&](size_t i) { return awkward<float>(comm.rank(), i); });
@@ -169,7 +169,7 @@ template <class T>
 void all_gather_clause(Communicator& comm, bool in_place) {
   OwnStream stream;
   const auto size = static_cast<size_t>(comm.size());
-  for (size_t part : {size_t{0}, size_t{1}, size_t{5}, size_t{50'001}}) {
+  for (size_t part : {size_t{0}, size_t{1}, size_t{5}, size_t{20'001}}) {
     auto in = filled<T>(part, [&](size_t i) { return stamp<T>(comm.rank(), i); });
     Values<T> out(part * size);
     Tensor source = in.tensor();

@@ -1,0 +1,14 @@
+// What trifold_mpi.so exports; comm/mpi_module.cpp finds these by name.
+#include "comm/mpi/mpi_comm.h"
+#include "comm/mpi_module.h"
+
+extern "C" {
+
+int64_t trifold_mpi_version() { return trifold::kMpiModuleVersion; }
+
+// The caller owns the result.
+trifold::Communicator* trifold_mpi_connect(int64_t timeout_ms, const trifold::OpTable* ops) {
+  auto world = std::make_unique<trifold::MpiWorld>(std::chrono::milliseconds(timeout_ms), *ops);
+  return std::make_unique<trifold::MpiCommunicator>(std::move(world)).release();
+}
+}

@@ -1,0 +1,263 @@
+#include "comm/mpi/mpi_world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "comm/call.h"
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kPieceBytes = size_t{8} << 20;
+constexpr std::chrono::seconds kFinalizeAfterFailure{3};
+constexpr int kTags = 8;  // kinds of MpiTag
+
+void check_mpi(int code, const char* function) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail("{} failed: {}", function, std::string_view(text.data(), static_cast<size_t>(length)));
+}
+
+// MPI itself, which can be started only once in a process and ends with it.
+class Library {
+ public:
+  Library() {
+    int running = 0;
+    MPI_Initialized(&running);
+    if (running == 0) {
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level_), "MPI_Init_thread");
+      ours_ = true;
+    } else {
+      MPI_Query_thread(&level_);
+    }
+    check(level_ >= MPI_THREAD_SERIALIZED,
+          "this MPI library allows calls from the main thread only (it gives thread level {}, "
+          "MPI_THREAD_SERIALIZED is "
+          "{}): communication could not overlap computation. Use an MPI built with thread support.",
+          level_, MPI_THREAD_SERIALIZED);
+  }
+  ~Library() {
+    if (!ours_) return;
+    if (broken)
+      try_to_finalize();
+    else
+      MPI_Finalize();
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  std::atomic<bool> broken{false};
+
+ private:
+  // MPI_Finalize waits for the other ranks. After a failure they may be gone, but when they do come, all end
+  // in their own way instead of being killed by the launcher; so it gets a moment, on a thread that can be
+  // left behind.
+  static void try_to_finalize() {
+    auto done = std::make_shared<std::promise<void>>();
+    auto finished = done->get_future();
+    std::thread([done] {
+      MPI_Finalize();
+      done->set_value();
+    }).detach();
+    finished.wait_for(kFinalizeAfterFailure);
+  }
+
+  int level_ = MPI_THREAD_SINGLE;
+  bool ours_ = false;
+};
+
+Library& library() {
+  static Library mpi;
+  return mpi;
+}
+
+// Looks often while an answer is likely, then gives the core away, then sleeps: a rank that waits for a late
+// one must not take cores from ranks that compute.
+class Backoff {
+ public:
+  void pause() {
+    if (++looks_ < 50) return;
+    const auto now = Clock::now();
+    if (looks_ == 50) since_ = now;
+    if (now - since_ < std::chrono::milliseconds(2))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  void reset() { looks_ = 0; }
+
+ private:
+  int looks_ = 0;
+  Clock::time_point since_;
+};
+
+}  // namespace
+
+MpiWorld::MpiWorld(std::chrono::milliseconds timeout, const OpTable& ops) : timeout_(timeout), ops_(ops) {
+  library();
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+  int* highest = nullptr;
+  int known = 0;
+  MPI_Comm_get_attr(comm_, MPI_TAG_UB, &highest, &known);
+  highest_tag_ = known != 0 ? *highest : 32'767;  // what the standard promises
+  abort_in_ = std::make_unique<Reason>();
+  check_mpi(MPI_Irecv(abort_in_->data(), static_cast<int>(kReasonBytes), MPI_BYTE, MPI_ANY_SOURCE,
+                      tag_of(0, MpiTag::Abort), comm_, &abort_request_),
+            "MPI_Irecv");
+}
+
+MpiWorld::~MpiWorld() {
+  const auto held = lock();
+  if (broken()) {
+    abort_in_.release();  // NOLINT: MPI may still write to it
+    return;
+  }
+  MPI_Cancel(&abort_request_);
+  MPI_Wait(&abort_request_, MPI_STATUS_IGNORE);
+  MPI_Comm_free(&comm_);
+}
+
+int MpiWorld::tag_of(int context, MpiTag tag) const { return context * kTags + static_cast<int>(tag); }
+
+void MpiWorld::use_context(int context) {
+  check(tag_of(context, MpiTag::Abort) <= highest_tag_,
+        "too many communicators: this MPI library has tags up to {}, enough for {} splits", highest_tag_,
+        highest_tag_ / kTags);
+  next_context_.store(std::max(next_context_.load(), context + 1));
+}
+
+void MpiWorld::post(std::vector<MPI_Request>& requests, bool sends, void* data, size_t bytes, int world_rank,
+                    int tag) {
+  auto* at = static_cast<std::byte*>(data);
+  do {  // an empty message is sent too
+    const size_t piece = std::min(bytes, kPieceBytes);
+    const int count = static_cast<int>(piece);
+    MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
+    if (sends)
+      check_mpi(MPI_Isend(at, count, MPI_BYTE, world_rank, tag, comm_, &request), "MPI_Isend");
+    else
+      check_mpi(MPI_Irecv(at, count, MPI_BYTE, world_rank, tag, comm_, &request), "MPI_Irecv");
+    at += piece;
+    bytes -= piece;
+  } while (bytes > 0);
+}
+
+void MpiWorld::send(MpiRequests& requests, const void* data, size_t bytes, int world_rank, int context,
+                    MpiTag tag) {
+  post(requests.sends, true, const_cast<void*>(data), bytes, world_rank, tag_of(context, tag));
+}
+
+void MpiWorld::receive(MpiRequests& requests, void* data, size_t bytes, int world_rank, int context,
+                       MpiTag tag) {
+  post(requests.receives, false, data, bytes, world_rank, tag_of(context, tag));
+}
+
+bool MpiWorld::test(MpiRequests& requests) {
+  for (auto* list : {&requests.receives, &requests.sends}) {
+    if (list->empty()) continue;
+    int finished = 0;
+    std::vector<int> indices(list->size());
+    check_mpi(MPI_Testsome(static_cast<int>(list->size()), list->data(), &finished, indices.data(),
+                           MPI_STATUSES_IGNORE),
+              "MPI_Testsome");
+    if (finished != MPI_UNDEFINED) finished_ += static_cast<uint64_t>(finished);
+  }
+  const auto over = [](MPI_Request request) { return request == MPI_REQUEST_NULL; };
+  return std::all_of(requests.receives.begin(), requests.receives.end(), over) &&
+         std::all_of(requests.sends.begin(), requests.sends.end(), over);
+}
+
+void MpiWorld::cancel(MpiRequests& requests) {
+  for (MPI_Request& request : requests.receives) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&request);
+    int over = 0;  // one whose message is already arriving cannot be cancelled but ends soon
+    for (int tries = 0; tries < 1000 && over == 0; ++tries) MPI_Test(&request, &over, MPI_STATUS_IGNORE);
+  }
+}
+
+void MpiWorld::look_for_abort() {
+  if (broken()) return;
+  int arrived = 0;
+  check_mpi(MPI_Test(&abort_request_, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+  if (arrived != 0) set_broken(abort_in_->data());
+}
+
+void MpiWorld::set_broken(std::string_view why) {
+  if (broken()) return;
+  why_ = why;
+  library().broken = true;
+  broken_.store(true);
+}
+
+void MpiWorld::throw_if_broken() {
+  const auto held = lock();
+  look_for_abort();
+  if (broken()) throw Error(why_);
+}
+
+void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
+  const auto deadline = Clock::now() + timeout_;
+  Backoff backoff;
+  for (uint64_t seen = 0;; backoff.pause()) {
+    const auto held = lock();
+    look_for_abort();
+    if (broken()) throw Error(why_);
+    if (done()) return;
+    if (finished_ != seen) backoff.reset();
+    seen = finished_;
+    if (Clock::now() < deadline) continue;
+    const std::string text =
+        fmt::format("rank {} gave up after {} in {}", rank_, to_string(timeout_), what());
+    tell_others(text);
+    set_broken(text);
+    throw Error(text);
+  }
+}
+
+void MpiWorld::wait(MpiRequests& requests, FunctionRef<std::string()> what) {
+  try {
+    await([&] { return test(requests); }, what);
+  } catch (...) {
+    const auto held = lock();
+    cancel(requests);
+    throw;
+  }
+}
+
+// The message must leave before this process ends, but a rank that is gone must not keep it.
+void MpiWorld::tell_others(std::string_view why) {
+  if (broken()) return;
+  auto* text = new Reason{};  // stays: MPI may read it until the process ends
+  std::memcpy(text->data(), why.data(), std::min(why.size(), kReasonBytes - 1));
+  std::vector<MPI_Request> requests;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_)
+      MPI_Isend(text->data(), static_cast<int>(kReasonBytes), MPI_BYTE, peer, tag_of(0, MpiTag::Abort), comm_,
+                &requests.emplace_back(MPI_REQUEST_NULL));
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(1));
+  for (int sent = 0; sent == 0 && Clock::now() < deadline;)
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &sent, MPI_STATUSES_IGNORE);
+}
+
+void MpiWorld::abort(std::string_view why) noexcept {
+  try {
+    const auto held = lock();
+    tell_others(why);
+    set_broken(why);
+  } catch (...) {  // nothing is left to be done: the other ranks have their time-outs
+  }
+}
+
+}  // namespace trifold
