@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "comm/local_ops.h"
 
 namespace trifold {
 
@@ -109,7 +108,7 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders
         "the module {} is of another build of Trifold (version {}, not {}): build and install both together",
         kMpiModuleFile, version, kMpiModuleVersion);
   std::unique_ptr<Communicator> world(
-      find<MpiModuleConnect>(module, "trifold_mpi_connect")(timeout.count(), &local_ops()));
+      find<MpiModuleConnect>(module, "trifold_mpi_connect")(timeout.count(), &cpu_ops()));
   const int launched = mpi_launch_size().value_or(0);
   check(launched == 0 || launched == world->size(),
         "the launcher started {} ranks, but the MPI library of {} sees {}: they belong to different MPI "

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "comm/local_ops.h"
 #include "comm/thread_group.h"
 
 namespace trifold {
@@ -234,7 +233,7 @@ std::vector<int> first_ranks(int size) {
 }  // namespace
 
 ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout)
-    : ThreadWorld(size, timeout, local_ops()) {}
+    : ThreadWorld(size, timeout, cpu_ops()) {}
 
 ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout, const OpTable& ops)
     : groups_(std::make_unique<ThreadGroups>(size, timeout, ops)) {
