@@ -4,17 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <cstring>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "checkpoint/files.h"
 #include "checkpoint/writer.h"
+#include "support/ranks.h"
 
 namespace trifold::test {
 
@@ -53,84 +50,16 @@ inline testing::AssertionResult has(const std::string& text, const std::string& 
   return testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
 }
 
-// Ranks that meet in all_gather and barrier: all that saving needs. Every wait ends after some seconds.
-class GatherOnly : public Communicator {
- public:
-  struct World {
-    explicit World(int ranks) : size(ranks), inputs(static_cast<size_t>(ranks)) {}
-    void meet() {
-      std::unique_lock lock(mutex);
-      const int64_t mine = generation;
-      if (++arrived == size) {
-        if (at_meeting) at_meeting();
-        arrived = 0;
-        ++generation;
-        changed.notify_all();
-      } else {
-        check(changed.wait_for(lock, std::chrono::seconds(20), [&] { return generation != mine; }),
-              "a rank is missing");
-      }
-    }
-    int size;
-    std::function<void()> at_meeting;  // called by the last rank to come, while the others wait
-    std::vector<Tensor> inputs;
-    std::mutex mutex;
-    std::condition_variable changed;
-    int arrived = 0;
-    int64_t generation = 0;
-  };
-
-  GatherOnly(World& world, int rank) : world_(world), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return world_.size; }
-  std::string_view backend() const override { return "gather only"; }
-  bool sums_in_rank_order() const override { return true; }
-  void all_gather(Tensor out, Tensor in, Stream&) override {
-    world_.inputs[static_cast<size_t>(rank_)] = in;
-    world_.meet();
-    auto* to = static_cast<std::byte*>(out.data);
-    for (const Tensor& part : world_.inputs) {
-      check(part.bytes() == in.bytes(), "parts differ in size");
-      std::memcpy(to, part.data, part.bytes());
-      to += part.bytes();
-    }
-    world_.meet();
-  }
-  void barrier() override { world_.meet(); }
-  void all_reduce(Tensor, Reduce, Stream&) override { fail("not made for this"); }
-  void reduce_scatter(Tensor, Tensor, Reduce, Stream&) override { fail("not made for this"); }
-  void all_to_all(Tensor, Tensor, std::span<const int64_t>, std::span<const int64_t>, Stream&) override {
-    fail("not made for this");
-  }
-  void broadcast(Tensor, int, Stream&) override { fail("not made for this"); }
-  void exchange(std::span<const Transfer>, Stream&) override { fail("not made for this"); }
-  std::unique_ptr<Communicator> split(int, int) override { fail("not made for this"); }
-  void abort(std::string_view) noexcept override {}
-
- private:
-  World& world_;
-  int rank_;
-};
-
-// Calls body(comm) on `count` threads and returns the error messages of the ranks, empty where there was
-// none.
-// `at_meeting` is called, on one of them, whenever all have met.
-inline std::vector<std::string> on_ranks(int count, const std::function<void(Communicator&)>& body,
-                                         const std::function<void()>& at_meeting = {}) {
-  GatherOnly::World world(count);
-  world.at_meeting = at_meeting;
+// Calls body(comm) on `count` ranks and returns the error messages of the ranks, empty where there was none.
+inline std::vector<std::string> on_ranks(int count, const std::function<void(Communicator&)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(count));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < count; ++rank)
-    threads.emplace_back([&, rank] {
-      GatherOnly comm(world, rank);
-      try {
-        body(comm);
-      } catch (const std::exception& error) {
-        errors[static_cast<size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
+  run_ranks(count, [&](Communicator& comm) {
+    try {
+      body(comm);
+    } catch (const std::exception& error) {
+      errors[static_cast<size_t>(comm.rank())] = error.what();
+    }
+  });
   return errors;
 }
 

@@ -184,24 +184,57 @@ TEST(SaveCheckpoint, AFailureOfOneRankIsAnErrorOnAll) {
   });
 }
 
+// A communicator that lets something happen before its rank, and so any other, can leave an all_gather.
+class Meddling : public Communicator {
+ public:
+  Meddling(Communicator& inner, std::function<void()> meddle) : inner_(inner), meddle_(std::move(meddle)) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  bool sums_in_rank_order() const override { return inner_.sums_in_rank_order(); }
+  void all_gather(Tensor out, Tensor in, Stream& stream) override {
+    meddle_();
+    inner_.all_gather(out, in, stream);
+  }
+  void all_reduce(Tensor inout, Reduce how, Stream& stream) override {
+    inner_.all_reduce(inout, how, stream);
+  }
+  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override {
+    inner_.reduce_scatter(out, in, how, stream);
+  }
+  void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
+                  Stream& stream) override {
+    inner_.all_to_all(out, in, out_rows, in_rows, stream);
+  }
+  void broadcast(Tensor inout, int root, Stream& stream) override { inner_.broadcast(inout, root, stream); }
+  void exchange(std::span<const Transfer> transfers, Stream& stream) override {
+    inner_.exchange(transfers, stream);
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
+  void abort(std::string_view why) noexcept override { inner_.abort(why); }
+  void barrier() override { inner_.barrier(); }
+
+ private:
+  Communicator& inner_;
+  std::function<void()> meddle_;
+};
+
 // Files that cannot be made in the middle of the save: their names are taken as soon as the folder exists.
 TEST(SaveCheckpoint, AFailedWriteIsAnErrorOnAllAndCleanedUp) {
-  for (const char* name : {"shard_00002.h5", "view.h5", "manifest.json"}) {
+  for (const std::string name : {"shard_00002.h5", "view.h5", "manifest.json"}) {
     const TemporaryFolder folder;
     const auto take_name = [&] {
       for (const auto& entry : fs::directory_iterator(folder.path()))
         fs::create_directory(entry.path() / name);
     };
-    const std::vector<std::string> errors = on_ranks(
-        4,
-        [&](Communicator& comm) {
-          const Boxes boxes = state_of(comm.rank());
-          save_checkpoint(folder.path(), test::meta_of(20), boxes.all(), comm, position(comm.rank()));
-        },
-        take_name);
-    const std::string rank = std::string(name) == "shard_00002.h5" ? "rank 2: " : "rank 0: ";
+    const std::vector<std::string> errors = on_ranks(4, [&](Communicator& comm) {
+      const Boxes boxes = state_of(comm.rank());
+      Meddling meddling(comm, take_name);
+      save_checkpoint(folder.path(), test::meta_of(20), boxes.all(), comm.rank() == 0 ? meddling : comm,
+                      position(comm.rank()));
+    });
     for (const std::string& error : errors) {
-      EXPECT_TRUE(has(error, rank));
+      EXPECT_TRUE(has(error, name == "shard_00002.h5" ? "rank 2: " : "rank 0: "));
       EXPECT_TRUE(has(error, name));
       EXPECT_TRUE(has(error, " exists"));
     }
