@@ -127,7 +127,8 @@ struct EvaluateConfig {
   std::string load;            // required
   DataConfig data;             // data_path is required
   std::string part = "valid";  // train | valid | test
-  std::optional<int64_t> eval_iters;  // batches of micro_batch_size * data-parallel size sequences; all of the part
+  std::optional<int64_t>
+      eval_iters;  // batches of micro_batch_size * data-parallel size sequences; all of the part
   int64_t micro_batch_size = 4;
   MeshConfig mesh;
   std::optional<std::string> log_json;

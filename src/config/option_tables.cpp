@@ -247,7 +247,9 @@ OptionTable options_of(EvaluateConfig& config) {
   table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
   table.add("part", &config.part, "Part of the split to evaluate.").one_of({"train", "valid", "test"});
   table.group("Evaluation");
-  table.add("eval-iters", &config.eval_iters, "Batches to evaluate; absent: one pass over the part.").range(1, kMaxCount);
+  table.add("eval-iters", &config.eval_iters, "Batches to evaluate.")
+      .range(1, kMaxCount)
+      .absent("one pass over the part");
   table.add("micro-batch-size", &config.micro_batch_size, "Sequences that one rank computes at once.")
       .range(1, kMaxSize);
   add_mesh(table, config.mesh);

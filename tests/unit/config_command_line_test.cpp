@@ -36,6 +36,7 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
       read({"evaluate", "--load", "d", "--data-path", "0.3", "a", "0.7", "b", "--part", "test"}));
   EXPECT_EQ(evaluate.data.data_path, (Words{"0.3", "a", "0.7", "b"}));
   EXPECT_EQ(evaluate.part, "test");
+  EXPECT_FALSE(evaluate.eval_iters);  // one pass
   for (const Words& words :
        {Words{"inspect", "d", "--verify", "--diff", "e"}, {"inspect", "--verify", "--diff", "e", "d"}}) {
     const auto inspect = std::get<InspectConfig>(read(words));
