@@ -9,6 +9,7 @@
 #include <new>
 #include <variant>
 
+#include "comm/mpi_module.h"
 #include "config/command_line.h"
 #include "core/error.h"
 #include "launch/commands.h"
@@ -25,7 +26,7 @@ int terminal_width() {
 }
 
 int dispatch(int argc, char** argv) {
-  const Surroundings surroundings{terminal_width(), 0};
+  const Surroundings surroundings{terminal_width(), mpi_launch_size().value_or(0)};
   const Request request = parse_command_line(argc, argv, surroundings);
   if (const auto* text = std::get_if<TextRequest>(&request)) {
     fmt::print("{}", text->text);

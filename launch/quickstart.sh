@@ -68,7 +68,7 @@ cat <<END
   log          $out/log.jsonl, one JSON object a step
 
 Try next:
-  $trifold inspect --load $out/checkpoint
+  $trifold inspect $out/checkpoint
   $trifold generate --load $out/checkpoint --prompt "To be, or" --max-new-tokens 200
   $trifold pretrain --help
 END

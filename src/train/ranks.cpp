@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/mpi_module.h"
 #include "comm/thread_comm.h"
 
 namespace trifold {
@@ -53,10 +54,26 @@ void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(
   first.rethrow();
 }
 
+// This process is one rank. Whatever goes wrong here is told to the others, who would wait for us.
+void run_process(std::chrono::milliseconds timeout, FunctionRef<void(Communicator&)> rank_main) {
+  const std::unique_ptr<Communicator> world = connect_mpi(timeout);
+  try {
+    rank_main(*world);
+  } catch (Error& error) {
+    if (error.kind() == ErrorKind::Failure) error.add_context(fmt::format("rank {}", world->rank()));
+    world->abort(error.what());
+    throw;
+  } catch (...) {
+    world->abort("an unexpected error");
+    throw;
+  }
+}
+
 }  // namespace
 
 void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.distributed_timeout_minutes * 60'000));
+  if (mpi_launch_size()) return run_process(timeout, rank_main);
   run_threads(config.ranks, timeout, rank_main);
 }
 

@@ -130,7 +130,8 @@ EvalReport Trainer::evaluate() {
 }
 
 double Trainer::measure_peak() {
-  const double now = trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());
+  const double now =
+      trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());
   return peak_flops_ = std::max(peak_flops_, now);
 }
 

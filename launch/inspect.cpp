@@ -1,0 +1,26 @@
+#include "checkpoint/inspect.h"
+
+#include <fmt/core.h>
+
+#include "checkpoint/reader.h"
+#include "launch/commands.h"
+
+namespace trifold::launch {
+
+int run(const InspectConfig& config) {
+  CheckpointReader checkpoint(config.directory);
+  fmt::print("{}", describe(checkpoint));
+  bool sound = true;
+  if (config.verify) {
+    const VerifyReport report = checkpoint.verify();
+    fmt::print("\n{}", to_text(report));
+    sound = report.ok();
+  }
+  if (config.diff) {
+    CheckpointReader other(*config.diff);
+    fmt::print("\n{}", to_text(difference(checkpoint, other)));
+  }
+  return sound ? kDone : kFailed;
+}
+
+}  // namespace trifold::launch
