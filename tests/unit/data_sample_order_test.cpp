@@ -19,7 +19,9 @@ json golden(const std::string& name) {
 }
 
 TEST(NumpyRandom, ShufflesAsRandomState) {
-  for (const auto& [seed, expected] : golden("megatron_data.json")["rng"].items()) {
+  const json seeds = golden("megatron_data.json")["rng"];
+  ASSERT_EQ(seeds.size(), 3U);
+  for (const auto& [seed, expected] : seeds.items()) {
     NumpyRandom words(static_cast<uint32_t>(std::stoul(seed)));
     for (const auto& word : expected["first8_u32"]) EXPECT_EQ(words.next_u32(), word.get<uint32_t>());
     for (int count : {10, 37}) {
@@ -81,7 +83,9 @@ TEST(GptIndices, NeedsOneSample) {
 }
 
 TEST(Blend, MatchesGoldenValues) {
-  for (const json& expected : golden("megatron_data.json")["blend"]) {
+  const json cases = golden("megatron_data.json")["blend"];
+  ASSERT_EQ(cases.size(), 2U);
+  for (const json& expected : cases) {
     auto weights = expected["weights"].get<std::vector<double>>();
     double sum = 0;
     for (double weight : weights) sum += weight;
