@@ -6,7 +6,11 @@ namespace {
 template <int kRanks>
 struct ThreadRanks {
   void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
-    run_ranks(kRanks, rank_main, {.timeout = timeout});
+    const auto stop_at_failure = [&](Communicator& comm) {
+      rank_main(comm);
+      if (::testing::Test::HasFailure()) fail("an expectation was not met");  // wakes the ranks that go on
+    };
+    run_ranks(kRanks, stop_at_failure, {.timeout = timeout});
   }
 };
 
