@@ -104,20 +104,19 @@ bool ThreadGroup::spin(FunctionRef<bool()> ready) const {
 
 bool ThreadGroup::sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
   const auto deadline = Clock::now() + world_.timeout;
-  std::string& waiting = slot(rank).waiting;
   std::unique_lock lock(mutex_);
+  slot(rank).asleep = &what;
   while (!ready() && !world_.aborted()) {
-    waiting = what();
     if (changed_.wait_until(lock, deadline) == std::cv_status::no_timeout || ready() || world_.aborted())
       continue;
-    const std::string mine = waiting;
+    const std::string mine = what();
     lock.unlock();
     world_.abort(fmt::format("rank {} gave up after {} in {}. What each rank of the world does:\n{}", rank,
                              to_string(world_.timeout), mine, world_.status()));
     lock.lock();
     break;
   }
-  waiting.clear();
+  slot(rank).asleep = nullptr;
   return ready();
 }
 
@@ -131,7 +130,8 @@ bool ThreadGroup::await(int rank, FunctionRef<bool()> ready, FunctionRef<std::st
 
 std::string ThreadGroup::waiting(int rank) const {
   const std::lock_guard lock(mutex_);
-  return slots_[static_cast<size_t>(rank)].waiting;
+  const auto* what = slots_[static_cast<size_t>(rank)].asleep;
+  return what != nullptr ? (*what)() : "";
 }
 
 // ---- ThreadGroup: collectives ----

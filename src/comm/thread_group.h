@@ -87,11 +87,11 @@ class ThreadGroup {
 
  private:
   struct alignas(128) Slot {
-    std::atomic<uint64_t> arrived{0};  // meetings this rank has come to
-    std::atomic<bool> working{false};  // it may be touching other ranks' tensors
-    ThreadOffer offer;                 // read by others between two meetings only
-    uint64_t calls = 0;                // the rank's own
-    std::string waiting;               // guarded by mutex_: what it sleeps for
+    std::atomic<uint64_t> arrived{0};                    // meetings this rank has come to
+    std::atomic<bool> working{false};                    // it may be touching other ranks' tensors
+    ThreadOffer offer;                                   // read by others between two meetings only
+    uint64_t calls = 0;                                  // the rank's own
+    const FunctionRef<std::string()>* asleep = nullptr;  // says what it sleeps for; guarded by mutex_
   };
   class Working;
 

@@ -59,7 +59,7 @@ TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
                 OwnStream stream;
                 float number = 0;
                 if (comm.rank() == 3) {
-                  std::this_thread::sleep_for(milliseconds(600));
+                  std::this_thread::sleep_for(milliseconds(900));
                 } else if (comm.rank() == 2) {
                   std::this_thread::sleep_for(milliseconds(50));
                   pair->barrier();
@@ -67,12 +67,12 @@ TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
                   comm.all_reduce({&number, DType::F32, {1}}, Reduce::Max, stream);
                 }
               },
-              {.timeout = milliseconds(200)});
+              {.timeout = milliseconds(400)});
   } catch (const Error& error) {
     text = error.what();
   }
   for (const char* part :
-       {"gave up after 200 ms in all_reduce(max) of 1 f32, call 1 in the world of 4 ranks, for ranks 2 and 3 "
+       {"gave up after 400 ms in all_reduce(max) of 1 f32, call 1 in the world of 4 ranks, for ranks 2 and 3 "
         "to come",
         "rank 2 waits in barrier, call 0 in the group of world ranks 2 and 3, for rank 1 to come",
         "rank 3 waits for no other rank"})
