@@ -9,16 +9,16 @@ namespace trifold::launch {
 
 int run(const InspectConfig& config) {
   CheckpointReader checkpoint(config.directory);
-  fmt::print("{}", describe(checkpoint));
+  if (!config.diff) fmt::print("{}", describe(checkpoint));
   bool sound = true;
   if (config.verify) {
     const VerifyReport report = checkpoint.verify();
-    fmt::print("\n{}", to_text(report));
+    fmt::print("{}{}", config.diff ? "" : "\n", to_text(report));
     sound = report.ok();
   }
   if (config.diff) {
     CheckpointReader other(*config.diff);
-    fmt::print("\n{}", to_text(difference(checkpoint, other)));
+    fmt::print("{}", to_text(difference(checkpoint, other)));
   }
   return sound ? kDone : kFailed;
 }

@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-void resolve_vocabulary(ModelConfig& model, const DataConfig& data) {
+void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data);
   if (!tokenizer) {
     if (!model.vocab_size)
@@ -14,6 +14,7 @@ void resolve_vocabulary(ModelConfig& model, const DataConfig& data) {
           "--vocab-size is needed: a .bin/.idx data set does not say how many tokens its tokenizer has");
     return;
   }
+  if (!data.tokenizer_type) data.tokenizer_type = "byte";  // the only one that needs no naming
   const int64_t needed = tokenizer->vocab_size();
   if (!model.vocab_size) model.vocab_size = needed;
   if (*model.vocab_size < needed)

@@ -31,7 +31,8 @@ enum class RunEnd {
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
                 const std::atomic<int>& signal);
 
-// Fills the vocabulary size of `model` from the tokenizer where it is not given, and checks that ids fit.
-void resolve_vocabulary(ModelConfig& model, const DataConfig& data);
+// Fills in what follows from the data: the tokenizer's type, and from it the vocabulary size where it is not
+// given. BadInput when the vocabulary is missing or smaller than the tokenizer's.
+void resolve_vocabulary(ModelConfig& model, DataConfig& data);
 
 }  // namespace trifold

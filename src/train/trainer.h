@@ -38,7 +38,8 @@ class Trainer {
   std::string save(const std::string& root);
   void load(const std::string& path);
 
-  // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0. Collective.
+  // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0.
+  // Collective.
   double measure_peak();
 
   int64_t steps_done() const { return steps_done_; }

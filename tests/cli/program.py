@@ -1,0 +1,47 @@
+"""Running the trifold program in tests: a scratch folder, short configurations, and what a run wrote."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+TRIFOLD = os.environ["TRIFOLD"]
+TEXT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "data" / "tinyshakespeare.txt"
+
+# A GPT that trains in a blink; every test adds what it is about.
+SMALL = ("--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --micro-batch-size 2 "
+         "--global-batch-size 4 --lr 1e-3 --lr-decay-style constant --split 90,10,0 --threads-per-rank 1").split()
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trifold_cli_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def trifold(self, *arguments, status=0, prefix=(), timeout=100):
+        """Runs the program in the scratch folder; returns (stdout, stderr)."""
+        done = subprocess.run([*prefix, TRIFOLD, *map(str, arguments)], cwd=self.folder, capture_output=True,
+                              text=True, errors="replace", timeout=timeout, check=False)
+        self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done.stdout, done.stderr
+
+    def pretrain(self, *arguments, data=TEXT, **options):
+        """Trains the small GPT; an option in `arguments` takes the place of the small run's."""
+        kept = []
+        for name, value in zip(SMALL[::2], SMALL[1::2]):
+            if name not in arguments:
+                kept += [name, value]
+        return self.trifold("pretrain", *kept, "--data-path", data, *arguments, **options)
+
+    def log(self, name="log.jsonl"):
+        with open(self.folder / name, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def losses(self, name="log.jsonl"):
+        return [line["loss"] for line in self.log(name) if "loss" in line]
+
+    def files(self):
+        return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*"))

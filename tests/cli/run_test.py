@@ -1,0 +1,102 @@
+"""Whole runs from the command line: resume, ranks, evaluation, sampling, tokenizing, signals."""
+
+import signal
+import subprocess
+import time
+import unittest
+
+from program import SMALL, TEXT, TRIFOLD, ProgramTest
+
+
+class Run(ProgramTest):
+    def test_two_runs_of_ten_equal_one_of_twenty(self):
+        self.pretrain("--train-iters", 20, "--log-json", "whole.jsonl", "--save", "a")
+        self.pretrain("--train-iters", 10, "--log-json", "parts.jsonl", "--save", "d")
+        self.pretrain("--train-iters", 20, "--log-json", "parts.jsonl", "--save", "d", "--load", "d")
+        self.assertEqual(len(self.losses("whole.jsonl")), 20)
+        self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
+        out, _ = self.trifold("inspect", "a", "--diff", "d")
+        self.assertIn("are bitwise equal", out)
+
+    def test_exit_interval_and_resume_with_a_schedule(self):
+        schedule = ["--train-iters", 12, "--lr-decay-style", "cosine", "--lr-warmup-iters", 3, "--hidden-dropout", 0.1]
+        self.pretrain(*schedule, "--log-json", "whole.jsonl")
+        self.pretrain(*schedule, "--log-json", "parts.jsonl", "--save", "d", "--exit-interval", 5)
+        self.pretrain(*schedule, "--log-json", "parts.jsonl", "--save", "d", "--load", "d")
+        self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
+
+    def test_two_thread_ranks_give_the_losses_of_one(self):
+        for precision, tolerance in (([], 1e-5), (["--f64"], 1e-11)):
+            logs = []
+            for ranks in (1, 2):
+                name = f"{len(precision)}_{ranks}.jsonl"
+                self.pretrain("--train-iters", 20, "--ranks", ranks, "--log-json", name, *precision)
+                logs.append(self.losses(name))
+            self.assertEqual(len(logs[0]), 20)
+            for one, two in zip(*logs):
+                self.assertLess(abs(one - two), tolerance * one)
+
+    def test_log_has_every_field(self):
+        self.pretrain("--train-iters", 4, "--eval-interval", 2, "--eval-iters", 2, "--log-json", "log.jsonl")
+        steps = [line for line in self.log() if "loss" in line]
+        self.assertEqual([line["step"] for line in steps], [1, 2, 3, 4])
+        self.assertEqual([line["consumed_samples"] for line in steps], [4, 8, 12, 16])
+        self.assertEqual(set(steps[0]), {"step", "consumed_samples", "loss", "grad_norm", "lr", "loss_scale", "tokens",
+                                         "step_seconds", "tokens_per_second", "mfu", "skipped"})
+        self.assertEqual([line["step"] for line in self.log() if "valid_loss" in line], [2, 4])
+
+    def test_generate_and_evaluate(self):
+        self.pretrain("--train-iters", 30, "--save", "d", "--log-json", "log.jsonl")
+        arguments = ["generate", "--load", "d", "--prompt", "KING", "--max-new-tokens", 40, "--seed", 7]
+        first, _ = self.trifold(*arguments)
+        again, _ = self.trifold(*arguments)
+        other, _ = self.trifold(*arguments[:-1], 8)
+        self.assertTrue(first.startswith("KING"))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        values = []
+        for ranks in (1, 2):
+            name = f"e{ranks}.jsonl"
+            self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 16 // ranks,
+                         "--ranks", ranks, "--log-json", name)
+            values.append(self.log(name)[0]["valid_loss"])
+        self.assertLess(abs(values[0] - values[1]), 1e-5 * values[0])
+        self.assertLess(values[0], 5.0)
+
+    def test_tokenize_then_train(self):
+        (self.folder / "lines.jsonl").write_text("".join(f'{{"text": "line {i} of the text"}}\n' for i in range(200)))
+        out, _ = self.trifold("tokenize", "--input", "lines.jsonl", "--output-prefix", "corpus")
+        prefix = out.strip()
+        self.assertEqual(prefix, "corpus_text_document")
+        self.pretrain("--train-iters", 2, "--vocab-size", 256, "--split", "100,0,0", data=prefix)
+
+    def test_a_signal_saves_and_the_same_line_goes_on(self):
+        line = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), "--train-iters", "100000", "--save", "d"]
+        with subprocess.Popen(line, cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
+            for text in process.stderr:
+                if text.startswith("steps"):
+                    break
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            message = process.stderr.read()
+            self.assertEqual(process.wait(timeout=60), 75, message)
+        self.assertIn("checkpoint", message)
+        out, _ = self.trifold("inspect", "d", "--verify")
+        self.assertIn("step", out)
+
+    def test_print_config_is_a_config(self):
+        text, _ = self.pretrain("--train-iters", 3, "--print-config")
+        (self.folder / "run.ini").write_text(text)
+        again, _ = self.trifold("pretrain", "--config", "run.ini", "--print-config")
+        values = [[line.split("#")[0].rstrip() for line in t.splitlines()] for t in (text, again)]
+        self.assertEqual(values[0], values[1])
+
+    def test_bench_measures(self):
+        out, _ = self.trifold("bench", "--num-layers", 1, "--hidden-size", 64, "--num-attention-heads", 2, "--vocab-size",
+                              300, "--seq-length", 32, "--iters", 2, "--what", "step,gemm,comm", "--json", "b.json")
+        for word in ("step", "gemm", "all_reduce", "peak resident"):
+            self.assertIn(word, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
