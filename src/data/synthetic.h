@@ -1,4 +1,5 @@
-// SyntheticTokens: uniformly random tokens, a pure function of (seed, sample, position). For benchmarks and tests.
+// SyntheticTokens: uniformly random tokens, a pure function of (seed, sample, position). For benchmarks and
+// tests.
 #pragma once
 
 #include "core/random.h"

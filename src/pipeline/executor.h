@@ -51,8 +51,8 @@ struct LossSums {
 
 class Executor {
  public:
-  // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is where all
-  // computation goes.
+  // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is
+  // where all computation goes.
   Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
            GradSink* grads, Stream& stream, DType dtype, const ActivationMemory& memory);
 
