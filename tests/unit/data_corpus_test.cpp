@@ -254,6 +254,14 @@ TEST(Corpus, BlendsByWeight) {
   EXPECT_EQ(from_a, 300);
 }
 
+TEST(Corpus, RoundsTheSharesOfABlendUp) {
+  const TempDir dir;
+  write_file(dir.file("a"), std::string(2000, 'a'));
+  const auto source =
+      open_data(config_of({"1", dir.file("a"), "2", dir.file("a")}), Split::Train, 16, 1000, 5, 256);
+  EXPECT_EQ(source->samples(), 334 + 667);
+}
+
 TEST(Corpus, BlendsWithoutWeightsInProportion) {
   const TempDir dir;
   write_eight(dir.file("d"));                                                              // 5 samples of 8

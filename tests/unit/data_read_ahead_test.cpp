@@ -70,6 +70,7 @@ TEST(ReadAhead, HandsErrorsToTheConsumerInTheirPlace) {
   CountingSource source;
   source.fail_at = 3;
   ReadAhead ahead(source, {0, 1, 1, 10}, 1, 8);
+  for (int i = 0; source.reads < 4 && i < 5000; ++i) std::this_thread::sleep_for(1ms);  // the error is there
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ahead.get().first_sample, i);
   for (int again = 0; again < 2; ++again) expect_has(error_of([&] { ahead.get(); }), "sample 3 is broken");
 }

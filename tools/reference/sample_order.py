@@ -57,6 +57,11 @@ def main():
     cases = [sample_order(sizes, n, length, seed)
              for n, length, seed in [(None, 32, 1234), (100, 32, 1234), (250, 32, 1234), (370, 32, 5),
                                      (380, 32, 5), (500, 64, 4294967295)]]
+    # The last epoch stands apart when less than 80 % of its samples are needed: both sides of that bound.
+    per_epoch = (sum(sizes) - 1) // 32
+    bound = per_epoch + int(0.80 * per_epoch)
+    cases += [sample_order(sizes, bound - 1, 32, 7), sample_order(sizes, bound, 32, 7)]
+    assert [case["separate_final_epoch"] for case in cases[-2:]] == [True, False]
     cases.append(sample_order([3, 1, 1, 2, 40], 60, 7, 0))
     with open("tests/golden/sample_order.json", "w", encoding="ascii") as out:
         out.write('{"cases": [\n' + ",\n".join(json.dumps(c) for c in cases) + "\n]}\n")
