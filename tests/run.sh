@@ -3,8 +3,8 @@
 #
 #   tests/run.sh           everything but the long tests: under 15 minutes on two cores
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
-#   tests/run.sh --long    the above, and: tests of the label long (real training runs and speed figures), clang-tidy on
-#                          every file, and launch/quickstart.sh from start to end
+#   tests/run.sh --long    the above, and: tests of the label long (real training runs and speed figures), the unit tests
+#                          as clang optimises them, and launch/quickstart.sh from start to end
 #
 # Builds go under build/, one folder per preset. Exit status: 0 when all is well; 1 with the failing parts named.
 # shellcheck disable=SC2317  # the functions are called through part()
@@ -70,8 +70,10 @@ release_tests() {
   run_ctest release "$@" | tee build/release-tests.log
 }
 
-clang_unit() { build clang && run_ctest clang -L '^unit$' --progress; }
-asan_unit() { build asan tests_unit && run_ctest asan -L '^unit$' --exclude-regex '^house\.' --progress; }
+clang_unit() { build clang tests_unit && run_ctest clang -L '^unit$' --progress; }
+
+# Compiles everything, so this build is also what shows that clang takes all of the project.
+asan_unit() { build asan && run_ctest asan -L '^unit$' --exclude-regex '^house\.' --progress; }
 
 # ThreadSanitizer of gcc needs the classic address layout; newer kernels spread addresses wider than it can map.
 tsan_unit() {
@@ -120,11 +122,11 @@ else
   skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
   part "Tests of all labels but long" release_tests -LE '^long$'
 fi
-part "clang: everything builds, unit tests" clang_unit
-part "AddressSanitizer and UndefinedBehaviorSanitizer: unit tests" asan_unit
-part "ThreadSanitizer: unit tests" tsan_unit
+part "clang builds everything; unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" asan_unit
+part "gcc; unit tests with ThreadSanitizer" tsan_unit
 part "clang-tidy" tools/tidy.sh
 if [[ $mode == long ]]; then
+  part "clang, optimised: unit tests" clang_unit
   part "Quickstart" launch/quickstart.sh
 fi
 finish

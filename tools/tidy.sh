@@ -9,16 +9,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The build folder that was configured last: the others may not know the newest files.
 database() {
-  local preset
-  for preset in clang release debug; do
-    if [[ -f build/$preset/compile_commands.json ]]; then
-      echo "build/$preset"
-      return
-    fi
-  done
-  echo "No compile commands: run 'cmake --preset release' first." >&2
-  return 2
+  local newest
+  newest=$(find build/release build/clang build/asan build/debug -maxdepth 1 -name compile_commands.json -printf '%T@ %h\n' 2>/dev/null |
+    sort -rn | sed -n '1s/^[^ ]* //p')
+  if [[ -z $newest ]]; then
+    echo "No compile commands: run 'cmake --preset release' first." >&2
+    return 2
+  fi
+  echo "$newest"
 }
 
 changed() {

@@ -1,11 +1,11 @@
 #include "checkpoint/writer.h"
 
 #include <fcntl.h>
-#include <stdio.h>  // renameat2
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>  // renameat2
 #include <cstring>
 #include <map>
 
@@ -201,7 +201,7 @@ std::string step_directory_name(int64_t step) { return fmt::format("step_{:010}"
 
 fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::span<const NamedTensor> mine,
                          Communicator& world, const MeshCoords& coords) {
-  const fs::path final_path = root / step_directory_name(meta.step);
+  fs::path final_path = root / step_directory_name(meta.step);
   const std::string doing = fmt::format("saving {}", final_path.string());
   const bool is_first = world.rank() == 0;
   Manifest manifest;
