@@ -41,16 +41,39 @@ struct VocabularyPart {
   int64_t first_id;
 };
 
-// A block of attention scores: `rows` queries from position `query`, `keys` keys from position `key`, in
-// memory [rows, keys] with no gap. `element` is the global index of (this sample and head, position 0,
-// position 0).
-struct ScoreBlock {
-  int64_t rows, keys;
-  int64_t query, key;
+// One attention head of one sample. Rows of queries, keys, values and their gradients are `qkv_stride`
+// numbers apart, rows of outputs `out_stride`. `element` is the global index of (this sample and head, query
+// 0, key 0).
+struct HeadShape {
   int64_t seq;
+  int64_t width;
+  int64_t qkv_stride;
+  int64_t out_stride;
   bool causal;
+  double scale;
   uint64_t element;
 };
+
+template <class T>
+struct HeadInput {
+  const T* query;
+  const T* key;
+  const T* value;
+};
+
+template <class T>
+struct HeadGradient {
+  T* query;
+  T* key;
+  T* value;
+};
+
+// Attention's blocks, see kernels/attention.h. Its scratch is kScoreScratch numbers and a packed copy of the
+// keys (seq rounded up to whole panels, times width); backward it is twice that.
+constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeyChunk = 512;
+constexpr int64_t kPanel = 32;
+constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 
 template <class T>
 struct Kernels {
@@ -90,19 +113,12 @@ struct Kernels {
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
   void (*adamw)(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
 
-  // Online softmax: scores become exp(score - max) after dropout; max and sum [rows] are brought up to date,
-  // and the rows of out (width numbers, `stride` apart) are scaled to the new maximum. Start with max lowest,
-  // sum 0, out 0.
-  void (*attention_softmax)(T* scores, T* max, T* sum, T* out, int64_t width, int64_t stride,
-                            const ScoreBlock& block, const DropRule& rule);
-  // out /= sum; lse = max + log(sum)
-  void (*attention_finish)(T* out, T* lse, const T* max, const T* sum, int64_t rows, int64_t width,
-                           int64_t stride);
-  // delta[r] = dout[r] . out[r]
-  void (*attention_delta)(T* delta, const T* dout, const T* out, int64_t rows, int64_t width, int64_t stride);
-  // scores become the dropped probabilities; dscores, given as dout V^T, become the gradient of the scores.
-  void (*attention_gradient)(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
-                             const DropRule& rule);
+  void (*attention_forward)(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape,
+                            const DropRule& rule, T* scratch);
+  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
+  void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const T* lse,
+                             const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
+                             bool assign, T* scratch);
 };
 
 struct KernelTable {

@@ -1,14 +1,7 @@
-// Launchers of attention.
-//
-// Queries are taken kQueries at a time, keys kKeys at a time; scores exist only as one such block per worker.
-// Going forward, the softmax is kept online: each block of keys raises the running maximum and sum of its
-// queries and rescales what was accumulated. Going backward, probabilities are made again from the saved log
-// of the sum, and one worker does a key head of a sample wholly, so that the gradients of keys and values are
-// summed in one fixed order. Under a causal mask blocks above the diagonal are skipped.
-#include <limits>
+// Launchers of attention. One worker does a head of a sample wholly; going backward, all heads that share a
+// key head, so that the gradients of keys and values are summed in one fixed order.
 #include <vector>
 
-#include "ops/gemm.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
@@ -16,38 +9,47 @@ namespace trifold::cpu {
 
 namespace {
 
-constexpr int64_t kQueries = 64;
-constexpr int64_t kKeys = 512;
-
 // Memory a worker keeps from call to call; it grows to what the largest call needs.
 template <class T>
-std::vector<T>& scratch(size_t count) {
+T* scratch(int64_t count) {
   static thread_local std::vector<T> memory;
-  if (memory.size() < count) memory.resize(count);
-  return memory;
+  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+  return memory.data();
 }
 
-// Where the heads of one sample lie in a packed matrix. T may be const.
-template <class T>
-struct Heads {
-  T* query;
-  T* key;
-  T* value;
-  int64_t stride;
-};
-
-template <class T>
-Heads<T> heads_of(T* qkv, const Attention& how, int64_t sample, int64_t head) {
-  const int64_t stride = (how.heads + 2 * how.kv_heads) * how.head_dim;
-  const int64_t kv_head = head / (how.heads / how.kv_heads);
-  T* base = qkv + sample * how.seq * stride;
-  return {base + head * how.head_dim, base + (how.heads + kv_head) * how.head_dim,
-          base + (how.heads + how.kv_heads + kv_head) * how.head_dim, stride};
+int64_t forward_scratch(const Attention& how) {
+  return kScoreScratch + (how.seq + kPanel - 1) / kPanel * kPanel * how.head_dim;
 }
 
-uint64_t first_element(const Attention& how, int64_t sample, int64_t head) {
+HeadShape shape_of(const Attention& how, int64_t sample, int64_t head) {
   const int64_t row = (how.first_sample + sample) * how.global_heads + how.first_head + head;
-  return static_cast<uint64_t>(row) * static_cast<uint64_t>(how.seq) * static_cast<uint64_t>(how.seq);
+  const auto seq = static_cast<uint64_t>(how.seq);
+  return {.seq = how.seq,
+          .width = how.head_dim,
+          .qkv_stride = (how.heads + 2 * how.kv_heads) * how.head_dim,
+          .out_stride = how.heads * how.head_dim,
+          .causal = how.causal,
+          .scale = how.scale,
+          .element = static_cast<uint64_t>(row) * seq * seq};
+}
+
+// Where the head's first query, key and value lie in a packed matrix, counted in numbers.
+struct Offsets {
+  int64_t query, key, value;
+};
+Offsets offsets_of(const Attention& how, int64_t sample, int64_t head) {
+  const int64_t base = sample * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim;
+  const int64_t kv_head = head / (how.heads / how.kv_heads);
+  return {base + head * how.head_dim, base + (how.heads + kv_head) * how.head_dim,
+          base + (how.heads + how.kv_heads + kv_head) * how.head_dim};
+}
+
+// The output's first row of a head, and its first log of the sum.
+int64_t out_offset(const Attention& how, int64_t sample, int64_t head) {
+  return (sample * how.seq * how.heads + head) * how.head_dim;
+}
+int64_t lse_offset(const Attention& how, int64_t sample, int64_t head) {
+  return (sample * how.heads + head) * how.seq;
 }
 
 template <class T>
@@ -60,32 +62,10 @@ struct Forward {
   const T* qkv;
 
   void head(int64_t sample, int64_t head) const {
-    const Heads<const T> in = heads_of(qkv, how, sample, head);
-    const int64_t out_stride = how.heads * how.head_dim;
-    T* result = out + sample * how.seq * out_stride + head * how.head_dim;
-    T* log_sums = lse + (sample * how.heads + head) * how.seq;
-    for (int64_t q = 0; q < how.seq; q += kQueries)
-      queries(in, result + q * out_stride, log_sums + q, q, first_element(how, sample, head));
-  }
-
-  void queries(const Heads<const T>& in, T* result, T* log_sums, int64_t q, uint64_t element) const {
-    const int64_t rows = std::min(kQueries, how.seq - q);
-    const int64_t end = how.causal ? q + rows : how.seq;
-    const int64_t stride = how.heads * how.head_dim;
-    T* scores = scratch<T>(static_cast<size_t>(kQueries * std::min(kKeys, how.seq))).data();
-    T max[kQueries];
-    T sum[kQueries];
-    std::fill_n(max, rows, std::numeric_limits<T>::lowest());
-    std::fill_n(sum, rows, T(0));
-    for (int64_t key = 0; key < end; key += kKeys) {
-      const ScoreBlock block{rows, std::min(kKeys, end - key), q, key, how.seq, how.causal, element};
-      gemm_block(scores, block.keys, {in.query + q * in.stride, in.stride},
-                 {in.key + key * in.stride, in.stride, true}, rows, block.keys, how.head_dim, how.scale, 0);
-      kernels.attention_softmax(scores, max, sum, result, how.head_dim, stride, block, rule);
-      gemm_block(result, stride, {scores, block.keys}, {in.value + key * in.stride, in.stride}, rows,
-                 how.head_dim, block.keys, 1, key == 0 ? 0 : 1);
-    }
-    kernels.attention_finish(result, log_sums, max, sum, rows, how.head_dim, stride);
+    const Offsets at = offsets_of(how, sample, head);
+    kernels.attention_forward(out + out_offset(how, sample, head), lse + lse_offset(how, sample, head),
+                              {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
+                              rule, scratch<T>(forward_scratch(how)));
   }
 };
 
@@ -100,56 +80,19 @@ struct Backward {
   const T* out;
   const T* lse;
 
-  // All queries that read one key head. The last block of queries sees every key and goes first: it assigns
-  // the gradients of keys and values, the others add to them.
+  // All query heads that read one key head.
   void group(int64_t sample, int64_t kv_head) const {
     const int64_t shared = how.heads / how.kv_heads;
-    bool first = true;
-    for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; ++head)
-      for (int64_t q = (how.seq - 1) / kQueries * kQueries; q >= 0; q -= kQueries) {
-        queries(sample, head, q, first);
-        first = false;
-      }
-  }
-
-  void queries(int64_t sample, int64_t head, int64_t q, bool first) const {
-    const Heads<const T> in = heads_of(qkv, how, sample, head);
-    const Heads<T> grad = heads_of(dqkv, how, sample, head);
-    const int64_t rows = std::min(kQueries, how.seq - q);
-    const int64_t end = how.causal ? q + rows : how.seq;
-    const int64_t width = how.head_dim;
-    const int64_t stride = how.heads * width;
-    const int64_t offset = (sample * how.seq + q) * stride + head * width;
-    const Matrix<T> dresult{dout + offset, stride};
-    const size_t area = static_cast<size_t>(kQueries * std::min(kKeys, how.seq));
-    T* scores = scratch<T>(2 * area).data();
-    T* dscores = scores + area;
-    T delta[kQueries];
-    kernels.attention_delta(delta, dout + offset, out + offset, rows, width, stride);
-    for (int64_t key = 0; key < end; key += kKeys) {
-      const ScoreBlock block{rows,       std::min(kKeys, end - key),      q, key, how.seq,
-                             how.causal, first_element(how, sample, head)};
-      const int64_t keys = block.keys;
-      const Matrix<T> queries_here{in.query + q * in.stride, in.stride};
-      const Matrix<T> keys_here{in.key + key * in.stride, in.stride};
-      const Matrix<T> values_here{in.value + key * in.stride, in.stride};
-      gemm_block(scores, keys, queries_here, transposed(keys_here), rows, keys, width, how.scale, 0);
-      gemm_block(dscores, keys, dresult, transposed(values_here), rows, keys, width, 1, 0);
-      kernels.attention_gradient(scores, dscores, lse + (sample * how.heads + head) * how.seq + q, delta,
-                                 block, rule);
-      const Matrix<T> probabilities{scores, keys};
-      const Matrix<T> slopes{dscores, keys};
-      const double keep = first ? 0 : 1;
-      gemm_block(grad.value + key * grad.stride, grad.stride, transposed(probabilities), dresult, keys, width,
-                 rows, 1, keep);
-      gemm_block(grad.key + key * grad.stride, grad.stride, transposed(slopes), queries_here, keys, width,
-                 rows, how.scale, keep);
-      gemm_block(grad.query + q * grad.stride, grad.stride, slopes, keys_here, rows, width, keys, how.scale,
-                 key == 0 ? 0 : 1);
+    for (int64_t i = 0; i < shared; ++i) {
+      const int64_t head = kv_head * shared + i;
+      const Offsets at = offsets_of(how, sample, head);
+      const int64_t row = out_offset(how, sample, head);
+      kernels.attention_backward({dqkv + at.query, dqkv + at.key, dqkv + at.value}, dout + row, out + row,
+                                 lse + lse_offset(how, sample, head),
+                                 {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
+                                 rule, i == 0, scratch<T>(2 * forward_scratch(how)));
     }
   }
-
-  static Matrix<T> transposed(Matrix<T> matrix) { return {matrix.data, matrix.stride, !matrix.transposed}; }
 };
 
 void check_attention(const char* op, const Attention& how) {

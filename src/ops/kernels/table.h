@@ -34,10 +34,8 @@ constexpr Kernels<T> make_kernels() {
       .sum_squares = sum_squares<T>,
       .weighted_sum = weighted_sum<T>,
       .adamw = adamw<T>,
-      .attention_softmax = attention_softmax<T>,
-      .attention_finish = attention_finish<T>,
-      .attention_delta = attention_delta<T>,
-      .attention_gradient = attention_gradient<T>,
+      .attention_forward = attention_forward<T>,
+      .attention_backward = attention_backward<T>,
   };
 }
 

@@ -1,0 +1,102 @@
+// Small matrix products, a tile of registers at a time: the products inside attention. They are too small for
+// a library's call to pay, and a causal mask lets every tile stop at the diagonal.
+#pragma once
+
+#include <cstdint>
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// A tile is kTileRows x 2 vectors of sums: enough of them to hide the latency of a fused multiply-add, few
+// enough for the register file of the instruction set.
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+constexpr int kTileRows = 8;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+constexpr int kTileRows = 4;
+#else
+constexpr int kVectorBytes = 16;
+constexpr int kTileRows = 4;
+#endif
+
+template <class T>
+struct Simd {
+  typedef T Vector
+      __attribute__((vector_size(kVectorBytes)));  // NOLINT(modernize-use-using): takes no attribute
+  static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
+};
+
+// The left operand: element (row, k) is data[row * row_stride + k * k_stride], so that a transposed one costs
+// nothing.
+template <class T>
+struct Left {
+  const T* data;
+  int64_t row_stride;
+  int64_t k_stride;
+};
+
+// c[kRows, kVectors * lanes] = alpha * left * right, or added to c. right is [depth, at least that wide].
+template <int kRows, int kVectors, class T>
+[[gnu::always_inline]] inline void tile(T* c, int64_t c_stride, Left<T> left, const T* right,
+                                        int64_t right_stride, int64_t depth, T alpha, bool add) {
+  using Vector = typename Simd<T>::Vector;
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  Vector sum[kRows][kVectors] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector row[kVectors];
+    for (int v = 0; v < kVectors; ++v)
+      __builtin_memcpy(&row[v], right + k * right_stride + v * kLanes, kVectorBytes);
+    for (int r = 0; r < kRows; ++r) {
+      const T factor = left.data[r * left.row_stride + k * left.k_stride];
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += factor * row[v];
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) {
+      T* out = c + r * c_stride + v * kLanes;
+      Vector value = sum[r][v] * alpha;
+      if (add) {
+        Vector old;
+        __builtin_memcpy(&old, out, kVectorBytes);
+        value += old;
+      }
+      __builtin_memcpy(out, &value, kVectorBytes);
+    }
+}
+
+// The same for any number of rows up to kTileRows and a fixed number of vectors.
+template <int kVectors, class T>
+inline void tile_rows(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride,
+                      int64_t rows, int64_t depth, T alpha, bool add) {
+  if (rows == kTileRows)
+    return tile<kTileRows, kVectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
+  for (int64_t r = 0; r < rows; ++r) {
+    tile<1, kVectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
+    c += c_stride;
+    left.data += left.row_stride;
+  }
+}
+
+// c[rows, columns] = alpha * left * right, or added to c; rows <= kTileRows, any number of columns.
+template <class T>
+inline void product(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride, int64_t rows,
+                    int64_t columns, int64_t depth, T alpha, bool add) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  int64_t at = 0;
+  for (; at + 2 * kLanes <= columns; at += 2 * kLanes)
+    tile_rows<2>(c + at, c_stride, left, right + at, right_stride, rows, depth, alpha, add);
+  for (; at + kLanes <= columns; at += kLanes)
+    tile_rows<1>(c + at, c_stride, left, right + at, right_stride, rows, depth, alpha, add);
+  for (; at < columns; ++at)
+    for (int64_t r = 0; r < rows; ++r) {
+      T sum = 0;
+      for (int64_t k = 0; k < depth; ++k)
+        sum += left.data[r * left.row_stride + k * left.k_stride] * right[k * right_stride + at];
+      T* out = c + r * c_stride + at;
+      *out = add ? *out + sum * alpha : sum * alpha;
+    }
+}
+
+}  // namespace
+}  // namespace trifold::cpu
