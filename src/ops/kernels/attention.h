@@ -159,8 +159,9 @@ template <class T>
 inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
   end_row(row, n, kLowest<T>);
   const T before = max;
-  const T most = Lane::max<T>(whole_groups(n), before, [=](int64_t i) { return row[i]; });
-  const T total = Lane::sum<T>(whole_groups(n), [=](int64_t i) { return row[i] = exp_of(row[i] - most); });
+  const T most = Lane::max<T>(whole_groups(n), before, row);
+  Lane::each(whole_groups(n), [=](int64_t i) { row[i] = exp_of(row[i] - most); });
+  const T total = Lane::sum<T>(whole_groups(n), [=](auto at) { return at(row); });
   const T factor = before == kLowest<T> ? T(0) : exp_of(before - most);
   max = most;
   sum = sum * factor + total;
@@ -266,7 +267,7 @@ void attention_backward_queries(const HeadGradient<T>& grad, const T* dout, cons
   for (int64_t r = 0; r < block.rows; ++r) {
     const T* a = dresult + r * shape.out_stride;
     const T* b = result + r * shape.out_stride;
-    delta[r] = Lane::sum<T>(shape.width, [=](int64_t i) { return a[i] * b[i]; });
+    delta[r] = Lane::sum<T>(shape.width, [=](auto at) { return at(a) * at(b); });
   }
   for (block.key = 0; block.key < end; block.key += kKeyChunk) {
     block.keys = at_most(kKeyChunk, end - block.key);

@@ -23,10 +23,14 @@ void add(T* y, const T* a, const T* b, int64_t n) {
   Lane::each(n, [=](int64_t i) { y[i] = a[i] + b[i]; });
 }
 
-// A NaN in y fails the first comparison but is seen by y != y; one in x fails both and is taken.
+// A NaN in x fails the first comparison and is taken; one in y is seen by the second.
 template <class T>
 void maximum(T* y, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { y[i] = (y[i] >= x[i]) | (y[i] != y[i]) ? y[i] : x[i]; });
+  Lane::each(n, [=](int64_t i) {
+    const T a = y[i];
+    const T most = a > x[i] ? a : x[i];
+    y[i] = a != a ? a : most;
+  });
 }
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + exp(-2u)): one exponential, no

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "ops/kernels/simd.h"
+
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): see above
 
@@ -21,25 +23,61 @@ struct Lane {
     for (int64_t i = 0; i < n; ++i) body(i);
   }
 
-  // The sum of value(i), by vector lanes: the order is fixed by n alone.
+  // The sum over i in [0, n) of value(at), where at(array) stands for array[i]; value is called with whole
+  // vectors, and with single numbers for the rest. Four sums are kept side by side; their order is fixed by n
+  // alone.
   template <class T, class Value>
   [[gnu::always_inline]] static inline T sum(int64_t n, Value value) {
-    T total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < n; ++i) total += value(i);
+    using At = typename Simd<T>::At;
+    constexpr int64_t kLanes = Simd<T>::kLanes;
+    typename Simd<T>::Vector a{}, b{}, c{}, d{};
+    int64_t i = 0;
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+      a += value(At{i});
+      b += value(At{i + kLanes});
+      c += value(At{i + 2 * kLanes});
+      d += value(At{i + 3 * kLanes});
+    }
+    for (; i + kLanes <= n; i += kLanes) a += value(At{i});
+    T total = fold<T>((a + b) + (c + d), [](auto x, auto y) { return x + y; });
+    for (; i < n; ++i) total += value(typename Simd<T>::AtOne{i});
     return total;
   }
 
-  // The largest value(i), at least `start`; NaNs are passed over.
-  template <class T, class Value>
-  [[gnu::always_inline]] static inline T max(int64_t n, T start, Value value) {
+  // The largest array[i], at least `start`; NaNs are passed over.
+  template <class T>
+  [[gnu::always_inline]] static inline T max(int64_t n, T start, const T* array) {
+    using At = typename Simd<T>::At;
+    constexpr int64_t kLanes = Simd<T>::kLanes;
     T most = start;
-#pragma omp simd reduction(max : most)
-    for (int64_t i = 0; i < n; ++i) {
-      const T candidate = value(i);
-      most = candidate > most ? candidate : most;
+    int64_t i = 0;
+    if (n >= kLanes) {
+      typename Simd<T>::Vector a = start - typename Simd<T>::Vector{};
+      typename Simd<T>::Vector b = a;
+      for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+        const auto x = At{i}(array);
+        const auto y = At{i + kLanes}(array);
+        a = x > a ? x : a;
+        b = y > b ? y : b;
+      }
+      for (; i + kLanes <= n; i += kLanes) {
+        const auto x = At{i}(array);
+        a = x > a ? x : a;
+      }
+      a = b > a ? b : a;
+      most = fold<T>(a, [](auto x, auto y) { return y > x ? y : x; });
     }
+    for (; i < n; ++i) most = array[i] > most ? array[i] : most;
     return most;
+  }
+
+  // The sum over i in [0, n) of value(i) in f64.
+  template <class Value>
+  [[gnu::always_inline]] static inline double sum_in_f64(int64_t n, Value value) {
+    double total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < n; ++i) total += value(i);
+    return total;
   }
 };
 

@@ -15,8 +15,8 @@ void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * columns;
     T* out = y + r * columns;
-    const T center = Lane::sum<T>(columns, [=](int64_t c) { return in[c]; }) / T(columns);
-    const T square = Lane::sum<T>(columns, [=](int64_t c) { return (in[c] - center) * (in[c] - center); });
+    const T center = Lane::sum<T>(columns, [=](auto at) { return at(in); }) / T(columns);
+    const T square = Lane::sum<T>(columns, [=](auto at) { return (at(in) - center) * (at(in) - center); });
     const T inverse = 1 / root_of(square / T(columns) + T(eps));
     Lane::each(columns, [=](int64_t c) { out[c] = (in[c] - center) * inverse * gain[c] + bias[c]; });
     mean[r] = center;
@@ -34,9 +34,9 @@ void layer_norm_backward(T* dx, const T* dy, const T* x, const T* mean, const T*
     T* out = dx + r * columns;
     const T center = mean[r];
     const T inverse = rstd[r];
-    const T avg = Lane::sum<T>(columns, [=](int64_t c) { return grad[c] * gain[c]; }) / T(columns);
+    const T avg = Lane::sum<T>(columns, [=](auto at) { return at(grad) * at(gain); }) / T(columns);
     const T along =
-        Lane::sum<T>(columns, [=](int64_t c) { return grad[c] * gain[c] * ((in[c] - center) * inverse); }) /
+        Lane::sum<T>(columns, [=](auto at) { return at(grad) * at(gain) * ((at(in) - center) * inverse); }) /
         T(columns);
     Lane::each(columns, [=](int64_t c) {
       out[c] = inverse * (grad[c] * gain[c] - avg - (in[c] - center) * inverse * along);

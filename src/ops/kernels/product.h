@@ -4,28 +4,14 @@
 
 #include <cstdint>
 
+#include "ops/kernels/simd.h"
+
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // A tile is kTileRows x 2 vectors of sums: enough of them to hide the latency of a fused multiply-add, few
 // enough for the register file of the instruction set.
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-constexpr int kTileRows = 8;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32;
-constexpr int kTileRows = 4;
-#else
-constexpr int kVectorBytes = 16;
-constexpr int kTileRows = 4;
-#endif
-
-template <class T>
-struct Simd {
-  typedef T Vector
-      __attribute__((vector_size(kVectorBytes)));  // NOLINT(modernize-use-using): takes no attribute
-  static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
-};
+constexpr int kTileRows = kVectorBytes == 64 ? 8 : 4;
 
 // The left operand: element (row, k) is data[row * row_stride + k * k_stride], so that a transposed one costs
 // nothing.

@@ -47,6 +47,7 @@ constexpr int64_t kLogitChunk = 1024;
 template <class T>
 void softmax_stats(T* max, T* sum, T* target, const T* logits, const int32_t* labels, int64_t rows,
                    const VocabularyPart& part) {
+  T exponentials[kLogitChunk];
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = logits + r * part.columns;
     T most = kLowest<T>;
@@ -54,8 +55,9 @@ void softmax_stats(T* max, T* sum, T* target, const T* logits, const int32_t* la
     for (int64_t c = 0; c < part.held; c += kLogitChunk) {
       const int64_t n = part.held - c < kLogitChunk ? part.held - c : kLogitChunk;
       const T* chunk = row + c;
-      const T now = Lane::max<T>(n, most, [=](int64_t i) { return chunk[i]; });
-      total = total * exp_of(most - now) + Lane::sum<T>(n, [=](int64_t i) { return exp_of(chunk[i] - now); });
+      const T now = Lane::max<T>(n, most, chunk);
+      Lane::each(n, [&, now](int64_t i) { exponentials[i] = exp_of(chunk[i] - now); });
+      total = total * exp_of(most - now) + Lane::sum<T>(n, [&](auto at) { return at(exponentials); });
       most = now;
     }
     const int64_t label = labels[r] - part.first_id;
@@ -93,7 +95,7 @@ void cross_entropy_backward(T* dlogits, const T* logits, const T* max, const T* 
 
 template <class T>
 double sum_squares(const T* x, int64_t n) {
-  return Lane::sum<double>(n, [=](int64_t i) {
+  return Lane::sum_in_f64(n, [=](int64_t i) {
     const auto value = static_cast<double>(x[i]);
     return value * value;
   });
@@ -101,7 +103,7 @@ double sum_squares(const T* x, int64_t n) {
 
 template <class T>
 double weighted_sum(const T* x, const float* weight, int64_t n) {
-  return Lane::sum<double>(
+  return Lane::sum_in_f64(
       n, [=](int64_t i) { return static_cast<double>(x[i]) * static_cast<double>(weight[i]); });
 }
 
