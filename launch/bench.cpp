@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "train/output_files.h"
 #include "train/ranks.h"
 
 namespace trifold::launch {
@@ -28,7 +29,7 @@ Json show(const StepBench& bench) {
              bytes_text(predicted), bytes_text(bench.memory.parameters), bytes_text(bench.memory.gradients),
              bytes_text(bench.memory.optimizer), bytes_text(bench.memory.predicted_activations),
              ranks > 1 ? fmt::format("; times {} ranks", ranks) : "");
-  fmt::print("            peak resident {}, {:.3f} of the prediction\n", bytes_text(bench.measured_peak),
+  fmt::print("            peak resident {}, {:.3f} times the prediction\n", bytes_text(bench.measured_peak),
              static_cast<double>(bench.measured_peak) / static_cast<double>(predicted));
   return {{"seconds", bench.seconds},
           {"tokens_per_second", bench.tokens_per_second},
@@ -63,14 +64,17 @@ Json show(const std::vector<CommBench>& benches) {
 }  // namespace
 
 int run(const BenchConfig& config) {
+  if (config.json) check_writable_file("--json", *config.json);
   const auto wanted = [&](const char* what) {
     return std::find(config.what.begin(), config.what.end(), what) != config.what.end();
   };
+  bool shows = false;  // in the process of rank 0
   StepBench step;
   std::vector<GemmBench> gemm;
   std::vector<CommBench> comm;
   run_on_ranks(config.run.mesh, [&](Communicator& world) {
     const bool keeps = world.rank() == 0;
+    if (keeps) shows = true;
     if (wanted("step")) {
       const StepBench result = bench_step(world, config);
       if (keeps) step = result;
@@ -84,6 +88,7 @@ int run(const BenchConfig& config) {
       if (keeps) comm = result;
     }
   });
+  if (!shows) return kDone;
   Json results;
   if (wanted("step")) results["step"] = show(step);
   if (wanted("gemm")) results["gemm"] = show(gemm);

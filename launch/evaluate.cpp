@@ -8,6 +8,7 @@
 #include "launch/progress.h"
 #include "train/checkpoint_model.h"
 #include "train/evaluation.h"
+#include "train/output_files.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
 
@@ -38,10 +39,9 @@ int run(const EvaluateConfig& config) {
   const auto source = corpus.source(part, checkpoint.model.seq_length, wanted, 0);
   const int64_t samples = config.eval_iters ? wanted : source->samples();
 
-  std::optional<JsonLog> json;
-  if (config.log_json) json.emplace(*config.log_json);
+  if (config.log_json) check_writable_file("--log-json", *config.log_json);
   const auto start = std::chrono::steady_clock::now();
-  LossSums sums;
+  std::optional<LossSums> sums;  // set in the process of rank 0
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
@@ -49,9 +49,10 @@ int run(const EvaluateConfig& config) {
     if (world.rank() == 0) sums = all;
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const EvalReport report{checkpoint.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight),
+  if (!sums) return kDone;
+  const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
                           seconds};
-  if (json) json->write(report);
+  if (config.log_json) JsonLog(*config.log_json).write(report);
   fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", name_of(part),
              report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
   return kDone;

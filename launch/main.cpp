@@ -25,9 +25,18 @@ int terminal_width() {
   return 80;
 }
 
+// These work on one text or one folder: several processes would do the same over each other.
+void check_processes(const Request& request, int processes) {
+  if (processes < 2) return;
+  if (std::holds_alternative<GenerateConfig>(request) || std::holds_alternative<TokenizeConfig>(request) ||
+      std::holds_alternative<InspectConfig>(request))
+    bad_input("this command runs as one process: start it without the MPI launcher");
+}
+
 int dispatch(int argc, char** argv) {
   const Surroundings surroundings{terminal_width(), mpi_launch_size().value_or(0)};
   const Request request = parse_command_line(argc, argv, surroundings);
+  check_processes(request, surroundings.mpi_processes);
   if (const auto* text = std::get_if<TextRequest>(&request)) {
     fmt::print("{}", text->text);
     return launch::kDone;

@@ -70,8 +70,8 @@ void Progress::print_line(const std::string& text) {
 }
 
 void Progress::finish() {
-  if (line_open_) fmt::print(out_, "\n");
-  line_open_ = false;
+  if (unshown_) print_line(describe(*unshown_));
+  unshown_.reset();
 }
 
 void Progress::on_start(const RunReport& report) {
@@ -108,7 +108,9 @@ std::string Progress::describe(const StepReport& report) const {
 void Progress::on_step(const StepReport& report) {
   if (json_) json_->write(report);
   const bool due = report.step % config_.log_interval == 0 || report.step == last_step_;
+  unshown_.reset();
   if (due) return print_line(describe(report));
+  unshown_ = report;
   if (!terminal_) return;
   fmt::print(out_, "\r\033[K{}", describe(report));
   std::fflush(out_);
@@ -121,6 +123,9 @@ void Progress::on_eval(const EvalReport& report) {
                          last_step_, report.loss, report.tokens, report.seconds));
 }
 
-void Progress::on_saved(int64_t, const std::string& directory) { print_line("saved       " + directory); }
+void Progress::on_saved(int64_t, const std::string& directory) {
+  finish();
+  print_line("saved       " + directory);
+}
 
 }  // namespace trifold::launch

@@ -34,7 +34,7 @@ class Progress final : public RunObserver {
   void on_step(const StepReport& report) override;
   void on_eval(const EvalReport& report) override;
   void on_saved(int64_t step, const std::string& directory) override;
-  // Ends the updating line.
+  // Ends the updating line; the last step is always shown.
   void finish();
 
  private:
@@ -47,7 +47,7 @@ class Progress final : public RunObserver {
   bool terminal_;
   bool line_open_ = false;
   std::optional<JsonLog> json_;
-  std::string last_loss_;
+  std::optional<StepReport> unshown_;  // the last step, when no line of it stays
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
   std::chrono::steady_clock::time_point start_;

@@ -3,12 +3,23 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 
 namespace trifold::launch {
 
+namespace {
+
+bool is_json_lines(const std::string& name) { return name.ends_with(".json") || name.ends_with(".jsonl"); }
+
+}  // namespace
+
 int run(const TokenizeConfig& config) {
+  if (config.json_keys != TokenizeConfig().json_keys && !is_json_lines(config.input))
+    bad_input(
+        "--json-keys means nothing for {}, a plain text file: leave it out, or name a .json or .jsonl file",
+        config.input);
   const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model);
   TokenizeOptions options;
   options.input = config.input;

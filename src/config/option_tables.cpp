@@ -290,7 +290,9 @@ OptionTable options_of(TokenizeConfig& config) {
   table.add("input", &config.input, "Text file, or JSON lines when its name ends in .json or .jsonl.")
       .need()
       .files("FILE");
-  table.add("output-prefix", &config.output_prefix, "Writes PREFIX.bin and PREFIX.idx.")
+  table
+      .add("output-prefix", &config.output_prefix,
+           "Writes PREFIX_KEY_document.bin and .idx; KEY is text for a plain text file.")
       .need()
       .files("PREFIX");
   table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
@@ -337,7 +339,7 @@ const std::vector<CommandInfo>& commands() {
       {"tokenize",
        "turn text or JSON lines into a .bin/.idx data set",
        "--input FILE --output-prefix PREFIX [options]",
-       {"trifold tokenize --input text.txt --output-prefix text --append-eod",
+       {"trifold tokenize --input text.txt --output-prefix text",
         "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
         "    --tokenizer-type sentencepiece --tokenizer-model sp.model"}},
       {"completion",

@@ -2,7 +2,9 @@
 
 #include "checkpoint/reader.h"
 #include "config/json.h"
+#include "config/validate.h"
 #include "data/corpus.h"
+#include "train/output_files.h"
 
 namespace trifold {
 
@@ -24,22 +26,59 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 
 namespace {
 
-// What can be said about --load before any rank starts.
-void check_checkpoint(const PretrainConfig& config) {
-  if (!config.checkpoint.load) return;
+// What can be said about --load before any rank starts. Returns the steps it has done.
+int64_t check_checkpoint(const PretrainConfig& config) {
   const CheckpointReader reader(*config.checkpoint.load);
+  const std::string name = reader.directory().string();
   compare_models(reader.meta().model, to_json(config.model));
+  const std::string dtype = reader.meta().state.value("dtype", "");
+  if (dtype != (config.precision.f64 ? "f64" : "f32"))
+    bad_input("{} holds {} numbers: {} --f64", name, dtype, config.precision.f64 ? "leave out" : "give");
   const int64_t steps = reader.meta().consumed_samples / *config.batch.global_batch_size;
   if (steps >= config.batch.train_iters)
     bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
-              reader.directory().string(), steps, config.batch.train_iters, steps);
+              name, steps, config.batch.train_iters, steps);
+  return reader.meta().step;
 }
 
-}  // namespace
+// A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
+void check_save(const PretrainConfig& config, int64_t first_step) {
+  const std::string& save = *config.checkpoint.save;
+  check_writable_folder("--save", save);
+  int64_t newest = 0;
+  try {
+    newest = CheckpointReader(save).meta().step;
+  } catch (const Error&) {
+    return;  // no checkpoint there yet
+  }
+  if (newest > first_step)
+    bad_input(
+        "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
+        "to go "
+        "on from it, or another --save",
+        save, newest, first_step, save);
+}
 
-PretrainJob prepare(PretrainConfig config) {
-  resolve_vocabulary(config.model, config.data);
-  check_checkpoint(config);
+// Everything about a run that depends on files; mistakes are collected so that all are told at once.
+class Preparation {
+ public:
+  template <class Part>
+  void attempt(Part&& part) {
+    try {
+      part();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      problems_.emplace_back(error.what());
+    }
+  }
+  void finish() const { throw_problems(problems_); }
+
+ private:
+  std::vector<std::string> problems_;
+};
+
+void open_data(PretrainJob& job) {
+  const PretrainConfig& config = job.config;
   const Corpus corpus(config.data, *config.model.vocab_size);
   const int64_t interval = config.eval.eval_interval.value_or(0);
   const auto source = [&](Split split) {
@@ -47,16 +86,33 @@ PretrainJob prepare(PretrainConfig config) {
                                            *config.batch.global_batch_size);
     return corpus.source(split, config.model.seq_length, samples, config.seed);
   };
-  PretrainJob job;
   job.train = source(Split::Train);
-  if (interval > 0) {
-    if (!corpus.has(Split::Valid))
-      bad_input(
-          "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
-          interval, config.data.split);
-    job.valid = source(Split::Valid);
-  }
+  if (interval == 0) return;
+  if (!corpus.has(Split::Valid))
+    bad_input(
+        "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
+        interval, config.data.split);
+  job.valid = source(Split::Valid);
+}
+
+}  // namespace
+
+PretrainJob prepare(PretrainConfig config) {
+  PretrainJob job;
   job.config = std::move(config);
+  const CheckpointConfig& checkpoint = job.config.checkpoint;
+  Preparation files;
+  int64_t first_step = 0;
+  files.attempt([&] {
+    resolve_vocabulary(job.config.model, job.config.data);
+    open_data(job);
+  });
+  if (checkpoint.load && job.config.model.vocab_size)
+    files.attempt([&] { first_step = check_checkpoint(job.config); });
+  if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
+  if (job.config.log.log_json)
+    files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
+  files.finish();
   return job;
 }
 

@@ -31,6 +31,18 @@ class BadInput(ProgramTest):
     def test_missing_load(self):
         self.refused("--load", "nowhere", words=["nowhere"])
 
+    def test_save_and_log_that_cannot_be_written_are_told_with_the_rest(self):
+        (self.folder / "file").write_text("x")
+        _, message = self.pretrain("--train-iters", 2, "--save", "file", "--log-json", "no/log", "--load", "nowhere",
+                                   data="nothing.txt", status=2)
+        for word in ["--save", "--log-json", "no/log", "nothing.txt"]:
+            self.assertIn(word, message)
+
+    def test_save_where_a_newer_checkpoint_is(self):
+        self.pretrain("--train-iters", 3, "--save", "old")
+        _, message = self.pretrain("--train-iters", 2, "--save", "old", status=2)
+        self.assertIn("step 3", message)
+
     def test_missing_text(self):
         self.refused(words=["nowhere.txt"], data="nowhere.txt")
 

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from program import ProgramTest
+from program import TEXT, ProgramTest
 
 MPIEXEC = os.environ.get("MPIEXEC", "")
 
@@ -28,6 +28,13 @@ class Mpi(ProgramTest):
         self.pretrain("--train-iters", 20, "--f64", "--log-json", "mpi.jsonl", prefix=self.mpi(2))
         for one, two in zip(self.losses("one.jsonl"), self.losses("mpi.jsonl")):
             self.assertLess(abs(one - two), 1e-11 * one)
+
+    def test_evaluation_is_told_once(self):
+        self.pretrain("--train-iters", 2, "--save", "d")
+        out, _ = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 2,
+                              "--log-json", "e.jsonl", prefix=self.mpi(2))
+        self.assertEqual(out.count("validation loss"), 1)
+        self.assertEqual(len(self.log("e.jsonl")), 1)
 
     def test_bad_input_ends_all_processes(self):
         _, message = self.pretrain("--train-iters", 2, data="nowhere.txt", prefix=self.mpi(2), status=2)

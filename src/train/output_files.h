@@ -1,0 +1,14 @@
+// Where a run will write, looked at before anything is written.
+#pragma once
+
+#include <string>
+
+namespace trifold {
+
+// BadInput, naming `option`, unless a file of this name can be made or appended to. Makes nothing.
+void check_writable_file(const std::string& option, const std::string& path);
+
+// BadInput, naming `option`, unless the folder is there and can be written to, or can be made. Makes nothing.
+void check_writable_folder(const std::string& option, const std::string& path);
+
+}  // namespace trifold
