@@ -13,43 +13,43 @@ namespace {
 using cpu::KernelTable;
 
 // A launcher with its first argument, the kernels, fixed: what an OpTable entry can point to.
-template <const KernelTable& table, auto launcher>
+template <const KernelTable& Table, auto Launcher>
 struct Bound;
-template <const KernelTable& table, class... Args, void (*launcher)(const KernelTable&, Stream&, Args...)>
-struct Bound<table, launcher> {
-  static void call(Stream& stream, Args... args) { launcher(table, stream, args...); }
+template <const KernelTable& Table, class... Args, void (*Launcher)(const KernelTable&, Stream&, Args...)>
+struct Bound<Table, Launcher> {
+  static void call(Stream& stream, Args... args) { Launcher(Table, stream, args...); }
 };
 
-template <const KernelTable& table>
+template <const KernelTable& Table>
 OpTable make_table() {
   return {
-      .name = table.name,
-      .fill = Bound<table, cpu::fill>::call,
-      .copy = Bound<table, cpu::copy>::call,
-      .scale = Bound<table, cpu::scale>::call,
-      .add = Bound<table, cpu::add>::call,
-      .reduce = Bound<table, cpu::reduce>::call,
-      .fill_rows = Bound<table, cpu::fill_rows>::call,
-      .gemm = Bound<table, cpu::gemm>::call,
-      .gelu = Bound<table, cpu::gelu>::call,
-      .gelu_backward = Bound<table, cpu::gelu_backward>::call,
-      .dropout = Bound<table, cpu::dropout>::call,
-      .dropout_add = Bound<table, cpu::dropout_add>::call,
-      .layer_norm = Bound<table, cpu::layer_norm>::call,
-      .layer_norm_backward = Bound<table, cpu::layer_norm_backward>::call,
-      .layer_norm_backward_weight = Bound<table, cpu::layer_norm_backward_weight>::call,
-      .column_sum = Bound<table, cpu::column_sum>::call,
-      .embedding = Bound<table, cpu::embedding>::call,
-      .embedding_backward = Bound<table, cpu::embedding_backward>::call,
-      .attention = Bound<table, cpu::attention>::call,
-      .attention_backward = Bound<table, cpu::attention_backward>::call,
-      .softmax_stats = Bound<table, cpu::softmax_stats>::call,
-      .softmax_rescale = Bound<table, cpu::softmax_rescale>::call,
-      .cross_entropy = Bound<table, cpu::cross_entropy>::call,
-      .cross_entropy_backward = Bound<table, cpu::cross_entropy_backward>::call,
-      .sum_squares = Bound<table, cpu::sum_squares>::call,
-      .weighted_sum = Bound<table, cpu::weighted_sum>::call,
-      .adamw = Bound<table, cpu::adamw>::call,
+      .name = Table.name,
+      .fill = Bound<Table, cpu::fill>::call,
+      .copy = Bound<Table, cpu::copy>::call,
+      .scale = Bound<Table, cpu::scale>::call,
+      .add = Bound<Table, cpu::add>::call,
+      .reduce = Bound<Table, cpu::reduce>::call,
+      .fill_rows = Bound<Table, cpu::fill_rows>::call,
+      .gemm = Bound<Table, cpu::gemm>::call,
+      .gelu = Bound<Table, cpu::gelu>::call,
+      .gelu_backward = Bound<Table, cpu::gelu_backward>::call,
+      .dropout = Bound<Table, cpu::dropout>::call,
+      .dropout_add = Bound<Table, cpu::dropout_add>::call,
+      .layer_norm = Bound<Table, cpu::layer_norm>::call,
+      .layer_norm_backward = Bound<Table, cpu::layer_norm_backward>::call,
+      .layer_norm_backward_weight = Bound<Table, cpu::layer_norm_backward_weight>::call,
+      .column_sum = Bound<Table, cpu::column_sum>::call,
+      .embedding = Bound<Table, cpu::embedding>::call,
+      .embedding_backward = Bound<Table, cpu::embedding_backward>::call,
+      .attention = Bound<Table, cpu::attention>::call,
+      .attention_backward = Bound<Table, cpu::attention_backward>::call,
+      .softmax_stats = Bound<Table, cpu::softmax_stats>::call,
+      .softmax_rescale = Bound<Table, cpu::softmax_rescale>::call,
+      .cross_entropy = Bound<Table, cpu::cross_entropy>::call,
+      .cross_entropy_backward = Bound<Table, cpu::cross_entropy_backward>::call,
+      .sum_squares = Bound<Table, cpu::sum_squares>::call,
+      .weighted_sum = Bound<Table, cpu::weighted_sum>::call,
+      .adamw = Bound<Table, cpu::adamw>::call,
   };
 }
 
@@ -73,10 +73,10 @@ struct Tables {
   Tables() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (runs_v4()) put(make_table<cpu::kernels_x86_64_v4>());
-    if (runs_v3()) put(make_table<cpu::kernels_x86_64_v3>());
+    if (runs_v4()) put(make_table<cpu::kKernelsV4>());
+    if (runs_v3()) put(make_table<cpu::kKernelsV3>());
 #endif
-    put(make_table<cpu::kernels_generic>());
+    put(make_table<cpu::kKernelsGeneric>());
   }
 
   void put(const OpTable& ops) {
@@ -87,8 +87,8 @@ struct Tables {
 };
 
 const Tables& tables() {
-  static const Tables all;
-  return all;
+  static const Tables kAll;
+  return kAll;
 }
 
 }  // namespace

@@ -127,10 +127,10 @@ struct KernelTable {
   Kernels<double> f64;
 };
 
-extern const KernelTable kernels_generic;
+extern const KernelTable kKernelsGeneric;
 #if defined(__x86_64__)
-extern const KernelTable kernels_x86_64_v3;
-extern const KernelTable kernels_x86_64_v4;
+extern const KernelTable kKernelsV3;
+extern const KernelTable kKernelsV4;
 #endif
 
 }  // namespace trifold::cpu

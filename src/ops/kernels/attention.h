@@ -51,9 +51,11 @@ constexpr int64_t kScoreStride = kKeyChunk + 16;
 template <class T>
 [[gnu::always_inline]] inline void transpose_four(T* to, int64_t to_stride, const T* from,
                                                   int64_t from_stride) {
-  typedef T Four
-      __attribute__((vector_size(4 * sizeof(T))));  // NOLINT(modernize-use-using): takes no attribute
-  Four a, b, c, d;
+  using Four [[gnu::vector_size(4 * sizeof(T))]] = T;
+  Four a{};
+  Four b{};
+  Four c{};
+  Four d{};
   __builtin_memcpy(&a, from, sizeof a);
   __builtin_memcpy(&b, from + from_stride, sizeof b);
   __builtin_memcpy(&c, from + 2 * from_stride, sizeof c);

@@ -13,28 +13,28 @@ constexpr int64_t kStripWidth = 64;
 constexpr int64_t kRowChunk = 32;
 
 // totals[k][c] += sum over r of what `accumulate(r, c, width, a, b)` adds to a[0..width) and b[0..width) for
-// columns [c, c + width); kSums says whether there are one or two totals.
-template <int kSums, class T, class Accumulate>
+// columns [c, c + width); Sums says whether there are one or two totals.
+template <int Sums, class T, class Accumulate>
 [[gnu::always_inline]] inline void sum_columns(int64_t rows, int64_t begin, int64_t end,
                                                Accumulate accumulate, T* total_a, T* total_b) {
   for (int64_t c = begin; c < end; c += kStripWidth) {
     const int64_t width = end - c < kStripWidth ? end - c : kStripWidth;
-    double sums[kSums][kStripWidth] = {};
+    double sums[Sums][kStripWidth] = {};
     for (int64_t r = 0; r < rows; r += kRowChunk) {
       const int64_t stop = r + kRowChunk < rows ? r + kRowChunk : rows;
-      T part[kSums][kStripWidth] = {};
+      T part[Sums][kStripWidth] = {};
       // A constant trip count lets the partial sums stay in registers.
       if (width == kStripWidth) {
-        for (int64_t i = r; i < stop; ++i) accumulate(i, c, kStripWidth, part[0], part[kSums - 1]);
+        for (int64_t i = r; i < stop; ++i) accumulate(i, c, kStripWidth, part[0], part[Sums - 1]);
       } else {
-        for (int64_t i = r; i < stop; ++i) accumulate(i, c, width, part[0], part[kSums - 1]);
+        for (int64_t i = r; i < stop; ++i) accumulate(i, c, width, part[0], part[Sums - 1]);
       }
-      for (int k = 0; k < kSums; ++k)
+      for (int k = 0; k < Sums; ++k)
         for (int64_t i = 0; i < kStripWidth; ++i) sums[k][i] += static_cast<double>(part[k][i]);
     }
     for (int64_t i = 0; i < width; ++i) {
       total_a[c + i] += static_cast<T>(sums[0][i]);
-      if constexpr (kSums == 2) total_b[c + i] += static_cast<T>(sums[1][i]);
+      if constexpr (Sums == 2) total_b[c + i] += static_cast<T>(sums[1][i]);
     }
   }
 }

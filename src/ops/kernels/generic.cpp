@@ -3,6 +3,6 @@
 
 namespace trifold::cpu {
 
-constinit const KernelTable kernels_generic{"generic", make_kernels<float>(), make_kernels<double>()};
+constinit const KernelTable kKernelsGeneric{"generic", make_kernels<float>(), make_kernels<double>()};
 
 }  // namespace trifold::cpu

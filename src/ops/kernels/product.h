@@ -22,24 +22,24 @@ struct Left {
   int64_t k_stride;
 };
 
-// c[kRows, kVectors * lanes] = alpha * left * right, or added to c. right is [depth, at least that wide].
-template <int kRows, int kVectors, class T>
+// c[Rows, Vectors * lanes] = alpha * left * right, or added to c. right is [depth, at least that wide].
+template <int Rows, int Vectors, class T>
 [[gnu::always_inline]] inline void tile(T* c, int64_t c_stride, Left<T> left, const T* right,
                                         int64_t right_stride, int64_t depth, T alpha, bool add) {
   using Vector = typename Simd<T>::Vector;
   constexpr int64_t kLanes = Simd<T>::kLanes;
-  Vector sum[kRows][kVectors] = {};
+  Vector sum[Rows][Vectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
-    Vector row[kVectors];
-    for (int v = 0; v < kVectors; ++v)
+    Vector row[Vectors];
+    for (int v = 0; v < Vectors; ++v)
       __builtin_memcpy(&row[v], right + k * right_stride + v * kLanes, kVectorBytes);
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < Rows; ++r) {
       const T factor = left.data[r * left.row_stride + k * left.k_stride];
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += factor * row[v];
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += factor * row[v];
     }
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) {
+  for (int r = 0; r < Rows; ++r)
+    for (int v = 0; v < Vectors; ++v) {
       T* out = c + r * c_stride + v * kLanes;
       Vector value = sum[r][v] * alpha;
       if (add) {
@@ -52,13 +52,13 @@ template <int kRows, int kVectors, class T>
 }
 
 // The same for any number of rows up to kTileRows and a fixed number of vectors.
-template <int kVectors, class T>
+template <int Vectors, class T>
 inline void tile_rows(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride,
                       int64_t rows, int64_t depth, T alpha, bool add) {
   if (rows == kTileRows)
-    return tile<kTileRows, kVectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
+    return tile<kTileRows, Vectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
   for (int64_t r = 0; r < rows; ++r) {
-    tile<1, kVectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
+    tile<1, Vectors>(c, c_stride, left, right, right_stride, depth, alpha, add);
     c += c_stride;
     left.data += left.row_stride;
   }

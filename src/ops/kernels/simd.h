@@ -17,8 +17,7 @@ constexpr int kVectorBytes = 16;
 
 template <class T>
 struct Simd {
-  typedef T Vector
-      __attribute__((vector_size(kVectorBytes)));  // NOLINT(modernize-use-using): takes no attribute
+  using Vector [[gnu::vector_size(kVectorBytes)]] = T;
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
 
   // Reads a vector at position i of an array: what a value of a sum is computed from.

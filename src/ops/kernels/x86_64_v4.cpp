@@ -3,6 +3,6 @@
 
 namespace trifold::cpu {
 
-constinit const KernelTable kernels_x86_64_v4{"x86-64-v4", make_kernels<float>(), make_kernels<double>()};
+constinit const KernelTable kKernelsV4{"x86-64-v4", make_kernels<float>(), make_kernels<double>()};
 
 }  // namespace trifold::cpu
