@@ -199,6 +199,24 @@ TEST(Elementwise, WrongTensorsAreRefusedByNameBeforeAnyWork) {
   EXPECT_THROW(ops.dropout(machine.stream, y, y, Dropout{1.0, {}, 0}), Error);
 }
 
+TEST(Elementwise, WorkerStreamsRunTheSameWorkLater) {
+  const int64_t n = 40007;
+  ThreadPool pool(2);
+  Stream worker(Stream::Mode::Worker, pool);
+  const Host x(DType::F32, {n}, random_values(n, 1));
+  const Host later(DType::F32, {n});
+  const Host now(DType::F32, {n});
+  for (const OpTable* ops : all_cpu_ops()) {
+    ops->gelu(worker, later, x);
+    ops->scale(worker, later, 3);
+    worker.synchronize();
+    Machine machine(1);
+    ops->gelu(machine.stream, now, x);
+    ops->scale(machine.stream, now, 3);
+    EXPECT_EQ(later.values(), now.values());
+  }
+}
+
 TEST(Elementwise, DryStreamsTouchNothing) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);

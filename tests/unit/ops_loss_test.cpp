@@ -146,6 +146,29 @@ TEST(CrossEntropy, TwoShardsRescaledAreTheWhole) {
   check_two_shards(loss_case(33, 100, 50), 60);
 }
 
+TEST(CrossEntropy, ExponentialIsRightToTwoUnitsInTheLastPlace) {
+  // Rescaling a sum of 1 from maximum x to maximum 0 is exp(x).
+  Values x{-1e38, -1e4, -104, -103.9, -103, -88, -87.4, -87.3, 0, 1, 88, 88.7, 89.5, 1e4};
+  for (double v = -90; v < 88.5; v += 0.0137) x.push_back(v);
+  const auto n = static_cast<int64_t>(x.size());
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Host local(DType::F32, {n}, x);
+    const Host sum(DType::F32, {n}, Values(x.size(), 1.0));
+    ops.softmax_rescale(stream, sum, local, Host(DType::F32, {n}));
+    const Values got = sum.values();
+    const Values rounded = local.values();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = std::exp(rounded[i]);
+      if (expected > static_cast<double>(std::numeric_limits<float>::max()))
+        EXPECT_EQ(got[i], INFINITY) << x[i];
+      else
+        EXPECT_NEAR(got[i], expected, 2.4e-7 * expected + 1.5e-45) << x[i];
+    }
+    EXPECT_EQ(got[0], 0);
+    EXPECT_EQ(got[1], 0);
+  });
+}
+
 TEST(CrossEntropy, NotANumberReachesTheLoss) {
   with_every_table([&](const OpTable& ops, Stream& stream) {
     for (DType dtype : {DType::F32, DType::F64}) {
