@@ -33,6 +33,8 @@ int run(const EvaluateConfig& config) {
   const Split part = part_of(config.part);
   const Corpus corpus(data, *checkpoint.model.vocab_size);
   if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));
+  if (!config.eval_iters && parse_data_paths(data.data_path).weights)
+    bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
   // One pass over the part unless a number of batches was asked for.
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
   const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : 1;
@@ -52,7 +54,7 @@ int run(const EvaluateConfig& config) {
   if (!sums) return kDone;
   const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
                           seconds};
-  if (config.log_json) JsonLog(*config.log_json).write(report);
+  if (config.log_json) JsonLog(*config.log_json).write(report, config.part);
   fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", name_of(part),
              report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
   return kDone;

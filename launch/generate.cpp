@@ -59,7 +59,7 @@ int run(const GenerateConfig& config) {
   run_on_ranks(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
-    Sampler sampler(replica, checkpoint.model);
+    Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size());
     for (int64_t sample = 0; sample < config.num_samples; ++sample) {
       if (config.num_samples > 1) fmt::print("{}--- sample {} ---\n", sample == 0 ? "" : "\n", sample + 1);
       print_sample(sampler, *tokenizer, config, sample);

@@ -18,7 +18,8 @@ std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a globa
 // The first signal asks for a stop after the step; the second one ends the process at once.
 void on_signal(int number) {
   g_signal.store(number);
-  std::signal(number, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 }  // namespace

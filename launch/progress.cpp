@@ -18,6 +18,13 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+// The first line, its middle left out where it is long.
+std::string shortened(const std::string& plan) {
+  const std::string line = plan.substr(0, plan.find('\n'));
+  if (line.size() <= 100) return line;
+  return line.substr(0, 60) + " ... " + line.substr(line.size() - 35);
+}
+
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
@@ -34,7 +41,7 @@ std::string bytes_text(size_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
 }
 
-JsonLog::JsonLog(const std::string& path) : file_(path, std::ios::app) {
+JsonLog::JsonLog(const std::string& path) : path_(path), file_(path, std::ios::app) {
   if (!file_) bad_input("--log-json {}: the file cannot be opened for writing", path);
 }
 
@@ -50,12 +57,16 @@ void JsonLog::write(const StepReport& report) {
                                     {"tokens_per_second", number(report.tokens_per_second)},
                                     {"mfu", number(report.mfu)},
                                     {"skipped", report.skipped}};
-  file_ << line.dump() << std::endl;
+  write_line(line.dump());
 }
 
-void JsonLog::write(const EvalReport& report) {
-  file_ << nlohmann::ordered_json{{"step", report.step}, {"valid_loss", number(report.loss)}}.dump()
-        << std::endl;
+void JsonLog::write_line(const std::string& line) {
+  check(static_cast<bool>(file_ << line << std::endl), "--log-json {}: writing failed; is the disk full?",
+        path_);
+}
+
+void JsonLog::write(const EvalReport& report, const std::string& part) {
+  write_line(nlohmann::ordered_json{{"step", report.step}, {part + "_loss", number(report.loss)}}.dump());
 }
 
 Progress::Progress(const LogConfig& config, std::FILE* out)
@@ -85,10 +96,12 @@ void Progress::on_start(const RunReport& report) {
                          bytes_text(report.memory.predicted_total()), bytes_text(report.memory.parameters),
                          bytes_text(report.memory.gradients), bytes_text(report.memory.optimizer),
                          bytes_text(report.memory.predicted_activations)));
+  print_line("plan        " + shortened(report.plan));
   print_line(
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "
                   "flops (causal attention counted half) against it",
                   report.peak_flops / 1e9));
+  for (const std::string& change : report.changes) print_line("changed     " + change);
   print_line(fmt::format("steps       {} to {}", report.first_step, report.last_step));
 }
 

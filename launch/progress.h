@@ -20,9 +20,13 @@ class JsonLog {
   // BadInput when the file cannot be opened.
   explicit JsonLog(const std::string& path);
   void write(const StepReport& report);
-  void write(const EvalReport& report);
+  // `part` names the data: "valid" gives the key valid_loss.
+  void write(const EvalReport& report, const std::string& part = "valid");
 
  private:
+  void write_line(const std::string& line);
+
+  std::string path_;
   std::ofstream file_;
 };
 
@@ -30,6 +34,10 @@ class Progress final : public RunObserver {
  public:
   // Prints to `out`, which must outlive it.
   Progress(const LogConfig& config, std::FILE* out);
+  ~Progress() override { finish(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
   void on_start(const RunReport& report) override;
   void on_step(const StepReport& report) override;
   void on_eval(const EvalReport& report) override;

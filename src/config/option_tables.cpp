@@ -67,7 +67,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
            "Minutes that a rank waits for another before it gives up.")
-      .positive();
+      .range(0.001, 525'600);
 }
 
 void add_batch(OptionTable& table, BatchConfig& batch) {

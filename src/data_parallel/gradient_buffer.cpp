@@ -23,6 +23,13 @@ GradientBuffer::GradientBuffer(const ParamList& params, int blocks, const Mesh& 
   }
 }
 
+GradientBuffer::~GradientBuffer() {
+  try {
+    comm_stream_.synchronize();
+  } catch (...) {  // whoever waits for the stream next is told
+  }
+}
+
 // Blocks are visited in the order of backward. Tied uses are placed last: they belong to no bucket.
 void GradientBuffer::lay_out(const ParamList& params, int blocks, size_t bucket_bytes) {
   offsets_.resize(static_cast<size_t>(params.size()));

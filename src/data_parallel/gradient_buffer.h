@@ -21,6 +21,11 @@ class GradientBuffer final : public GradSink {
   GradientBuffer(const ParamList& params, int blocks, const Mesh& mesh, const OpTable& ops, DType dtype,
                  size_t bucket_bytes, Stream& comm_stream);
 
+  // Waits for reductions under way: they use this memory.
+  ~GradientBuffer() override;
+  GradientBuffer(const GradientBuffer&) = delete;
+  GradientBuffer& operator=(const GradientBuffer&) = delete;
+
   Tensor grad(ParamId id) const override { return views_[static_cast<size_t>(id.index)]; }
   void reduce(int block, Stream& stream) override;
 

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trifold {
 
-// One training step, the same on every rank. Losses are means over the tokens of the global batch, before the
-// update.
+// One training step; all but times and rates are the same on every rank. Losses are means over the tokens of
+// the global batch, before the update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
@@ -53,8 +54,9 @@ struct RunReport {
   MemoryReport memory;
   int64_t first_step = 1;
   int64_t last_step = 0;
-  int64_t train_samples = 0;  // that the data set offers for this run
-  std::string plan;           // text form, one line a rank
+  std::string plan;  // text form, one line a rank
+  std::vector<std::string>
+      changes;  // what a resumed run does differently from the one that wrote the checkpoint
 };
 
 class RunObserver {

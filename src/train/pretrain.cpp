@@ -1,5 +1,7 @@
 #include "train/pretrain.h"
 
+#include <filesystem>
+
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "config/validate.h"
@@ -16,6 +18,8 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
           "--vocab-size is needed: a .bin/.idx data set does not say how many tokens its tokenizer has");
     return;
   }
+  // A checkpoint remembers the model's file, and may be used from another folder.
+  if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   if (!data.tokenizer_type) data.tokenizer_type = "byte";  // the only one that needs no naming
   const int64_t needed = tokenizer->vocab_size();
   if (!model.vocab_size) model.vocab_size = needed;
@@ -34,7 +38,11 @@ int64_t check_checkpoint(const PretrainConfig& config) {
   const std::string dtype = reader.meta().state.value("dtype", "");
   if (dtype != (config.precision.f64 ? "f64" : "f32"))
     bad_input("{} holds {} numbers: {} --f64", name, dtype, config.precision.f64 ? "leave out" : "give");
-  const int64_t steps = reader.meta().consumed_samples / *config.batch.global_batch_size;
+  const int64_t steps = reader.meta().step;
+  const int64_t batch = steps == 0 ? 0 : reader.meta().consumed_samples / steps;
+  if (steps > 0 && batch != *config.batch.global_batch_size)
+    bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
+              batch, batch, *config.batch.global_batch_size);
   if (steps >= config.batch.train_iters)
     bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
               name, steps, config.batch.train_iters, steps);
@@ -80,7 +88,7 @@ class Preparation {
 void open_data(PretrainJob& job) {
   const PretrainConfig& config = job.config;
   const Corpus corpus(config.data, *config.model.vocab_size);
-  const int64_t interval = config.eval.eval_interval.value_or(0);
+  const int64_t interval = config.eval.eval_iters == 0 ? 0 : config.eval.eval_interval.value_or(0);
   const auto source = [&](Split split) {
     const int64_t samples = samples_needed(split, config.batch.train_iters, interval, config.eval.eval_iters,
                                            *config.batch.global_batch_size);
@@ -121,9 +129,11 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
   Trainer trainer(world, config, *job.train, job.valid.get());
-  if (config.checkpoint.load) trainer.load(*config.checkpoint.load);
+  std::vector<std::string> changes;
+  if (config.checkpoint.load) changes = trainer.load(*config.checkpoint.load);
   trainer.measure_peak();
-  const RunReport report = trainer.report();
+  RunReport report = trainer.report();
+  report.changes = std::move(changes);
   if (speaks) observer.on_start(report);
 
   int64_t saved_step = -1;
@@ -137,14 +147,14 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     return interval && trainer.steps_done() % *interval == 0;
   };
   while (trainer.steps_done() < config.batch.train_iters) {
-    const StepReport step = trainer.step(signal.load() != 0);
+    const StepReport step = trainer.step(&signal);
     if (speaks) observer.on_step(step);
-    if (due(config.eval.eval_interval)) {
+    if (job.valid && due(config.eval.eval_interval)) {
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);
     }
     if (due(config.checkpoint.save_interval)) save();
-    if (trainer.stop_agreed()) {
+    if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
       save();
       return RunEnd::Interrupted;
     }

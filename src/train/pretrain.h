@@ -15,7 +15,7 @@ namespace trifold {
 struct PretrainJob {
   PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
   std::unique_ptr<DataSource> train;
-  std::unique_ptr<DataSource> valid;  // null without --eval-interval
+  std::unique_ptr<DataSource> valid;  // null where nothing is evaluated
 };
 
 // Opens the data and looks into the checkpoint to load. BadInput before anything is written.

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,16 +42,22 @@ void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(
   ThreadWorld world(ranks, timeout);
   FirstError first;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        const std::unique_ptr<Communicator> comm = world.join(rank);
-        rank_main(*comm);
-      } catch (...) {
-        first.take(rank, world);
-      }
-    });
+  const auto run_rank = [&](int rank) {
+    try {
+      const std::unique_ptr<Communicator> comm = world.join(rank);
+      rank_main(*comm);
+    } catch (...) {
+      first.take(rank, world);
+    }
+  };
+  int started = 0;
+  try {
+    for (; started < ranks; ++started) threads.emplace_back(run_rank, started);
+  } catch (const std::system_error&) {
+    world.abort("not all ranks could be started");
+  }
   for (std::thread& thread : threads) thread.join();
+  check(started == ranks, "only {} of --ranks {} threads could be started on this machine", started, ranks);
   first.rethrow();
 }
 

@@ -31,10 +31,10 @@ int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, dou
   return order[count == 0 ? 0 : count - 1];
 }
 
-Sampler::Sampler(Replica& replica, const ModelConfig& model)
+Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
     : replica_(replica),
-      window_(*model.max_position_embeddings),
-      vocab_(*model.vocab_size),
+      window_(model.seq_length),
+      vocab_(std::min(vocab, *model.vocab_size)),
       keep_(0),
       scratch_(0),
       tokens_(static_cast<size_t>(window_) * 16) {

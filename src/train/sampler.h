@@ -22,11 +22,13 @@ int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, dou
 
 class Sampler {
  public:
-  // `replica` must have one rank and outlive the sampler; `model` resolved.
-  Sampler(Replica& replica, const ModelConfig& model);
+  // `replica` must have one rank and outlive the sampler; `model` resolved. Only ids below `vocab` are drawn:
+  // the tokenizer's, where the model has more.
+  Sampler(Replica& replica, const ModelConfig& model, int64_t vocab);
 
-  // The token that follows `tokens` (at least one); of a longer text the last max_position_embeddings tokens
-  // count. `position` numbers the draws of one text: the same (seed, position) draws the same.
+  // The token that follows `tokens` (at least one); of a longer text the last seq_length tokens count
+  // (positions beyond it were never trained). `position` numbers the draws of one text: the same (seed,
+  // position) draws the same.
   int32_t next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position);
 
  private:

@@ -67,7 +67,7 @@ ReadOrder Trainer::read_order() const {
           (config_.batch.train_iters - steps_done_) * micros_};
 }
 
-// A stop asked for on one rank reaches all of them, along with the losses of the step.
+// A stop asked for on one rank reaches all of them after the same step.
 bool Trainer::agree_to_stop(bool requested) {
   double count = requested ? 1 : 0;
   replica_.world().all_reduce({&count, DType::F64, {1}}, Reduce::Sum, replica_.compute());
@@ -75,7 +75,7 @@ bool Trainer::agree_to_stop(bool requested) {
   return count > 0;
 }
 
-StepReport Trainer::step(bool stop_requested) {
+StepReport Trainer::step(const std::atomic<int>* signal) {
   const auto start = Clock::now();
   const int64_t consumed = steps_done_ * *config_.batch.global_batch_size;
   const int64_t tokens = *config_.batch.global_batch_size * config_.model.seq_length;
@@ -87,7 +87,6 @@ StepReport Trainer::step(bool stop_requested) {
   const LossSums mine =
       executor_.run(plan_[0], {config_.seed, 1.0 / static_cast<double>(tokens), true, give_batch, finish});
   const LossSums all = sum_over_ranks(replica_, mine);
-  stop_agreed_ = agree_to_stop(stop_requested);
   check(all.weight > 0, "step {}: every token of the global batch is masked out of the loss",
         steps_done_ + 1);
 
@@ -97,6 +96,7 @@ StepReport Trainer::step(bool stop_requested) {
   const double mean_factor = static_cast<double>(tokens) / all.weight;
   report.grad_norm = update(mean_factor);
   report.step = ++steps_done_;
+  stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
   report.consumed_samples = consumed + *config_.batch.global_batch_size;
   report.lr = last_lr_;
   report.tokens = tokens;
@@ -149,7 +149,6 @@ RunReport Trainer::report() {
   report.memory = memory();
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;
-  report.train_samples = train_.samples();
   report.plan = to_string(plan_);
   return report;
 }

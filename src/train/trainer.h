@@ -3,6 +3,7 @@
 // function of the configuration and of the number of steps done.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +26,10 @@ class Trainer {
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
           const DataSource* valid);
 
-  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update.
-  // `stop_requested` (a signal on this rank) becomes stop_agreed() on all ranks.
-  StepReport step(bool stop_requested = false);
-  // True on every rank as soon as one of them passed stop_requested.
+  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. When
+  // `signal` is not zero on some rank at the end of it, stop_agreed() becomes true on all ranks.
+  StepReport step(const std::atomic<int>* signal = nullptr);
+  // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
   // Mean loss over eval_iters global batches of the validation data, always the same samples.
   EvalReport evaluate();
@@ -36,7 +37,8 @@ class Trainer {
   // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at)
   // `path`, which must be of the same model and dtype. Collective. `save` returns the directory.
   std::string save(const std::string& root);
-  void load(const std::string& path);
+  // Returns what differs from the configuration the checkpoint was written with, a line each.
+  std::vector<std::string> load(const std::string& path);
 
   // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0.
   // Collective.

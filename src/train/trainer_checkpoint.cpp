@@ -1,5 +1,7 @@
 // The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Position,
 // learning rate and dropout follow from the number of steps, so that number is all.
+#include <algorithm>
+
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "train/trainer.h"
@@ -46,18 +48,31 @@ std::string Trainer::save(const std::string& root) {
       .string();
 }
 
-void Trainer::load(const std::string& path) {
+namespace {
+
+// Options that say where and how a run happens, not what it computes.
+bool is_incidental(const std::string& difference) {
+  for (const char* option :
+       {"save", "load", "log_", "ranks", "data_parallel_size", "threads_per_rank", "device",
+        "distributed_timeout", "micro_batch_size", "exit_interval", "tokenizer_model"})
+    if (difference.find(option) < difference.find(':')) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> Trainer::load(const std::string& path) {
   CheckpointReader reader(path);
-  compare_models(reader.meta().model, to_json(config_.model));
-  const int64_t batch = *config_.batch.global_batch_size;
-  if (reader.meta().consumed_samples % batch != 0)
-    bad_input(
-        "{} has consumed {} samples, which is not a whole number of global batches of {}: resume with the "
-        "--global-batch-size it was written with",
-        reader.directory().string(), reader.meta().consumed_samples, batch);
+  const CheckpointMeta& meta = reader.meta();
+  compare_models(meta.model, to_json(config_.model));
+  check(meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
+        "{} was trained with another global batch size", reader.directory().string());
   reader.load(checkpoint_tensors());
-  steps_done_ = reader.meta().consumed_samples / batch;
+  steps_done_ = meta.step;
   batches_.reset();
+  std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");
+  changes.erase(std::remove_if(changes.begin(), changes.end(), is_incidental), changes.end());
+  return changes;
 }
 
 }  // namespace trifold

@@ -18,7 +18,8 @@ TEST(Trainer, RanksAgreeAndStopTogether) {
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, &data);
     trainer.step();
-    const StepReport step = trainer.step(world.rank() == 1);
+    const std::atomic<int> signal{world.rank() == 1 ? 15 : 0};
+    const StepReport step = trainer.step(&signal);
     losses[world.rank()] = step.loss;
     stopped[world.rank()] = trainer.stop_agreed();
     EXPECT_EQ(step.step, 2);
