@@ -20,7 +20,7 @@ nlohmann::json number(double value) {
 
 // The first line, its middle left out where it is long.
 std::string shortened(const std::string& plan) {
-  const std::string line = plan.substr(0, plan.find('\n'));
+  std::string line = plan.substr(0, plan.find('\n'));
   if (line.size() <= 100) return line;
   return line.substr(0, 60) + " ... " + line.substr(line.size() - 35);
 }

@@ -62,7 +62,8 @@ build() {
 run_ctest() {
   local preset=$1
   shift
-  ctest --preset "$preset" --parallel "$tests_at_once" --no-tests=error "$@"
+  # A machine that is busy with something else for a minute should not fail a test of what was built here.
+  ctest --preset "$preset" --parallel "$tests_at_once" --no-tests=error --repeat after-timeout:2 "$@"
 }
 
 # The release tests; their output is kept so that its closing lines can be shown again at the very end.
@@ -80,7 +81,7 @@ tsan_unit() {
   local -a layout=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then layout=(setarch "$(uname -m)" -R); fi
   build tsan tests_unit &&
-    "${layout[@]}" ctest --preset tsan --parallel "$tests_at_once" --no-tests=error -L '^unit$' \
+    "${layout[@]}" ctest --preset tsan --parallel "$tests_at_once" --no-tests=error --repeat after-timeout:2 -L '^unit$' \
       --exclude-regex '^house\.' --progress
 }
 

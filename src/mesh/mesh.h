@@ -26,7 +26,7 @@ class AxisSet {
   constexpr bool has(Axis axis) const { return (bits_ & bit(axis)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr bool operator==(const AxisSet&) const = default;
-  constexpr auto operator<=>(const AxisSet&) const = default;
+  constexpr bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }  // an order for maps
 
  private:
   static constexpr uint8_t bit(Axis axis) { return static_cast<uint8_t>(1U << static_cast<uint8_t>(axis)); }
