@@ -171,8 +171,9 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
     for (size_t i = 0; i < out.size(); ++i) {
       T value;
       std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-      most = std::max(most, static_cast<uint64_t>(static_cast<int64_t>(value)));
-      out[i] = static_cast<int32_t>(value);
+      const int64_t id{value};
+      most = std::max(most, static_cast<uint64_t>(id));
+      out[i] = static_cast<int32_t>(id);
     }
     return most;
   });
