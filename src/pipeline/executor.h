@@ -3,7 +3,8 @@
 //
 // Memory: each micro-batch in flight has a *slot* with an arena for what its forward keeps. Activation
 // gradients flow through two arenas in turn: a block's backward reads dy from one and leaves dx in the other.
-// A dry run of the plan with measuring arenas tells the capacities, so `measure` is exact and `run` allocates no tensor.
+// A dry run of the plan with measuring arenas tells the capacities, so `measure` is exact and `run` allocates
+// no tensor.
 #pragma once
 
 #include <cstdint>
