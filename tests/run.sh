@@ -3,7 +3,7 @@
 #
 #   tests/run.sh           everything but the long tests: under 15 minutes on two cores
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
-#   tests/run.sh --long    the above, and: tests of the label long (real training runs and speed figures), clang-tidy on every file, the unit tests
+#   tests/run.sh --long    the above, and: tests of the label long (real training runs, speed figures), the unit tests
 #                          as clang optimises them, and launch/quickstart.sh from start to end
 #
 # Builds go under build/, one folder per preset. Exit status: 0 when all is well; 1 with the failing parts named.
@@ -125,12 +125,7 @@ else
 fi
 part "clang builds everything; unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" asan_unit
 part "gcc; unit tests with ThreadSanitizer" tsan_unit
-if [[ $mode == long ]]; then
-  part "clang-tidy, every file" tools/tidy.sh
-else
-  part "clang-tidy, changed files" tools/tidy.sh --changed
-  skip "clang-tidy of unchanged files" "it takes minutes; tools/tidy.sh runs it"
-fi
+part "clang-tidy" tools/tidy.sh
 if [[ $mode == long ]]; then
   part "clang, optimised: unit tests" clang_unit
   part "Quickstart" launch/quickstart.sh
