@@ -88,6 +88,13 @@ double block_flops(const ModelConfig& config) {
   return 2 * t * (4 * c * c + 2 * c * f) + 0.5 * 4 * t * t * c;
 }
 
+// The embedding has no matrix products; its cost is that of moving its rows, at the flops a machine does
+// while it moves an element a few times.
+double embedding_cost(const ModelConfig& config) {
+  constexpr double kFlopsPerElement = 64;
+  return kFlopsPerElement * static_cast<double>(config.seq_length * config.hidden_size);
+}
+
 }  // namespace
 
 Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed) {
@@ -98,19 +105,20 @@ Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed) {
   BlockBuilder first(model.params, mesh, index++, seed);
   auto embedding = std::make_unique<GptEmbedding>(first, config, padded_vocab);
   const ParamId tokens = embedding->tokens();
-  model.blocks.push_back({std::move(embedding), first.slots(), 0});
+  model.blocks.push_back({std::move(embedding), first.slots(), 0, embedding_cost(config)});
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder(model.params, mesh, index++, seed);
     auto block =
         std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape_of(config));
-    model.blocks.push_back({std::move(block), builder.slots(), block_flops(config)});
+    const double flops = block_flops(config);
+    model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
   }
 
   BlockBuilder last(model.params, mesh, index, seed);
   auto head = std::make_unique<GptHead>(last, config, tokens);
   const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
-  model.blocks.push_back({std::move(head), last.slots(), head_flops});
+  model.blocks.push_back({std::move(head), last.slots(), head_flops, head_flops});
   return model;
 }
 

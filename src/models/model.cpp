@@ -8,4 +8,10 @@ double Model::train_flops_per_sample() const {
   return flops;
 }
 
+std::vector<double> Model::block_costs() const {
+  std::vector<double> costs;
+  for (const Block& block : blocks) costs.push_back(block.cost);
+  return costs;
+}
+
 }  // namespace trifold

@@ -13,7 +13,8 @@ namespace trifold {
 struct Block {
   std::unique_ptr<Layer> layer;
   int slots = 0;     // tensors it saves for one micro-batch
-  double flops = 0;  // of matrix products in one forward of one sample; what stages are balanced by
+  double flops = 0;  // of matrix products in one forward of one sample
+  double cost = 0;   // of one forward of one sample, in flops: what stages are balanced by
 };
 
 struct Model {
@@ -24,6 +25,7 @@ struct Model {
   // attention counts half of its square, the padded vocabulary counts whole, recomputation does not count
   // (Megatron-LM's convention).
   double train_flops_per_sample() const;
+  std::vector<double> block_costs() const;
 };
 
 }  // namespace trifold
