@@ -1,10 +1,16 @@
 // Action and Plan: a training step as data. A plan is made once, before anything is allocated; it can be
 // printed, checked and simulated, and is then executed by one interpreter.
 //
-// The text form is that of PyTorch's pipeline schedules: "0F1" is forward of micro-batch 1 on stage 0, "0B1"
-// its full backward, "0I1"/"0W1" the two halves of it, "0REDUCE_GRAD", "0STEP". An action on one block of a
-// stage, not on the whole of it, ends in "@block": "0B1@3", "0REDUCE_GRAD@3". A row is one rank's actions,
-// separated by commas.
+// The text form is that of PyTorch's pipeline schedules (torch.distributed.pipelining): "0F1" is forward of
+// micro-batch 1 on stage 0, "0B1" its full backward, "0I1"/"0W1" the two halves of it. A message names the
+// stage that runs the action: "1SEND_F3" sends what stage 1 computed for micro-batch 3 to stage 2, which
+// receives it with "2RECV_F3"; "2SEND_B3" sends the gradient of that back, received with "1RECV_B3".
+// "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
+// suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", and
+// "v" with a weight version, "0F5v2", "0B5@3v2".
+//
+// A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is a step without work and is
+// dropped. "(0F7;7B3)OVERLAP_F_B" is one cell and two actions.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +25,13 @@ enum class ActionKind : uint8_t {
   I,           // gradient with respect to the input
   W,           // gradient with respect to the weights
   B,           // I and W together
+  SendF,       // the output of F to the next stage
+  RecvF,       // the input of F from the stage before
+  SendB,       // the gradient of the input to the stage before
+  RecvB,       // the gradient of the output from the next stage
+  Unshard,     // gather the stage's weights
+  Reshard,     // let them go again
+  ReduceTied,  // add up the gradients of the weight that the first and the last stage share
   ReduceGrad,  // start summing the gradients of a bucket over the data axis
   Step,        // finish the reductions, then update the weights
 };
@@ -30,16 +43,32 @@ struct Action {
   int stage = 0;
   int block = kAll;  // kAll: the whole stage
   int micro = kAll;  // kAll where the kind has no micro-batch
+  // Of F, I, W and B: which weights they use, as the number of Steps of the stage in this plan by which these
+  // had been made. All actions of one micro-batch on a stage name the same version. 0 in a synchronous plan.
+  int version = 0;
+  // This action and the next are written as one cell: the author means them to share the device. They run one
+  // after the other.
+  bool overlaps_next = false;
   bool operator==(const Action&) const = default;
 };
 
 using RankPlan = std::vector<Action>;  // one rank's actions in order
 using Plan = std::vector<RankPlan>;    // [pipeline rank]
 
-std::string to_string(const Action& action);
-std::string to_string(const Plan& plan);  // one line a rank
+bool is_compute(ActionKind kind);           // F, I, W, B
+bool is_backward(ActionKind kind);          // I, W, B
+bool is_message(ActionKind kind);           // the four sends and receives
+bool is_send(ActionKind kind);              // SendF, SendB
+bool has_micro(ActionKind kind);            // compute and messages
+std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 
-// The inverse; an Error names the text that is not an action.
+// The action without regard to overlaps_next, which only a row can show.
+std::string to_string(const Action& action);
+// One line a rank.
+std::string to_string(const Plan& plan);
+
+// The inverse of to_string. Throws Error(BadInput) with the text that is not an action; parse_plan names the
+// row and the cell too, both counted from 1. Blank lines are skipped.
 Action parse_action(std::string_view text);
 Plan parse_plan(std::string_view text);
 

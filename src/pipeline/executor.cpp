@@ -148,6 +148,14 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     case ActionKind::I:
     case ActionKind::W:
       fail("this executor runs B whole; I and W apart need gradient memory it does not hold");
+    case ActionKind::SendF:
+    case ActionKind::RecvF:
+    case ActionKind::SendB:
+    case ActionKind::RecvB:
+    case ActionKind::Unshard:
+    case ActionKind::Reshard:
+    case ActionKind::ReduceTied:
+      fail("this executor runs one stage, whose plan has no {}", name_of(action.kind));
   }
 }
 

@@ -81,6 +81,8 @@ class StageProgress {
         return reduce(action);
       case ActionKind::Step:
         return step(action);
+      default:
+        require(false, action, "has no place in the plan of one stage");
     }
   }
 

@@ -19,21 +19,6 @@ TEST(Plan, OfOneStageAccumulatesThenReducesBlockByBlock) {
   EXPECT_NO_THROW(check_plan(accumulation(3, {2, 0}), 3, kThreeBlocks));
 }
 
-TEST(Plan, TextReadsBack) {
-  for (const char* text : {"0F0", "12B3", "0I3", "1W2", "0B1@4", "0REDUCE_GRAD@4", "3REDUCE_GRAD", "0STEP"})
-    EXPECT_EQ(to_string(parse_action(text)), text);
-  const Plan plan = accumulation(4, {0});
-  EXPECT_EQ(parse_plan(to_string(plan)), plan);
-  EXPECT_EQ(parse_plan("0F0, ,0B0\r\n\n1F0"),
-            (Plan{{parse_action("0F0"), parse_action("0B0")}, {parse_action("1F0")}}));
-}
-
-TEST(Plan, RefusesTextThatIsNoAction) {
-  for (const char* text :
-       {"", "F0", "0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0B1@", "0STEP1", "99999999999F0"})
-    EXPECT_THROW(parse_action(text), Error) << text;
-}
-
 // Each plan breaks one rule; the error names the action at which it is broken.
 TEST(Plan, CheckNamesTheActionThatIsWrong) {
   struct Wrong {
