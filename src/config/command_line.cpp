@@ -74,6 +74,11 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<st
     return std::none_of(parsed.doubtful.begin(), parsed.doubtful.end(),
                         [&](const std::string& name) { return mentions(problem, name); });
   });
+  // The 0 of an option that is not given is a missing value; one that is given is a wrong value.
+  for (std::string& problem : list)
+    for (const auto& [name, origin] : parsed.origins)
+      if (const std::string missing = "--" + name + " needs a value: "; problem.starts_with(missing))
+        problem = fmt::format("--{} 0 is not possible: it must be {}", name, problem.substr(missing.size()));
   return list;
 }
 
@@ -138,7 +143,11 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (arguments.size() < 2) bad_input("name a command; trifold --help lists them");
   const std::string& name = arguments[1];
   const Words rest = arguments.subspan(2);
-  if (name == "--help" || name == "-h") return TextRequest{program_help()};
+  if (name == "help" && !rest.empty()) {
+    const std::vector<std::string> words{arguments[0], rest[0], "--help"};
+    return parse_command_line(Words(words), surroundings);
+  }
+  if (name == "--help" || name == "-h" || name == "help") return TextRequest{program_help()};
   if (name == "--version") return TextRequest{version_text() + "\n"};
   const auto read = [&]<class Config>(std::type_identity<Config>) {
     return read_command<Config>(command_info(name), rest, surroundings);

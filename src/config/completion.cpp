@@ -50,6 +50,9 @@ std::string value_case(std::string_view command, const Option& option) {
   if (is_flag(option)) return "";
   std::string action = "return";  // a number or free text: nothing to offer
   if (option.path) action = "_trifold_files; return";
+  if (!option.suggested.empty())
+    action = fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$cur\") $(compgen -f -- \"$cur\")); return",
+                         fmt::join(option.suggested, " "));
   if (!option.allowed.empty())
     action =
         fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return", fmt::join(option.allowed, " "));

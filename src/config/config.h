@@ -25,14 +25,35 @@ struct ModelConfig {
   double attention_dropout = 0.0;  // the same
 };
 
+// What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
+enum class RecomputeGranularity { None, Selective, Full };
+
+// How the model is laid out on the machines. Nothing here changes what is computed, so none of it is part of
+// the model's identity in a checkpoint.
 struct MeshConfig {
   int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
+  // Activations between the tensor-parallel regions are cut by rows over the tensor axis (arXiv 2205.05198).
+  bool sequence_parallel = false;
+  RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
   std::optional<int> threads_per_rank;    // the cores of the host, shared out over its ranks
   std::string device = "auto";            // cpu | auto
   double distributed_timeout_minutes = 10;
+};
+
+// In which order the micro-batches of a step go through the stages of the model (config/schedule.h).
+struct PipelineConfig {
+  // A name, or a file of actions that ends in .csv. Absent: 1f1b, or interleaved where a rank has several
+  // stages. A resolved configuration holds the name as schedule_name spells it.
+  std::optional<std::string> schedule;
+  // Two ways to say how many stages a rank has, of which at most one is given; stages_per_rank of
+  // config/pipeline_choice.h reads them. A schedule from a file says itself where its stages are.
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
+  std::optional<int> num_virtual_stages_per_pipeline_rank;
+  // Asynchronous schedules only: global batches between two drains of the pipeline.
+  std::optional<int64_t> async_window;
 };
 
 struct BatchConfig {
@@ -98,6 +119,7 @@ struct LogConfig {
 struct PretrainConfig {
   ModelConfig model;
   MeshConfig mesh;
+  PipelineConfig pipeline;
   BatchConfig batch;
   LrConfig lr;
   OptimizerConfig optimizer;
@@ -152,6 +174,25 @@ struct BenchConfig {
   int64_t warmup_iters = 2;
   int64_t iters = 5;
   std::optional<std::string> json;  // file for the results
+};
+
+// `trifold plan`: what `run` would do, worked out without a rank. Takes the options of pretrain; data, steps
+// and learning rate are not needed. The costs are one rank's; their defaults are about what a GPU of the
+// machine of arXiv 2104.04473 reaches: half of an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s
+// adapter a GPU between nodes.
+struct PlanConfig {
+  PlanConfig();
+
+  PretrainConfig run;
+  std::optional<std::string> svg;
+  std::optional<std::string> schedule_csv;
+  std::optional<std::string> json;
+  double peak_gflops = 150'000;        // GFLOP/s of matrix products
+  double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
+  double link_bandwidth = 25;          // GB/s between stages, and between copies of the model
+  double link_latency = 5;             // microseconds of a message
+  std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
+  std::optional<double> memory_limit;  // GiB of a rank
 };
 
 // `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx

@@ -18,7 +18,7 @@ template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 template <class T>
-constexpr bool kIsChoice = std::is_same_v<T, LrDecayStyle> || std::is_same_v<T, WsdDecayStyle>;
+constexpr bool kIsChoice = std::is_enum_v<T>;
 
 // Choices are compared without regard to case and to '_' or '-': Megatron-LM itself mixes WSD and minus_sqrt.
 std::string folded(std::string_view text) {
@@ -165,6 +165,14 @@ Option& Option::files(std::string what) {
   path = true;
   return takes(std::move(what));
 }
+Option& Option::suggest(std::vector<std::string> names) {
+  suggested = std::move(names);
+  return *this;
+}
+Option& Option::optional() {
+  required = false;
+  return *this;
+}
 Option& Option::also(std::string alias) {
   aliases.push_back(std::move(alias));
   return *this;
@@ -197,6 +205,12 @@ const Option* OptionTable::find(std::string_view name) const {
       return &option;
   }
   return nullptr;
+}
+
+Option& OptionTable::change(std::string_view name) {
+  for (Option& option : options_)
+    if (option.name == name) return option;
+  fail("there is no option --{}", name);
 }
 
 bool is_flag(const Option& option) { return std::holds_alternative<bool*>(option.field); }

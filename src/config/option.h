@@ -22,7 +22,7 @@ namespace trifold {
 // A field; its type decides what text is accepted. An optional field may stay unset.
 using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*,
                            std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
-                           std::optional<std::string>*, LrDecayStyle*, WsdDecayStyle*>;
+                           std::optional<std::string>*, LrDecayStyle*, WsdDecayStyle*, RecomputeGranularity*>;
 
 // The numbers an option accepts; `above` and `below` leave out the bound itself.
 struct Range {
@@ -37,25 +37,28 @@ struct Option {
   std::string group;  // heading in --help
   std::string help;   // one sentence, without the default
   Field field;
-  std::vector<std::string> aliases = {};  // other spellings
-  std::string argument = "";              // what --help calls the value: N, X, FILE; empty for a flag
-  std::vector<std::string> allowed = {};  // of a choice, in the order of its enum; empty: anything
-  std::string when_absent = "";           // what holds when an optional field is not set
+  std::vector<std::string> aliases = {};    // other spellings
+  std::string argument = "";                // what --help calls the value: N, X, FILE; empty for a flag
+  std::vector<std::string> allowed = {};    // of a choice, in the order of its enum; empty: anything
+  std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
+  std::string when_absent = "";             // what holds when an optional field is not set
   Range bounds = {};
   bool required = false;
   bool path = false;  // completed with file names
 
   // Builders, used as table.add(...).range(1, 10).also("x").
-  Option& need();                                  // must be given
-  Option& range(double low, double high);          // low <= value <= high
-  Option& positive();                              // value > 0
-  Option& at_least(double low);                    // value >= low
-  Option& fraction();                              // 0 <= value < 1
-  Option& one_of(std::vector<std::string> names);  // a choice
-  Option& files(std::string what);                 // names files
-  Option& also(std::string alias);                 // another spelling
-  Option& absent(std::string text);                // when_absent
-  Option& takes(std::string what);                 // argument
+  Option& need();                                   // must be given
+  Option& range(double low, double high);           // low <= value <= high
+  Option& positive();                               // value > 0
+  Option& at_least(double low);                     // value >= low
+  Option& fraction();                               // 0 <= value < 1
+  Option& one_of(std::vector<std::string> names);   // a choice
+  Option& files(std::string what);                  // names files
+  Option& suggest(std::vector<std::string> names);  // suggested
+  Option& optional();                               // need not be given after all
+  Option& also(std::string alias);                  // another spelling
+  Option& absent(std::string text);                 // when_absent
+  Option& takes(std::string what);                  // argument
 };
 
 class OptionTable {
@@ -66,6 +69,8 @@ class OptionTable {
   Option& add(std::string name, Field field, std::string help);
 
   std::span<const Option> options() const { return options_; }
+  // The option of that name, for a table that wants it a little different; an Error when there is none.
+  Option& change(std::string_view name);
   // The option with this canonical name or alias, underscores taken as hyphens; null when there is none.
   const Option* find(std::string_view name) const;
 

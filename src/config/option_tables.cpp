@@ -1,5 +1,6 @@
 #include "config/option_tables.h"
 
+#include "config/pipeline_choice.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -44,16 +45,16 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   table.group("Mesh of ranks");
   table.add("ranks", &mesh.ranks, "Ranks as threads of this process; under mpirun, the number of processes.")
       .range(1, kMaxRanks);
-  table
-      .add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size,
-           "Ranks that share each layer; 1 in this version.")
+  table.add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size, "Ranks that share each layer.")
       .range(1, kMaxRanks)
       .also("tp");
   table
       .add("pipeline-model-parallel-size", &mesh.pipeline_model_parallel_size,
-           "Stages the layers are cut into; 1 in this version.")
+           "Ranks in a row, each with its share of the layers.")
       .range(1, kMaxRanks)
       .also("pp");
+  table.add("sequence-parallel", &mesh.sequence_parallel,
+            "Cut what the tensor ranks would hold alike by rows of the sequence; needs tensor ranks.");
   table
       .add("data-parallel-size", &mesh.data_parallel_size,
            "Copies of the model, each on its share of a batch.")
@@ -68,6 +69,43 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
            "Minutes that a rank waits for another before it gives up.")
       .range(0.001, 525'600);
+}
+
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
+  table.group("Pipeline");
+  table
+      .add("schedule", &pipeline.schedule,
+           fmt::format("Order of the micro-batches: {}; or a file of actions, one row a rank.",
+                       fmt::join(known_schedules(), ", ")))
+      .files("NAME|FILE.csv")
+      .suggest(known_schedules())
+      .absent("1f1b; interleaved where a rank has several stages");
+  table
+      .add(
+          "num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
+          "Layers of a stage where a rank has several: so many that this, the stages of a rank and the ranks "
+          "multiply to --num-layers.")
+      .range(1, 1 << 20)
+      .absent("--num-virtual-stages-per-pipeline-rank counts");
+  table
+      .add("num-virtual-stages-per-pipeline-rank", &pipeline.num_virtual_stages_per_pipeline_rank,
+           "Stages of each rank.")
+      .range(1, 1 << 20)
+      .absent("1; 2 for interleaved, zb-v and dualpipe-v");
+  table
+      .add("async-window", &pipeline.async_window,
+           "Global batches between two drains of the pipeline, for pipedream and pipedream-2bw.")
+      .range(1, kMaxCount)
+      .absent("100, or --train-iters where that is less");
+}
+
+void add_recompute(OptionTable& table, MeshConfig& mesh) {
+  table.group("Memory");
+  table
+      .add(
+          "recompute-granularity", &mesh.recompute_granularity,
+          "What backward computes again instead of keeping it: attention (selective) or whole layers (full).")
+      .one_of({"none", "selective", "full"});
 }
 
 void add_batch(OptionTable& table, BatchConfig& batch) {
@@ -191,6 +229,12 @@ BenchConfig::BenchConfig() {
   run.model.vocab_size = 50257;
   run.batch.micro_batch_size = 4;
   run.lr.lr = 1e-4;
+  run.optimizer.clip_grad = 0;  // nothing is learned, and asynchronous schedules can be measured too
+}
+
+PlanConfig::PlanConfig() {
+  run.batch.train_iters = 1;
+  run.lr.lr = 1e-4;
 }
 
 OptionTable options_of(PretrainConfig& config) {
@@ -204,6 +248,8 @@ OptionTable options_of(PretrainConfig& config) {
   add_optimizer(table, config.optimizer);
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
+  add_pipeline(table, config.pipeline);
+  add_recompute(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
@@ -281,6 +327,44 @@ OptionTable options_of(BenchConfig& config) {
   add_seed(table, config.run.seed, "Seed of initial weights and tokens.");
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
+  add_pipeline(table, config.run.pipeline);
+  add_recompute(table, config.run.mesh);
+  return table;
+}
+
+OptionTable options_of(PlanConfig& config) {
+  OptionTable table = options_of(config.run);
+  for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
+  table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
+  table.group("Plan");
+  table.add("svg", &config.svg, "Draw the step in this file: a row a rank, time to the right.")
+      .files("FILE.svg")
+      .absent("none");
+  table
+      .add("schedule-csv", &config.schedule_csv,
+           "Write every rank's actions to this file, communication included.")
+      .files("FILE.csv")
+      .absent("none");
+  table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
+  table.group("Costs of a rank");
+  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
+  table
+      .add("tensor-link-bandwidth", &config.tensor_link_bandwidth,
+           "GB/s (1e9 bytes) between the ranks that share a layer.")
+      .positive();
+  table
+      .add("link-bandwidth", &config.link_bandwidth,
+           "GB/s (1e9 bytes) between stages, and between copies of the model.")
+      .positive();
+  table.add("link-latency", &config.link_latency, "Microseconds of a message.").at_least(0);
+  table
+      .add("costs", &config.costs,
+           "Take times that 'bench --what blocks --json FILE' measured, instead of the four above.")
+      .files("FILE")
+      .absent("none");
+  table.add("memory-limit", &config.memory_limit, "GiB a rank has; a plan that needs more is refused.")
+      .positive()
+      .absent("none");
   return table;
 }
 

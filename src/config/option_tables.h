@@ -16,6 +16,7 @@ OptionTable options_of(GenerateConfig& config);
 OptionTable options_of(EvaluateConfig& config);
 OptionTable options_of(InspectConfig& config);
 OptionTable options_of(BenchConfig& config);
+OptionTable options_of(PlanConfig& config);
 OptionTable options_of(TokenizeConfig& config);
 
 // Only the options of a model: what a checkpoint remembers of it.

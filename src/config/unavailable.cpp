@@ -13,12 +13,11 @@ namespace {
 // Named here without advice: leave the option out.
 constexpr std::string_view kNames[] = {
     // parallelism
-    "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
+
     "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
     "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
-    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split", "sequence-parallel",
-    "context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size",
-    "use-tp-pp-dp-mapping", "schedule",
+    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split", "context-parallel-size",
+    "expert-model-parallel-size", "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
     // data parallel and ZeRO
     "zero-stage", "offload", "use-distributed-optimizer", "num-distributed-optimizer-instances",
     "use-megatron-fsdp", "data-parallel-sharding-strategy", "use-torch-fsdp2", "overlap-param-gather",
@@ -42,7 +41,7 @@ constexpr std::string_view kNames[] = {
     "loss-scale-window", "hysteresis", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
     "fp32-residual-connection",
     // recompute
-    "recompute-activations", "recompute-granularity", "recompute-method", "recompute-num-layers",
+
     "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
     // checkpoint
     "save-retain", "save-retain-interval", "auto-resume", "async-save", "ckpt-step", "finetune",
@@ -69,6 +68,9 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"lr-wsd-decay-samples", "give --lr-wsd-decay-iters instead"},
     {"persistent-save-interval", "give --save-interval instead"},
     {"overlap-grad-reduce", "gradients are always reduced while backward goes on: leave it out"},
+    {"recompute-activations", "give --recompute-granularity selective instead"},
+    {"recompute-method", "--recompute-granularity full computes every layer again: leave it out"},
+    {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},
     {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
     {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};

@@ -3,53 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <utility>
 
 #include "config/number.h"
 #include "config/option_tables.h"
+#include "config/pipeline_choice.h"
+#include "config/problems.h"
+#include "config/validate_mesh.h"
 #include "core/error.h"
 
 namespace trifold {
 namespace {
-
-// Collects problems. Values that are wrong by themselves are found first, through the table; comparisons
-// between values then ask `sound` so that one mistake is reported once, and sums and products cannot
-// overflow.
-class Problems {
- public:
-  explicit Problems(const OptionTable& table) {
-    for (const Option& option : table.options())
-      if (auto problem = range_problem(option)) {
-        list_.push_back(std::move(*problem));
-        wrong_.insert(option.name);
-      }
-  }
-
-  bool sound(std::initializer_list<const char*> names) const {
-    return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
-  }
-
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    list_.push_back(fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  std::vector<std::string> take() { return std::move(list_); }
-
- private:
-  std::vector<std::string> list_;
-  std::set<std::string> wrong_;
-};
-
-// "128 or 132": the multiples of `unit` around `value`, which is none.
-std::string multiples_around(int64_t value, int64_t unit) {
-  const int64_t low = value / unit * unit;
-  return low == 0 ? fmt::format("{} is", unit) : fmt::format("{} and {} are", low, low + unit);
-}
 
 void check_model(const ModelConfig& model, Problems& problems) {
   if (problems.sound({"hidden-size", "num-attention-heads"}) &&
@@ -61,52 +26,6 @@ void check_model(const ModelConfig& model, Problems& problems) {
     problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
                  model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
                  model.seq_length);
-}
-
-void check_mesh(const MeshConfig& mesh, Problems& problems) {
-  const int tensor = mesh.tensor_model_parallel_size;
-  const int pipeline = mesh.pipeline_model_parallel_size;
-  const bool sizes = problems.sound({"tensor-model-parallel-size", "pipeline-model-parallel-size"});
-  if (problems.sound({"tensor-model-parallel-size"}) && tensor != 1)
-    problems.add("--tensor-model-parallel-size {}: this version trains with 1 only", tensor);
-  if (problems.sound({"pipeline-model-parallel-size"}) && pipeline != 1)
-    problems.add("--pipeline-model-parallel-size {}: this version trains with 1 only", pipeline);
-  if (!sizes || !problems.sound({"ranks", "data-parallel-size"})) return;
-  const int64_t model_ranks = int64_t{tensor} * pipeline;
-  if (!mesh.data_parallel_size && mesh.ranks % model_ranks != 0) {
-    problems.add("--ranks {} is not divisible by tensor {} x pipeline {} = {}: {}", mesh.ranks, tensor,
-                 pipeline, model_ranks, multiples_around(mesh.ranks, model_ranks));
-  } else if (mesh.data_parallel_size && (tensor == 1 && pipeline == 1) &&
-             mesh.ranks != *mesh.data_parallel_size) {
-    problems.add("--ranks {0} is not --data-parallel-size {1}: give --ranks {1} or --data-parallel-size {0}",
-                 mesh.ranks, *mesh.data_parallel_size);
-  } else if (mesh.data_parallel_size) {
-    // One division instead of a product of three sizes, which could overflow.
-    const int64_t data = mesh.ranks / model_ranks;
-    if (mesh.ranks % model_ranks != 0 || data != *mesh.data_parallel_size)
-      problems.add("--ranks {} is not tensor {} x pipeline {} x data {}", mesh.ranks, tensor, pipeline,
-                   *mesh.data_parallel_size);
-  }
-}
-
-int64_t data_parallel_size(const MeshConfig& mesh) {
-  const int64_t derived =
-      mesh.ranks / (int64_t{mesh.tensor_model_parallel_size} * mesh.pipeline_model_parallel_size);
-  return mesh.data_parallel_size ? *mesh.data_parallel_size : std::max<int64_t>(derived, 1);
-}
-
-void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems) {
-  if (!batch.global_batch_size ||
-      !problems.sound({"micro-batch-size", "global-batch-size", "ranks", "data-parallel-size",
-                       "tensor-model-parallel-size", "pipeline-model-parallel-size"}))
-    return;
-  const int64_t data = data_parallel_size(mesh);
-  const int64_t unit = batch.micro_batch_size * data;
-  if (*batch.global_batch_size % unit != 0)
-    problems.add(
-        "--global-batch-size {} is not a multiple of --micro-batch-size {} x data parallel size {} = {}: {}",
-        *batch.global_batch_size, batch.micro_batch_size, data, unit,
-        multiples_around(*batch.global_batch_size, unit));
 }
 
 void check_warmup(const LrConfig& lr, int64_t decay, Problems& problems) {
@@ -129,6 +48,8 @@ void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
   if (!wsd && lr.lr_wsd_decay_iters)
     problems.add("--lr-wsd-decay-iters {} has no effect: it needs --lr-decay-style WSD",
                  *lr.lr_wsd_decay_iters);
+  if (!wsd && lr.lr_wsd_decay_style != LrConfig().lr_wsd_decay_style)
+    problems.add("--lr-wsd-decay-style has no effect: it needs --lr-decay-style WSD");
   if (wsd && lr.lr_wsd_decay_iters.value_or(0) > decay && problems.sound({"lr-decay-iters", "train-iters"}))
     problems.add("--lr-wsd-decay-iters {} is more than --lr-decay-iters {}: give at most {}",
                  *lr.lr_wsd_decay_iters, decay, decay);
@@ -141,6 +62,10 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
   if (problems.sound({"lr", "lr-warmup-init"}) && lr.lr_warmup_init > lr.lr)
     problems.add("--lr-warmup-init {0} is more than --lr {1}: give at most {1}",
                  format_double(lr.lr_warmup_init), format_double(lr.lr));
+  if (lr.lr_decay_style == LrDecayStyle::Constant && lr.min_lr > 0)
+    problems.add(
+        "--min-lr {} has no effect with --lr-decay-style constant: leave it out, or give another style",
+        format_double(lr.min_lr));
   const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
   check_warmup(lr, decay, problems);
   check_wsd(lr, decay, problems);
@@ -244,17 +169,30 @@ void fill_run(PretrainConfig& config) {
   const int64_t data = data_parallel_size(config.mesh);
   if (!config.mesh.data_parallel_size) config.mesh.data_parallel_size = static_cast<int>(data);
   if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
+  fill_pipeline(config);
   if (!config.lr.lr_decay_iters) config.lr.lr_decay_iters = config.batch.train_iters;
+}
+
+// What a training run needs whatever it trains on, and a plan or benchmark of it as well.
+void check_layout(const PretrainConfig& config, Problems& problems) {
+  check_model(config.model, problems);
+  check_mesh(config.mesh, problems);
+  check_batch(config.batch, config.mesh, problems);
+  check_tensor(config, problems);
+  check_pipeline(config, problems);
 }
 
 }  // namespace
 
+std::string multiples_around(int64_t value, int64_t unit) {
+  const int64_t low = value / unit * unit;
+  return low == 0 ? fmt::format("{} is", unit) : fmt::format("{} and {} are", low, low + unit);
+}
+
 std::vector<std::string> problems(const PretrainConfig& config) {
   PretrainConfig copy = config;
   Problems problems(options_of(copy));
-  check_model(config.model, problems);
-  check_mesh(config.mesh, problems);
-  check_batch(config.batch, config.mesh, problems);
+  check_layout(config, problems);
   check_lr(config.lr, config.batch.train_iters, problems);
   check_run(config, problems);
   return problems.take();
@@ -285,9 +223,18 @@ std::vector<std::string> problems(const InspectConfig& config) {
 std::vector<std::string> problems(const BenchConfig& config) {
   BenchConfig copy = config;
   Problems problems(options_of(copy));
-  check_model(config.run.model, problems);
-  check_mesh(config.run.mesh, problems);
-  check_batch(config.run.batch, config.run.mesh, problems);
+  PretrainConfig run = config.run;
+  run.batch.train_iters = config.warmup_iters + config.iters;
+  check_layout(run, problems);
+  return problems.take();
+}
+
+std::vector<std::string> problems(const PlanConfig& config) {
+  PlanConfig copy = config;
+  Problems problems(options_of(copy));
+  check_layout(config.run, problems);
+  if (!config.run.model.vocab_size && config.run.data.data_path.empty())
+    problems.add("--vocab-size is needed: the size of the tokenizer's vocabulary (or name the --data-path)");
   return problems.take();
 }
 
@@ -329,6 +276,12 @@ InspectConfig resolve(InspectConfig config) {
 BenchConfig resolve(BenchConfig config) {
   throw_problems(problems(config));
   config.run.batch.train_iters = config.warmup_iters + config.iters;
+  fill_run(config.run);
+  return config;
+}
+
+PlanConfig resolve(PlanConfig config) {
+  throw_problems(problems(config));
   fill_run(config.run);
   return config;
 }

@@ -16,17 +16,20 @@ std::vector<std::string> problems(const GenerateConfig& config);
 std::vector<std::string> problems(const EvaluateConfig& config);
 std::vector<std::string> problems(const InspectConfig& config);
 std::vector<std::string> problems(const BenchConfig& config);
+std::vector<std::string> problems(const PlanConfig& config);
 std::vector<std::string> problems(const TokenizeConfig& config);
 
 // Returns the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
-// data_parallel_size, global_batch_size and lr_decay_iters (and train_iters of a benchmark). What depends on
-// the host or on files stays unset: threads_per_rank, vocab_size, tokenizer_type. A value that was given is
-// never changed. Throws Error(BadInput) listing all problems.
+// data_parallel_size, global_batch_size, the schedule with its stages of a rank and window, and
+// lr_decay_iters (and train_iters of a benchmark). What depends on the host or on files stays unset:
+// threads_per_rank, vocab_size, tokenizer_type. A value that was given is never changed. Throws
+// Error(BadInput) listing all problems.
 PretrainConfig resolve(PretrainConfig config);
 GenerateConfig resolve(GenerateConfig config);
 EvaluateConfig resolve(EvaluateConfig config);
 InspectConfig resolve(InspectConfig config);
 BenchConfig resolve(BenchConfig config);
+PlanConfig resolve(PlanConfig config);
 TokenizeConfig resolve(TokenizeConfig config);
 
 // Throws Error(BadInput) when `list` is not empty: one problem as it is, several as a list of lines.

@@ -66,8 +66,8 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
 }
 
 TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
-  for (const std::string name :
-       {"bf16", "zero-stage", "use-distributed-optimizer", "swiglu", "schedule", "mock-data"})
+  for (const std::string name : {"bf16", "zero-stage", "use-distributed-optimizer", "swiglu",
+                                 "pipeline-model-parallel-layout", "mock-data"})
     expect_contains(refusal_of(complete() + Words{"--" + name}),
                     "--" + name + " is not available in this version of Trifold");
   expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler"}), "not available");
@@ -76,6 +76,15 @@ TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
   expect_contains(refusal_of(complete() + Words{"--device", "cuda"}), "--device cuda is not available");
   for (const std::string name : {"recommend", "plan", "reshard", "convert"})
     expect_contains(refusal_of({name, "--x"}), "'" + name + "' is not available in this version");
+}
+
+TEST(ConfigCommandLine, TellsAZeroThatWasGivenFromAMissingValue) {
+  expect_contains(refusal_of(complete() + Words{"--ffn-hidden-size", "0", "--log-interval", "0"}),
+                  "2 problems");
+  expect_contains(refusal_of({"evaluate"}), "--load needs a value: DIR");
+  expect_contains(refusal_of({"pretrain", "--train-iters", "0"}),
+                  "--train-iters 0 is not possible: it must be from 1 to");
+  expect_contains(refusal_of({"pretrain"}), "--train-iters needs a value: from 1 to");
 }
 
 TEST(ConfigCommandLine, ListsAllowedValues) {

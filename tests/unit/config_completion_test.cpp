@@ -57,6 +57,8 @@ TEST(ConfigCompletion, OffersFilesWhereAFileIsNeeded) {
   EXPECT_EQ(completions("trifold pretrain --data-path 0.3 so"), "some.txt");
   EXPECT_EQ(completions("trifold bench --config = o"), "other.ini");
   EXPECT_EQ(completions("trifold inspect so"), "some.txt");
+  EXPECT_EQ(completions("trifold pretrain --schedule zb-h"), "zb-h1 zb-h2");
+  EXPECT_EQ(completions("trifold pretrain --schedule so"), "some.txt");
   EXPECT_EQ(completions("trifold pretrain --lr so"), "");  // a number
 }
 

@@ -65,6 +65,8 @@ TEST(ConfigHelp, ListsCommandsAndVersion) {
   for (const CommandInfo& command : commands())
     expect_contains(text, "\n  " + std::string(command.name) + " ");
   EXPECT_EQ(std::get<TextRequest>(read({"-h"})).text, text);
+  EXPECT_EQ(std::get<TextRequest>(read({"help"})).text, text);
+  EXPECT_EQ(std::get<TextRequest>(read({"help", "bench"})).text, help("bench"));
   EXPECT_EQ(std::get<TextRequest>(read({"--version"})).text, version_text() + "\n");
 }
 

@@ -1,0 +1,23 @@
+// Checks of what is laid out over ranks: mesh, tensor and pipeline parallel sizes, schedule.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "config/problems.h"
+
+namespace trifold {
+
+// The sizes of the mesh against each other.
+void check_mesh(const MeshConfig& mesh, Problems& problems);
+// What is given, else ranks / (tensor x pipeline), at least 1. The sizes must be sound.
+int64_t data_parallel_size(const MeshConfig& mesh);
+// The global batch against micro-batch and data parallel size.
+void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems);
+// The model against the tensor axis.
+void check_tensor(const PretrainConfig& config, Problems& problems);
+// Stages, schedule and number of micro-batches; for asynchronous schedules also what needs a drained
+// pipeline.
+void check_pipeline(const PretrainConfig& config, Problems& problems);
+
+}  // namespace trifold

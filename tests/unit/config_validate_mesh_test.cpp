@@ -1,0 +1,215 @@
+// Checks of what is laid out over ranks: each mistake by itself, told once, with what would be right.
+#include "config/validate_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "config/pipeline_choice.h"
+#include "config/validate.h"
+#include "unit/config_testing.h"
+
+namespace trifold {
+namespace {
+
+// 8 layers on 8 ranks of which 4 are a pipeline and 2 copies of it; 8 micro-batches a step.
+PretrainConfig sound() {
+  PretrainConfig config;
+  config.model.num_layers = 8;
+  config.model.hidden_size = 128;
+  config.model.num_attention_heads = 4;
+  config.model.seq_length = 64;
+  config.batch.micro_batch_size = 2;
+  config.batch.global_batch_size = 32;
+  config.batch.train_iters = 400;
+  config.lr.lr = 1e-3;
+  config.data.data_path = {"text"};
+  config.mesh.ranks = 8;
+  config.mesh.pipeline_model_parallel_size = 4;
+  return config;
+}
+
+using Change = std::function<void(PretrainConfig&)>;
+
+struct Case {
+  const char* expected;  // part of the one problem that is reported
+  Change change;
+};
+
+void tensor(PretrainConfig& c, int size) {
+  c.mesh.tensor_model_parallel_size = size;
+  c.mesh.ranks = size * 4;
+}
+
+void schedule(PretrainConfig& c, const char* name, std::optional<int> chunks = {}) {
+  c.pipeline.schedule = std::string(name);
+  c.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
+}
+
+const std::vector<Case>& cases() {
+  using C = PretrainConfig;
+  static const std::vector<Case> kCases = {
+      {"--num-attention-heads 5 is not divisible by --tensor-model-parallel-size 2: 4 and 6 are",
+       [](C& c) { tensor(c, 2), c.model.num_attention_heads = 5, c.model.hidden_size = 130; }},
+      {"--ffn-hidden-size 301 is not divisible by --tensor-model-parallel-size 2: 300 and 302 are",
+       [](C& c) { tensor(c, 2), c.model.ffn_hidden_size = 301; }},
+      {"--sequence-parallel has no effect with --tensor-model-parallel-size 1: leave it out",
+       [](C& c) { c.mesh.sequence_parallel = true; }},
+      {"--seq-length 63 x --micro-batch-size 1 = 63 rows of a micro-batch over --tensor-model-parallel-size "
+       "4, "
+       "which does not divide them: give a --seq-length that 4 divides",
+       [](C& c) {
+         tensor(c, 4), c.mesh.sequence_parallel = true, c.model.seq_length = 63, c.batch.micro_batch_size = 1;
+       }},
+      {"--ranks 6 is not divisible by tensor 1 x pipeline 4 = 4: 4 and 8 are",
+       [](C& c) { c.mesh.ranks = 6; }},
+      {"--ranks 8 is not tensor 1 x pipeline 4 x data 4 = 16: give --ranks 16 or --data-parallel-size 2",
+       [](C& c) { c.mesh.data_parallel_size = 4; }},
+      {"--num-layers 3 is less than the stages, --pipeline-model-parallel-size 4 x 1 stage a rank = 4: give "
+       "at "
+       "least 4 layers, or --pipeline-model-parallel-size 3 or less",
+       [](C& c) { c.model.num_layers = 3; }},
+      {"--num-layers 6 is less than the stages, --pipeline-model-parallel-size 4 x "
+       "--num-virtual-stages-per-pipeline-rank 2 = 8: give at least 8 layers, or at most 1 a rank",
+       [](C& c) { schedule(c, "interleaved", 2), c.model.num_layers = 6; }},
+      {"--num-layers 7 is less than the stages, --pipeline-model-parallel-size 4 x 2 stages a rank = 8",
+       [](C& c) { schedule(c, "zb-v"), c.model.num_layers = 7; }},
+      {"--num-layers 10 is not divisible by --pipeline-model-parallel-size 4 x "
+       "--num-layers-per-virtual-pipeline-stage 1 = 4: 8 and 12 are",
+       [](C& c) { c.model.num_layers = 10, c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
+      {"--num-layers-per-virtual-pipeline-stage 1 and --num-virtual-stages-per-pipeline-rank 2 exclude each "
+       "other",
+       [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
+      {"--schedule 'zbv' is not known (did you mean 'zb-v'?): possible: gpipe, 1f1b, interleaved",
+       [](C& c) { schedule(c, "zbv"); }},
+      {"--schedule is empty", [](C& c) { schedule(c, ""); }},
+      {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
+       "that "
+       "out, or give --schedule interleaved, zb-v or dualpipe-v",
+       [](C& c) { schedule(c, "gpipe", 2); }},
+      {"--schedule zb-h1 has one stage on each rank, not --num-layers-per-virtual-pipeline-stage 1 (that is "
+       "2 "
+       "stages a rank)",
+       [](C& c) { schedule(c, "zb-h1"), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
+      {"--schedule zb-v has 2 stages on each rank, not --num-virtual-stages-per-pipeline-rank 1",
+       [](C& c) { schedule(c, "zb-v", 1); }},
+      {"--schedule dualpipe-v has 2 stages on each rank, not --num-virtual-stages-per-pipeline-rank 3",
+       [](C& c) { schedule(c, "dualpipe-v", 3), c.model.num_layers = 12; }},
+      {"--schedule dualpipe-v on 4 pipeline ranks needs at least 8 micro-batches a step, but "
+       "--global-batch-size "
+       "16 / (--micro-batch-size 2 x data parallel size 2) = 4: give --global-batch-size 32 or a larger "
+       "multiple "
+       "of 4, or another schedule",
+       [](C& c) { schedule(c, "dualpipe-v"), c.batch.global_batch_size = 16; }},
+      {"--schedule pipedream-2bw on 4 pipeline ranks needs at least 4 micro-batches a step, but "
+       "--global-batch-size 4 (the default) / (--micro-batch-size 2 x data parallel size 2) = 1: give "
+       "--global-batch-size 16",
+       [](C& c) {
+         schedule(c, "pipedream-2bw"), c.optimizer.clip_grad = 0, c.batch.global_batch_size.reset();
+       }},
+      {"--schedule pipedream needs --clip-grad 0, not 1: each stage updates its weights by itself",
+       [](C& c) { schedule(c, "pipedream"); }},
+      {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
+       [](C& c) { c.pipeline.async_window = 5; }},
+      {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
+       "100 and "
+       "200 are, or give --async-window 150",
+       [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.eval.eval_interval = 150; }},
+      {"--save-interval 8 is not a multiple of --async-window 10",
+       [](C& c) {
+         schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.pipeline.async_window = 10;
+         c.checkpoint.save = std::string("d"), c.checkpoint.save_interval = 8;
+       }},
+      {"--exit-interval 8 is not a multiple of --async-window 10",
+       [](C& c) {
+         schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.pipeline.async_window = 10;
+         c.batch.exit_interval = 8;
+       }},
+  };
+  return kCases;
+}
+
+TEST(ConfigValidateMesh, ReportsEachMistakeOnceWithWhatWouldBeRight) {
+  for (const Case& test : cases()) {
+    PretrainConfig config = sound();
+    test.change(config);
+    const auto list = problems(config);
+    ASSERT_EQ(list.size(), 1U) << test.expected << "\n" << testing::PrintToString(list);
+    expect_contains(list[0], test.expected);
+  }
+}
+
+TEST(ConfigValidateMesh, ReportsEverythingTogether) {
+  PretrainConfig config = sound();
+  tensor(config, 3);
+  config.mesh.sequence_parallel = true;
+  config.model.num_layers = 2;
+  config.batch.global_batch_size = 8;
+  config.eval.eval_interval = 7;
+  schedule(config, "pipedream-2bw", 2);
+  // heads, hidden size, rows; layers, stages of a rank, clipping, interval
+  EXPECT_EQ(problems(config).size(), 7U) << testing::PrintToString(problems(config));
+}
+
+TEST(ConfigValidateMesh, AcceptsEverySchedule) {
+  for (const std::string& name : known_schedules()) {
+    PretrainConfig config = sound();
+    config.pipeline.schedule = name;
+    if (is_async(*find_schedule(name))) config.optimizer.clip_grad = 0;
+    EXPECT_EQ(problems(config), Words{}) << name;
+    const PipelineConfig full = resolve(config).pipeline;
+    const bool several = name == "interleaved" || name == "zb-v" || name == "dualpipe-v";
+    EXPECT_EQ(full.num_virtual_stages_per_pipeline_rank, several ? 2 : 1) << name;
+    EXPECT_EQ(full.async_window.has_value(), is_async(*find_schedule(name))) << name;
+  }
+  PretrainConfig config = sound();
+  config.pipeline.schedule = std::string("mine.csv");
+  EXPECT_EQ(problems(config), Words{});
+  EXPECT_TRUE(schedule_from_file(resolve(config).pipeline));
+  config.mesh.tensor_model_parallel_size = 2;
+  config.mesh.sequence_parallel = true;
+  EXPECT_EQ(problems(config), Words{});
+}
+
+TEST(ConfigValidateMesh, DerivesTheScheduleAndItsStages) {
+  PretrainConfig config = sound();
+  EXPECT_EQ(resolve(config).pipeline.schedule, "1f1b");
+  config.pipeline.num_layers_per_virtual_pipeline_stage = 1;
+  EXPECT_EQ(resolve(config).pipeline.schedule, "interleaved");
+  EXPECT_EQ(stages_per_rank(resolve(config).pipeline, 8, 4), 2);
+  config.pipeline = {};
+  config.pipeline.num_virtual_stages_per_pipeline_rank = 2;
+  EXPECT_EQ(resolve(config).pipeline.schedule, "interleaved");
+  config.pipeline = {};
+  config.pipeline.schedule = std::string("ZB_V");
+  EXPECT_EQ(resolve(config).pipeline.schedule, "zb-v");
+  config.pipeline.schedule = std::string("PipeDream");
+  config.optimizer.clip_grad = 0;
+  EXPECT_EQ(resolve(config).pipeline.async_window, 100);
+  config.batch.train_iters = 30;
+  EXPECT_EQ(resolve(config).pipeline.async_window, 30);
+}
+
+TEST(ConfigValidateMesh, PrintsWhatReadsBack) {
+  const std::string text =
+      std::get<TextRequest>(
+          read(complete() + Words{"--ranks", "2", "--pp", "2", "--num-layers-per-virtual-pipeline-stage", "1",
+                                  "--print-config"}))
+          .text;
+  const TemporaryFile file(text);
+  const auto config = std::get<PretrainConfig>(read({"pretrain", "--config", file.path()}));
+  EXPECT_EQ(config.pipeline.schedule, "interleaved");
+  EXPECT_EQ(stages_per_rank(config.pipeline, 4, 2), 2);
+}
+
+TEST(ConfigValidateMesh, BenchTakesTheSameOptions) {
+  const auto bench = std::get<BenchConfig>(
+      read({"bench", "--ranks", "2", "--pp", "2", "--schedule", "pipedream", "--global-batch-size", "8"}));
+  EXPECT_EQ(bench.run.pipeline.schedule, "pipedream");
+  expect_contains(
+      refusal_of({"bench", "--ranks", "5", "--tp", "5"}),
+      "--num-attention-heads 12 is not divisible by --tensor-model-parallel-size 5: 10 and 15 are");
+}
+
+}  // namespace
+}  // namespace trifold
