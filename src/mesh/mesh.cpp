@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "comm/planned_comm.h"
+
 namespace trifold {
 
 namespace {
@@ -67,7 +69,7 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes) {
   return coords.tp + sizes.tp * (coords.dp + sizes.dp * coords.pp);
 }
 
-Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(world), sizes_(sizes) {
+Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
   check_sizes(sizes);
   check(world.size() == sizes.ranks(), "a mesh of {} needs {} ranks, but there are {}", to_string(sizes),
         sizes.ranks(), world.size());
@@ -75,6 +77,12 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(world), sizes_(
   for (AxisSet axes : {AxisSet{Axis::Tp}, AxisSet{Axis::Dp}, AxisSet{Axis::Pp}, AxisSet{Axis::Dp, Axis::Tp}})
     comm(axes);
 }
+
+Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)
+    : planned_(planned_communicator(rank_of(coords, sizes), sizes.ranks())),
+      world_(planned_.get()),
+      sizes_(sizes),
+      coords_(coords) {}
 
 int Mesh::size(Axis axis) const { return size_of(sizes_, axis); }
 
@@ -84,7 +92,12 @@ Communicator& Mesh::comm(AxisSet axes) const {
   auto& found = comms_[axes];
   if (!found) {
     const ColorAndKey place = color_and_key(axes, coords_, sizes_);
-    found = world_.split(place.color, place.key);
+    if (planned_) {
+      const ColorAndKey last = color_and_key(axes, {sizes_.tp - 1, sizes_.dp - 1, sizes_.pp - 1}, sizes_);
+      found = planned_communicator(place.key, last.key + 1);
+    } else {
+      found = world_->split(place.color, place.key);
+    }
   }
   return *found;
 }

@@ -58,18 +58,23 @@ class Mesh {
   // rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
+  // The place `coords` of a mesh that is only planned: no rank exists, and nothing is allocated. Models can
+  // be built for it and walked dry (comm/planned_comm.h); any real communication is an Error.
+  Mesh(const MeshSizes& sizes, const MeshCoords& coords);
+
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoords& coords() const { return coords_; }
   int size(Axis axis) const;
   int coord(Axis axis) const;
-  Communicator& world() const { return world_; }
+  Communicator& world() const { return *world_; }
   // The ranks that differ from this one only along `axes`, ordered by their coordinates, fastest axis first.
   Communicator& comm(AxisSet axes) const;
   // "dp1.pp0.tp3": for messages.
   std::string label() const;
 
  private:
-  Communicator& world_;
+  std::unique_ptr<Communicator> planned_;  // the world of a planned mesh
+  Communicator* world_;
   MeshSizes sizes_;
   MeshCoords coords_;
   mutable std::map<AxisSet, std::unique_ptr<Communicator>> comms_;

@@ -29,6 +29,24 @@ TEST(Mesh, RefusesWhatIsNotThere) {
   EXPECT_THROW(run_ranks(2, [&](Communicator& comm) { Mesh(comm, sizes); }), Error);
 }
 
+TEST(Mesh, PlannedPlacesHaveCommunicatorsThatOnlyDryStreamsMayUse) {
+  const Mesh mesh({.tp = 8, .dp = 6, .pp = 64}, {.tp = 3, .dp = 2, .pp = 63});
+  EXPECT_EQ(mesh.size(Axis::Pp), 64);
+  EXPECT_EQ(mesh.coord(Axis::Tp), 3);
+  EXPECT_EQ(mesh.world().rank(), 3 + 8 * (2 + 6 * 63));
+  EXPECT_EQ(mesh.comm({Axis::Tp}).size(), 8);
+  EXPECT_EQ(mesh.comm({Axis::Tp}).rank(), 3);
+  EXPECT_EQ(mesh.comm({Axis::Dp, Axis::Tp}).size(), 48);
+  EXPECT_EQ(mesh.comm({Axis::Dp, Axis::Tp}).rank(), 3 + 8 * 2);
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  mesh.comm({Axis::Tp}).all_reduce({nullptr, DType::F32, {4}}, Reduce::Sum, dry);
+  OwnStream real;
+  EXPECT_THROW(mesh.comm({Axis::Tp}).all_reduce({nullptr, DType::F32, {4}}, Reduce::Sum, real), Error);
+  EXPECT_THROW(mesh.world().barrier(), Error);
+  EXPECT_THROW(Mesh({.tp = 2}, {.tp = 2}), Error);
+}
+
 std::vector<int32_t> members_of(Communicator& comm, int rank) {
   OwnStream stream;
   int32_t mine = rank;
