@@ -1,153 +1,162 @@
 #include "pipeline/schedules.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "core/error.h"
+#include "pipeline/schedule_rows.h"
 
 namespace trifold {
 
-Plan one_stage(int micros) {
-  Plan plan(1);
-  for (int micro = 0; micro < micros; ++micro) {
-    plan[0].push_back({ActionKind::F, 0, Action::kAll, micro});
-    plan[0].push_back({ActionKind::B, 0, Action::kAll, micro});
-  }
-  return plan;
-}
-
 namespace {
 
-bool is_weight_gradient(const Action& action) {
-  return action.kind == ActionKind::B || action.kind == ActionKind::W;
+// All forwards, then all backwards, first come first served.
+RankPlan gpipe_row(const Row& row) {
+  RowWriter out(row);
+  for (int micro = 0; micro < row.micros; ++micro) out.add(ActionKind::F, 0, micro);
+  for (int micro = 0; micro < row.micros; ++micro) out.add(ActionKind::B, 0, micro);
+  return out.take();
 }
 
-// The index of the last weight-gradient action of `stage`.
-size_t last_backward(const RankPlan& actions, int stage) {
-  for (size_t i = actions.size(); i-- > 0;)
-    if (is_weight_gradient(actions[i]) && actions[i].stage == stage) return i;
-  fail("the plan has no backward on stage {}", stage);
-}
-
-// Replaces action `at`, a backward of a whole stage, by one backward a block, with reductions after bucket
-// ends.
-void split_with_reductions(RankPlan& actions, size_t at, int blocks, const std::vector<int>& bucket_ends) {
-  const Action whole = actions[at];
-  RankPlan parts;
-  for (int block = blocks - 1; block >= 0; --block) {
-    parts.push_back({whole.kind, whole.stage, block, whole.micro});
-    if (std::find(bucket_ends.begin(), bucket_ends.end(), block) != bucket_ends.end())
-      parts.push_back({ActionKind::ReduceGrad, whole.stage, block, Action::kAll});
-  }
-  actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(at));
-  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(at), parts.begin(), parts.end());
-}
-
-}  // namespace
-
-Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends) {
-  for (RankPlan& actions : plan) {
-    std::set<int> stages;
-    for (const Action& action : actions) stages.insert(action.stage);
-    for (int stage : stages)
-      split_with_reductions(actions, last_backward(actions, stage), blocks[static_cast<size_t>(stage)],
-                            bucket_ends[static_cast<size_t>(stage)]);
-    for (int stage : stages) actions.push_back({ActionKind::Step, stage, Action::kAll, Action::kAll});
-  }
-  return plan;
-}
-
-namespace {
-
-// What has happened so far on one stage.
-class StageProgress {
- public:
-  StageProgress(int micros, int blocks) : micros_(micros), blocks_(blocks) {}
-
-  void take(const Action& action) {
-    require(!stepped_, action, "comes after the stage's Step");
-    switch (action.kind) {
-      case ActionKind::F:
-        return forward(action);
-      case ActionKind::I:
-        return backward(action, input_, false);
-      case ActionKind::W:
-        return backward(action, weight_, true);
-      case ActionKind::B:
-        backward(action, input_, false);
-        return backward(action, weight_, true);
-      case ActionKind::ReduceGrad:
-        return reduce(action);
-      case ActionKind::Step:
-        return step(action);
-      default:
-        require(false, action, "has no place in the plan of one stage");
-    }
-  }
-
-  bool stepped() const { return stepped_; }
-
- private:
-  static void require(bool good, const Action& action, std::string_view why) {
-    check(good, "the plan is wrong at {}: it {}", to_string(action), why);
-  }
-
-  void forward(const Action& action) {
-    require(0 <= action.micro && action.micro < micros_, action, "names a micro-batch that does not exist");
-    require(action.block == Action::kAll, action, "must be forward of the whole stage");
-    require(forward_.insert(action.micro).second, action, "is a second forward of its micro-batch");
-  }
-
-  // `next` maps a micro-batch to the block whose gradient comes next: blocks go from the last to the first.
-  void backward(const Action& action, std::map<int, int>& next, bool weights) {
-    require(forward_.contains(action.micro), action, "comes before the forward of its micro-batch");
-    int& block = next.try_emplace(action.micro, blocks_ - 1).first->second;
-    const int last = action.block == Action::kAll ? 0 : action.block;
-    require(action.block == Action::kAll ? block == blocks_ - 1 : block == last, action,
-            "repeats or skips a block's backward");
-    block = last - 1;
-    if (weights)
-      require(input_.contains(action.micro) && input_[action.micro] <= block, action, "comes before its I");
-  }
-
-  bool complete(int block) const {
-    if (static_cast<int>(weight_.size()) != micros_) return false;
-    return std::all_of(weight_.begin(), weight_.end(),
-                       [&](const auto& entry) { return entry.second < block; });
-  }
-
-  void reduce(const Action& action) {
-    const int block = action.block == Action::kAll ? 0 : action.block;
-    require(0 <= block && block < blocks_, action, "names a block that does not exist");
-    require(complete(block), action, "comes before the last gradient of its block");
-    require(reduced_.insert(block).second, action, "is a second reduction of its bucket");
-  }
-
-  void step(const Action& action) {
-    require(complete(0), action, "comes before the last gradient");
-    stepped_ = true;
-  }
-
-  int micros_, blocks_;
-  std::set<int> forward_, reduced_;
-  std::map<int, int> input_, weight_;
-  bool stepped_ = false;
+// A forward of one micro-batch on one chunk, or the backward of it.
+struct Visit {
+  int chunk;
+  int micro;
 };
 
+// How many micro-batches visit a chunk before the next chunk has its turn: p when that divides m. Otherwise
+// the smallest number from p on that leaves no remainder or a remainder of at least p, because a shorter
+// group would stall the loop; Megatron asks for the same. Fewer than p micro-batches are one group.
+int group_size(int ranks, int micros) {
+  if (micros <= ranks) return micros;
+  int size = ranks;
+  while (micros % size != 0 && micros % size < ranks) ++size;
+  return size;
+}
+
+// The order in which micro-batches visit the chunks of a rank: group by group, in a group chunk by chunk.
+std::vector<Visit> visits(int chunks, int micros, int group) {
+  std::vector<Visit> order;
+  order.reserve(static_cast<size_t>(chunks) * static_cast<size_t>(micros));
+  for (int begin = 0; begin < micros; begin += group)
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      for (int micro = begin; micro < std::min(begin + group, micros); ++micro)
+        order.push_back({chunk, micro});
+  return order;
+}
+
+// 1F1B over chunks: warm-up forwards, then forward and backward in turn, then the backwards that are left.
+// Backwards visit in the order of forwards with the chunks reversed. With one chunk this is 1F1B: p - r - 1
+// warm-up forwards are what it takes for the first gradient to arrive just in time. With several, twice that
+// many, and the forwards of the chunks before the last of the first group.
+RankPlan interleaved_row(const Row& row, int chunks) {
+  const int group = chunks == 1 ? row.ranks : group_size(row.ranks, row.micros);
+  const int to_last = row.ranks - row.rank - 1;
+  const std::vector<Visit> order = visits(chunks, row.micros, std::max(group, 1));
+  const size_t wanted = static_cast<size_t>(chunks == 1 ? to_last : 2 * to_last + (chunks - 1) * group);
+  const size_t warm_up = std::min(wanted, order.size());
+  RowWriter out(row);
+  const auto backward = [&](size_t k) {
+    out.add(ActionKind::B, chunks - 1 - order[k].chunk, order[k].micro);
+  };
+  for (size_t k = 0; k < order.size(); ++k) {
+    out.add(ActionKind::F, order[k].chunk, order[k].micro);
+    if (k >= warm_up) backward(k - warm_up);
+  }
+  for (size_t k = order.size() - warm_up; k < order.size(); ++k) backward(k);
+  return out.take();
+}
+
+void check_possible(Schedule schedule, int ranks, int chunks, int micros) {
+  const std::string problem = schedule_problem(schedule, ranks, chunks, micros);
+  if (!problem.empty()) bad_input("{}", problem);
+}
+
+RankPlan make_row(const Row& row, int chunks) {
+  switch (row.schedule) {
+    case Schedule::Gpipe:
+      return gpipe_row(row);
+    case Schedule::OneFOneB:
+    case Schedule::Interleaved:
+      return interleaved_row(row, chunks);
+    case Schedule::ZbH1:
+      return zero_bubble_row(row, row.ranks - row.rank - 1, row.rank);
+    case Schedule::ZbH2:
+      return zero_bubble_row(row, 2 * (row.ranks - row.rank - 1), 2 * row.rank);
+    case Schedule::ZbV:
+      return zb_v_row(row);
+    case Schedule::DualPipeV:
+      return dualpipe_v_row(row);
+    case Schedule::PipeDream:
+    case Schedule::PipeDream2BW:
+      break;
+  }
+  fail("{} has no plan of one global batch; make_async makes its window", schedule_name(row.schedule));
+}
+
 }  // namespace
 
-void check_plan(const Plan& plan, int micros, std::span<const int> blocks) {
-  std::vector<StageProgress> stages;
-  for (int count : blocks) stages.emplace_back(micros, count);
-  for (const RankPlan& actions : plan)
-    for (const Action& action : actions) {
-      check(0 <= action.stage && action.stage < static_cast<int>(stages.size()),
-            "the plan is wrong at {}: there are {} stages", to_string(action), stages.size());
-      stages[static_cast<size_t>(action.stage)].take(action);
+int stage_of(Schedule schedule, int ranks, int chunk, int rank) {
+  if (needs_two_chunks(schedule) && chunk == 1) return 2 * ranks - 1 - rank;
+  return chunk * ranks + rank;
+}
+
+Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros) {
+  check_possible(schedule, ranks, chunks, micros);
+  Plan plan;
+  for (int rank = 0; rank < ranks; ++rank) plan.push_back(make_row({schedule, ranks, rank, micros}, chunks));
+  return plan;
+}
+
+Plan make_async(Schedule schedule, int ranks, int micros_per_batch, int batches) {
+  check(is_async(schedule), "{} has no window of batches; make_schedule makes its plan",
+        schedule_name(schedule));
+  check_possible(schedule, ranks, 1, micros_per_batch);
+  check(batches > 0, "a window has at least one global batch, not {}", batches);
+  const int micros = micros_per_batch * batches;
+  Plan plan;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Row row{schedule, ranks, rank, micros};
+    const int in_flight = ranks - rank;
+    RowWriter out(row);
+    std::vector<int> versions;  // of the forwards so far
+    int steps = 0;
+    const auto backward = [&](int micro) {
+      out.add(ActionKind::B, 0, micro, versions[static_cast<size_t>(micro)]);
+      if ((micro + 1) % micros_per_batch != 0) return;
+      out.add(ActionKind::Step, 0, Action::kAll);
+      ++steps;
+    };
+    for (int micro = 0; micro < micros; ++micro) {
+      const int batch = micro / micros_per_batch;
+      versions.push_back(schedule == Schedule::PipeDream ? steps : std::max(0, batch - 1));
+      out.add(ActionKind::F, 0, micro, versions.back());
+      if (micro + 1 >= in_flight) backward(micro + 1 - in_flight);
     }
-  for (size_t stage = 0; stage < stages.size(); ++stage)
-    check(stages[stage].stepped(), "the plan is wrong: stage {} never reaches its Step", stage);
+    for (int micro = std::max(0, micros - in_flight + 1); micro < micros; ++micro) backward(micro);
+    plan.push_back(out.take());
+  }
+  return plan;
+}
+
+Plan forward_only(Schedule schedule, int ranks, int chunks, int micros) {
+  check(ranks > 0 && chunks > 0 && micros > 0, "a forward pass of {} micro-batches on {} ranks x {} chunks",
+        micros, ranks, chunks);
+  Plan plan;
+  for (int rank = 0; rank < ranks; ++rank) {
+    RowWriter out({schedule, ranks, rank, micros});
+    for (const Visit& visit : visits(chunks, micros, ranks)) out.add(ActionKind::F, visit.chunk, visit.micro);
+    plan.push_back(out.take());
+  }
+  return plan;
+}
+
+Plan one_stage(int micros) {
+  RowWriter out({Schedule::OneFOneB, 1, 0, micros});
+  for (int micro = 0; micro < micros; ++micro) {
+    out.add(ActionKind::F, 0, micro);
+    out.add(ActionKind::B, 0, micro);
+  }
+  return {out.take()};
 }
 
 }  // namespace trifold

@@ -6,6 +6,8 @@
 
 #include "data_parallel/grad_norm.h"
 #include "optim/lr_schedule.h"
+#include "pipeline/check.h"
+#include "pipeline/passes.h"
 #include "train/evaluation.h"
 #include "train/host.h"
 

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "pipeline/check.h"
+#include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 
 namespace trifold {

@@ -1,0 +1,46 @@
+// Passes: each takes a plan and returns it with more in it. From computation to a plan that can run:
+//
+//   Plan plan = make_schedule(...);
+//   plan = add_reduce(std::move(plan), blocks, bucket_ends, tied);   // first, so that the order of messages
+//   plan = add_communication(std::move(plan));                       // takes the tied reduction into account
+//   check_plan(plan, shape);
+#pragma once
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "pipeline/action.h"
+
+namespace trifold {
+
+// Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that has
+// a message already is returned as it is: its author has put all of them.
+//
+// The rows are run with F = I = W = 1 and B = 2 (a block its share), messages taking no time. When a
+// computation ends it is written to its row; then, at the same moment, its send is written to the same row
+// and the receive to the row of the peer: behind what that rank has finished, before what it is computing. So
+// all rows together have one total order in which a send and its receive are neighbours: ranks that do one
+// thing at a time and wait in every send until it is received cannot deadlock. And a receive is posted before
+// the computation under which its message arrives, so that the message need not wait for the end of it.
+//
+// A message between the two actions of an overlapped pair takes the pair apart (they run one after the other
+// anyway). Throws Error(BadInput) naming what each rank waits for when the order of computation cannot run.
+Plan add_communication(Plan plan);
+
+// Adds the reduction of gradients and the weight update.
+// - On each stage the last weight gradient (W or B) before a Step, or at all where the plan has no Step, is
+//   taken apart into blocks, and after a block that completes a bucket comes the reduction of that bucket, so
+//   that it runs while the blocks before it are still in backward. `blocks[stage]` is the number of blocks of
+//   the stage, `bucket_ends[stage]` lists, last block first, the blocks that complete a bucket. A stage that
+//   has reductions already keeps them.
+// - `tied` names the two stages that share a weight, first and last. When different ranks run them, both get
+// a
+//   REDUCE_TIED: the first behind the gradient of its block 0, before the reduction of that bucket; the last
+//   immediately before its Step, behind everything else in its row, because it waits there for the first.
+// - Where the plan has no Step of a stage it comes at the end of the row.
+Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
+                std::optional<std::pair<int, int>> tied = std::nullopt);
+
+}  // namespace trifold
