@@ -1,5 +1,7 @@
 #include "data_parallel/gradient_buffer.h"
 
+#include <map>
+
 namespace trifold {
 
 namespace {
@@ -30,28 +32,45 @@ GradientBuffer::~GradientBuffer() {
   }
 }
 
+void GradientBuffer::place(ParamId id) {
+  offsets_[static_cast<size_t>(id.index)] = elements_;
+  elements_ += aligned(params_[id].shard.local.elements());
+}
+
+// The gradients that are summed over the same axes lie together, so that each part is one collective.
+void GradientBuffer::close_bucket(int last_block, const std::vector<ParamId>& ids) {
+  Bucket bucket{last_block, elements_, 0, {}, {}};
+  std::map<AxisSet, std::vector<ParamId>> by_axes;
+  for (ParamId id : ids) by_axes[params_[id].shard.partial].push_back(id);
+  for (const auto& [axes, members] : by_axes) {
+    const int64_t begin = elements_;
+    for (ParamId id : members) place(id);
+    bucket.parts.push_back({axes, begin, elements_});
+  }
+  bucket.end = elements_;
+  buckets_.push_back(std::move(bucket));
+  bucket_ends_.push_back(last_block);
+}
+
 // Blocks are visited in the order of backward. Tied uses are placed last: they belong to no bucket.
 void GradientBuffer::lay_out(const ParamList& params, int blocks, size_t bucket_bytes) {
   offsets_.resize(static_cast<size_t>(params.size()));
-  const auto place = [&](int index) {
-    offsets_[static_cast<size_t>(index)] = elements_;
-    elements_ += aligned(params[{index}].shard.local.elements());
-  };
-  Bucket open{0, 0, 0, {}};
+  std::vector<ParamId> open;
+  size_t bytes = 0;
   for (int block = blocks - 1; block >= 0; --block) {
-    for (int i = 0; i < params.size(); ++i)
-      if (params[{i}].block == block && !params[{i}].tied_to) place(i);
-    const auto bytes = static_cast<size_t>(elements_ - open.begin) * size_of(dtype_);
+    for (int i = 0; i < params.size(); ++i) {
+      if (params[{i}].block != block || params[{i}].tied_to) continue;
+      open.push_back({i});
+      bytes += static_cast<size_t>(aligned(params[{i}].shard.local.elements())) * size_of(dtype_);
+    }
     if (bytes < bucket_bytes && block != 0) continue;
-    open.last_block = block;
-    open.end = elements_;
-    buckets_.push_back(open);
-    bucket_ends_.push_back(block);
-    open = {0, elements_, 0, {}};
+    close_bucket(block, open);
+    open.clear();
+    bytes = 0;
   }
   for (int i = 0; i < params.size(); ++i) {
     if (!params[{i}].tied_to) continue;
-    place(i);
+    place({i});
     const int64_t target = offsets_[static_cast<size_t>(params[{i}].tied_to->index)];
     for (Bucket& bucket : buckets_)
       if (bucket.begin <= target && target < bucket.end) bucket.ties.push_back({i});
@@ -65,13 +84,20 @@ void GradientBuffer::reduce(int block, Stream& stream) {
       const Tensor target = grad(*params_[tie].tied_to);
       ops_.add(stream, target, target, grad(tie));
     }
-    if (mesh_.size(Axis::Dp) == 1) return;
-    comm_stream_.wait(stream.record());
-    const Tensor all = buffer_.tensor(dtype_, {elements_});
-    mesh_.comm({Axis::Dp}).all_reduce(all.rows(bucket.begin, bucket.end), Reduce::Sum, comm_stream_);
+    start_sums(bucket, stream);
     return;
   }
   fail("block {} does not complete a bucket of gradients", block);
+}
+
+void GradientBuffer::start_sums(const Bucket& bucket, Stream& stream) {
+  const Tensor all = buffer_.tensor(dtype_, {elements_});
+  for (const Part& part : bucket.parts) {
+    Communicator& ranks = mesh_.comm(part.axes);
+    if (ranks.size() == 1) continue;
+    comm_stream_.wait(stream.record());
+    ranks.all_reduce(all.rows(part.begin, part.end), Reduce::Sum, comm_stream_);
+  }
 }
 
 void GradientBuffer::zero(Stream& stream) { ops_.fill(stream, buffer_.tensor(dtype_, {elements_}), 0.0); }

@@ -1,6 +1,11 @@
 // GradientBuffer: all gradients of a rank in one flat buffer, cut into buckets in the order gradients become
-// ready in backward (last block first). Layers see views; a bucket is summed over the data axis by one
-// collective on the communication stream while backward goes on.
+// ready in backward (last block first). Layers see views; a bucket is summed on the communication stream
+// while backward goes on.
+//
+// Each gradient is summed over exactly the axes in its ShardSpec::partial: most over {dp}; under sequence
+// parallelism those of norms, biases and positions over {dp, tp}. Inside a bucket the gradients with the same
+// axes lie together and are one collective. The communicators of these sets carry nothing else while
+// reductions are under way.
 //
 // A tied use of a parameter (the output head) has its gradient in a part of its own behind the buckets. It is
 // added to the gradient of the parameter it is tied to once, when that parameter's bucket is reduced; on one
@@ -38,12 +43,21 @@ class GradientBuffer final : public GradSink {
   size_t bytes() const { return buffer_.bytes(); }
 
  private:
+  // Gradients [begin, end) of a bucket that are summed over the same axes.
+  struct Part {
+    AxisSet axes;
+    int64_t begin, end;
+  };
   struct Bucket {
     int last_block;  // the block that completes it: the lowest
     int64_t begin, end;
+    std::vector<Part> parts;
     std::vector<ParamId> ties;  // tied uses whose gradients go into this bucket
   };
 
+  void place(ParamId id);
+  void close_bucket(int last_block, const std::vector<ParamId>& ids);
+  void start_sums(const Bucket& bucket, Stream& stream);
   void lay_out(const ParamList& params, int blocks, size_t bucket_bytes);
 
   const ParamList& params_;
