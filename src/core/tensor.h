@@ -77,6 +77,8 @@ struct Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Elements [begin, end) in memory order, as a tensor of one dim.
   Tensor flat(int64_t begin, int64_t end) const;
+  // All of them.
+  Tensor flat() const { return reshape({elements()}); }
 
  private:
   [[noreturn]] void wrong_type(DType wanted) const;

@@ -4,24 +4,25 @@
 #include <string>
 
 #include "models/transformer.h"
+#include "nn/recompute.h"
 
 namespace trifold {
 
 GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
-    : width_(config.hidden_size),
-      dropout_(config.hidden_dropout),
+    : dropout_(config.hidden_dropout),
+      row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
       embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
                  {Init::Kind::Normal, config.init_method_std}) {}
 
-Dropout GptEmbedding::mask(const Run& run) const {
-  const int64_t first_row = run.batch->first_sample * run.batch->seq_length();
-  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * width_)};
+Dropout GptEmbedding::mask(const Run& run, Tensor y) const {
+  const int64_t first_row = first_global_row(*run.batch, row_part_, y.row_count());
+  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * y.last_dim())};
 }
 
 Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   const Tensor y = embedding_.forward(run, no_input, saved);
-  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run));
+  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run, y));
   return y;
 }
 
@@ -29,7 +30,7 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Tensor dx = dy;
   if (dropout_ > 0 && run.training) {
     dx = run.flow.take(run.dtype, dy.shape);
-    run.ops.dropout(run.stream, dx, dy, mask(run));
+    run.ops.dropout(run.stream, dx, dy, mask(run, dy));
   }
   return embedding_.backward_input(run, dx, saved);
 }
@@ -66,7 +67,7 @@ int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {
 
 namespace {
 
-TransformerShape shape_of(const ModelConfig& config) {
+TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
   shape.heads = config.num_attention_heads;
@@ -77,6 +78,7 @@ TransformerShape shape_of(const ModelConfig& config) {
   shape.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
+  shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }
 
@@ -97,25 +99,29 @@ double embedding_cost(const ModelConfig& config) {
 
 }  // namespace
 
-Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed) {
+Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
   Model model;
+  const TransformerShape shape = shape_of(config, layout);
   int index = 0;
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
 
-  BlockBuilder first(model.params, mesh, index++, seed);
+  BlockBuilder first(model.params, mesh, index++, seed, layout.sequence_parallel);
+  model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
   auto embedding = std::make_unique<GptEmbedding>(first, config, padded_vocab);
   const ParamId tokens = embedding->tokens();
   model.blocks.push_back({std::move(embedding), first.slots(), 0, embedding_cost(config)});
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    BlockBuilder builder(model.params, mesh, index++, seed);
-    auto block =
-        std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape_of(config));
+    BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
+    std::unique_ptr<Layer> block =
+        std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape);
+    if (layout.recompute_granularity == RecomputeGranularity::Full)
+      block = std::make_unique<Recompute>(builder, std::move(block));
     const double flops = block_flops(config);
     model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
   }
 
-  BlockBuilder last(model.params, mesh, index, seed);
+  BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
   auto head = std::make_unique<GptHead>(last, config, tokens);
   const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
   model.blocks.push_back({std::move(head), last.slots(), head_flops, head_flops});

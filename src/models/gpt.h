@@ -21,10 +21,10 @@ class GptEmbedding final : public Layer {
   ParamId tokens() const { return embedding_.tokens(); }
 
  private:
-  Dropout mask(const Run& run) const;
+  Dropout mask(const Run& run, Tensor y) const;
 
-  int64_t width_;
   double dropout_;
+  int row_part_;
   PhiloxKey key_;
   VocabEmbedding embedding_;
 };
@@ -49,7 +49,8 @@ class GptHead final : public Layer {
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`.
-Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed);
+// `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
+// sequence_parallel and recompute_granularity are read.
+Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
 
 }  // namespace trifold

@@ -21,6 +21,10 @@ struct Model {
   ParamList params;
   std::vector<Block> blocks;  // first reads tokens, last computes the loss
 
+  // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank: more than 1
+  // under sequence parallelism.
+  int row_parts = 1;
+
   // Matrix-product flops of one training step per sample: forward plus twice that for backward. Causal
   // attention counts half of its square, the padded vocabulary counts whole, recomputation does not count
   // (Megatron-LM's convention).

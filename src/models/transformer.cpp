@@ -4,7 +4,8 @@ namespace trifold {
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)
-    : norm1_(builder, name + ".norm1", shape.width, shape.norm_eps),
+    : selective_(shape.recompute_selective),
+      norm1_(builder, name + ".norm1", shape.width, shape.norm_eps),
       qkv_(builder, name + ".attention.qkv", 3, shape.width, shape.width,
            {Init::Kind::Normal, shape.init_std}),
       attention_(builder, name + ".attention", shape.heads, shape.width / shape.heads,
@@ -18,18 +19,37 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std}),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
+// What only the next operation reads is taken from scratch: the results of the two projections into the
+// residual stream always, those of the norms and of the GELU where backward computes them again.
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
-  const Tensor qkv = qkv_.forward(run, norm1_.forward(run, x, saved), saved);
-  const Tensor h = add1_.forward(run, x, out_.forward(run, attention_.forward(run, qkv, saved), saved));
-  const Tensor up = up_.forward(run, norm2_.forward(run, h, saved), saved);
-  return add2_.forward(run, h, down_.forward(run, gelu_.forward(run, up, saved), saved));
+  const Arena::Mark mark = run.scratch.mark();
+  Run brief = run.keeping_in(run.scratch);
+  Run& maybe = selective_ ? brief : run;
+  const Tensor qkv = qkv_.forward(run, norm1_.forward(maybe, x, saved), saved);
+  const Tensor attention = attention_.forward(run, qkv, saved);
+  const Tensor h = add1_.forward(run, x, out_.forward(brief, attention, saved));
+  run.scratch.release(mark);
+  const Tensor up = up_.forward(run, norm2_.forward(maybe, h, saved), saved);
+  run.scratch.release(mark);
+  const Tensor y = add2_.forward(run, h, down_.forward(brief, gelu_.forward(maybe, up, saved), saved));
+  run.scratch.release(mark);
+  return y;
 }
 
 Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step) const {
+  Run again = run.keeping_in(run.flow);
+  const auto restore = [&](const auto& linear, const auto& its_input) {
+    if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
+  };
   const auto back = [&](const Layer& layer, Tensor gradient) { return (layer.*step)(run, gradient, saved); };
-  const Tensor dh = back(norm2_, back(up_, back(gelu_, back(down_, add2_.backward_input(run, dy)))));
+  restore(down_, gelu_);
+  const Tensor du = back(gelu_, back(down_, add2_.backward_input(run, dy)));
+  restore(up_, norm2_);
+  const Tensor dh = back(norm2_, back(up_, du));
   run.ops.add(run.stream, dh, dh, dy);
-  const Tensor dx = back(norm1_, back(qkv_, back(attention_, back(out_, add1_.backward_input(run, dh)))));
+  const Tensor dqkv = back(attention_, back(out_, add1_.backward_input(run, dh)));
+  restore(qkv_, norm1_);
+  const Tensor dx = back(norm1_, back(qkv_, dqkv));
   run.ops.add(run.stream, dx, dx, dh);
   return dx;
 }

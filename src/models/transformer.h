@@ -19,6 +19,10 @@ struct TransformerShape {
   double output_init_std = 0.02;  // of the two projections that end in the residual stream
   double hidden_dropout = 0;
   double attention_dropout = 0;
+  // Keep the results of matrix products and of attention, but compute the norms and the GELU again in
+  // backward: cheap to compute, and a third of what is kept. (Attention itself never keeps its T x T
+  // probabilities, which are what arXiv 2205.05198 recomputes under this name.)
+  bool recompute_selective = false;
 };
 
 class TransformerBlock final : public Layer {
@@ -35,6 +39,7 @@ class TransformerBlock final : public Layer {
   using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
   Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step) const;
 
+  bool selective_;
   LayerNorm norm1_;
   ColumnLinear qkv_;
   AttentionCore attention_;

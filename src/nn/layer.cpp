@@ -3,9 +3,9 @@
 namespace trifold {
 
 ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
-                          Init init, bool decay) {
+                          AxisSet partial, Init init, bool decay) {
   ParamSpec spec;
-  spec.shard = {name, global, local, replicated, AxisSet{Axis::Dp}};
+  spec.shard = {name, global, local, replicated, partial};
   spec.init = init;
   spec.decay = decay;
   spec.block = block_;
@@ -13,12 +13,13 @@ ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Re
 }
 
 ParamId BlockBuilder::replicated(const std::string& name, const Shape& shape, Init init, bool decay) {
-  return add(name, shape, Rect::whole(shape), {Axis::Tp, Axis::Dp}, init, decay);
+  const AxisSet partial = sequence_parallel_ ? AxisSet{Axis::Dp, Axis::Tp} : AxisSet{Axis::Dp};
+  return add(name, shape, Rect::whole(shape), {Axis::Tp, Axis::Dp}, partial, init, decay);
 }
 
 ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay) {
   const Rect local = even_part(global, dim, mesh_.coord(Axis::Tp), mesh_.size(Axis::Tp));
-  return add(name, global, local, {Axis::Dp}, init, decay);
+  return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay);
 }
 
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {

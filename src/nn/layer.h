@@ -43,15 +43,21 @@ class Saved {
 
 // What a layer is run with. All references outlive the call.
 struct Run {
-  Stream& stream;
+  Stream& stream;  // where all computation goes
+  // Where a collective that computation need not wait for at once goes; may be `stream` itself. Whoever puts
+  // work there makes `stream` wait for it before the layer returns: no communicator ever sees two streams.
+  Stream& side;
   const OpTable& ops;
   const Mesh& mesh;
   const ParamSource& params;
   const GradSink* grads;  // null when there is no backward
-  Arena& keep;            // outputs of forward and saved tensors: lives until the block's backward_weight
-  Arena& flow;            // activation gradients: lives until the block's backward_weight
-  Arena& scratch;         // temporaries: a layer releases what it took before it returns
-  const Batch* batch;     // of this micro-batch; outlives its backward
+  // Outputs of forward and saved tensors: lives until the block's backward_weight. A layer takes them before
+  // it marks scratch, so keep may be scratch (for an output that is read once) or, in backward, flow.
+  Arena& keep;
+  Arena& flow;         // activation gradients: lives until the block's backward_weight. A forward may take
+                       // temporaries from it between a mark and its release
+  Arena& scratch;      // temporaries: a layer releases what it took before it returns
+  const Batch* batch;  // of this micro-batch; outlives its backward
   DType dtype;
   bool training;      // dropout is applied only when true
   uint64_t seed;      // of dropout
@@ -61,16 +67,28 @@ struct Run {
 
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
+  // The same run with another arena to keep things in.
+  Run keeping_in(Arena& other) const {
+    return {stream,  side,  ops,   mesh,     params, grads,      other,    flow,
+            scratch, batch, dtype, training, seed,   loss_scale, loss_sum, weight_sum};
+  }
 };
 
 // Collects the parameters and save slots of one block while its layers are constructed.
 class BlockBuilder {
  public:
   // Adds parameters to `params`, all marked with `block`. `params` and `mesh` must outlive the builder.
-  BlockBuilder(ParamList& params, const Mesh& mesh, int block, uint64_t seed)
-      : params_(params), mesh_(mesh), block_(block), seed_(seed) {}
+  // With `sequence_parallel`, activations between the linear layers are cut by rows over the tensor axis
+  // (tensor_parallel/regions.h); with one rank on that axis it changes nothing.
+  BlockBuilder(ParamList& params, const Mesh& mesh, int block, uint64_t seed, bool sequence_parallel = false)
+      : params_(params),
+        mesh_(mesh),
+        block_(block),
+        seed_(seed),
+        sequence_parallel_(sequence_parallel && mesh.size(Axis::Tp) > 1) {}
 
-  // A whole parameter on every rank of the tensor axis.
+  // A whole parameter on every rank of the tensor axis. Under sequence parallelism it meets only this rank's
+  // rows, so its gradient is a partial sum over that axis too.
   ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay);
   // A parameter cut evenly along `dim` over the tensor axis.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay);
@@ -82,17 +100,27 @@ class BlockBuilder {
   const Mesh& mesh() const { return mesh_; }
   const ParamList& params() const { return params_; }
   uint64_t seed() const { return seed_; }
+  bool sequence_parallel() const { return sequence_parallel_; }
+  // Which of the row slices of an activation is here: 0 where activations are whole.
+  int row_part() const { return sequence_parallel_ ? mesh_.coord(Axis::Tp) : 0; }
 
  private:
-  ParamId add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated, Init init,
-              bool decay);
+  ParamId add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
+              AxisSet partial, Init init, bool decay);
 
   ParamList& params_;
   const Mesh& mesh_;
   int block_;
   uint64_t seed_;
+  bool sequence_parallel_;
   int slots_ = 0;
 };
+
+// Row of the whole run (sample * positions + position) that is row 0 of an activation of `rows` rows, where
+// the activation is slice `row_part` of the micro-batch: what dropout is keyed by.
+inline int64_t first_global_row(const Batch& batch, int row_part, int64_t rows) {
+  return batch.first_sample * batch.seq_length() + row_part * rows;
+}
 
 class Layer {
  public:

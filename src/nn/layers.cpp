@@ -47,15 +47,15 @@ Tensor Gelu::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dy;
 }
 
-Dropout DropoutAdd::mask(const Run& run, int64_t width) const {
-  const int64_t first_row = run.batch->first_sample * run.batch->seq_length();
-  return {probability_, key_, static_cast<uint64_t>(first_row * width)};
+Dropout DropoutAdd::mask(const Run& run, Tensor x) const {
+  const int64_t first_row = first_global_row(*run.batch, row_part_, x.row_count());
+  return {probability_, key_, static_cast<uint64_t>(first_row * x.last_dim())};
 }
 
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
   if (probability_ > 0 && run.training)
-    run.ops.dropout_add(run.stream, y, residual, x, mask(run, x.last_dim()));
+    run.ops.dropout_add(run.stream, y, residual, x, mask(run, x));
   else
     run.ops.add(run.stream, y, residual, x);
   return y;
@@ -64,7 +64,7 @@ Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
 Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
   if (probability_ == 0 || !run.training) return dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  run.ops.dropout(run.stream, dx, dy, mask(run, dy.last_dim()));
+  run.ops.dropout(run.stream, dx, dy, mask(run, dy));
   return dx;
 }
 
@@ -78,7 +78,11 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, int
       key_(philox_key(builder.seed(), name)),
       qkv_(builder.slot()),
       out_(builder.slot()),
-      lse_(builder.slot()) {}
+      lse_(builder.slot()) {
+  const int tp = builder.mesh().size(Axis::Tp);
+  check(global_heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks",
+        name, global_heads, tp);
+}
 
 Attention AttentionCore::shape(const Run& run) const {
   Attention how;

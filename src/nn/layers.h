@@ -1,5 +1,5 @@
 // The layers that are the same on every rank of the tensor axis: normalisation, activation, dropout,
-// attention core. R = rows of the micro-batch (samples * positions), C = width.
+// attention core. R = rows of the micro-batch (samples * positions) that are here, C = width.
 #pragma once
 
 #include <string>
@@ -15,6 +15,8 @@ class LayerNorm final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  // The forward of `saved`'s input once more: y and the saved statistics, in run.keep.
+  Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
   double eps_;
@@ -29,6 +31,7 @@ class Gelu final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
+  Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
   SlotId x_;
@@ -40,14 +43,15 @@ class Gelu final : public Layer {
 class DropoutAdd {
  public:
   DropoutAdd(BlockBuilder& builder, const std::string& name, double probability)
-      : probability_(probability), key_(philox_key(builder.seed(), name)) {}
+      : probability_(probability), row_part_(builder.row_part()), key_(philox_key(builder.seed(), name)) {}
   Tensor forward(Run& run, Tensor residual, Tensor x) const;  // [R, C], [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy) const;           // [R, C] -> [R, C]
 
  private:
-  Dropout mask(const Run& run, int64_t width) const;
+  Dropout mask(const Run& run, Tensor x) const;
 
   double probability_;
+  int row_part_;
   PhiloxKey key_;
 };
 

@@ -5,13 +5,14 @@
 namespace trifold {
 
 Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink* grads, Stream& stream, DType dtype)
+                   const ParamSource& params, GradSink* grads, Stream& stream, Stream& side, DType dtype)
     : blocks_(std::move(blocks)),
       mesh_(mesh),
       ops_(ops),
       params_(params),
       grads_(grads),
       stream_(stream),
+      side_(side),
       dtype_(dtype),
       measuring_(true),
       scratch_(Arena::measuring()),
@@ -21,9 +22,9 @@ Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTab
 }
 
 Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink* grads, Stream& stream, DType dtype,
+                   const ParamSource& params, GradSink* grads, Stream& stream, Stream& side, DType dtype,
                    const ActivationMemory& memory)
-    : Executor(std::move(blocks), mesh, ops, params, grads, stream, dtype) {
+    : Executor(std::move(blocks), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch);
   for (Arena& flow : flows_) flow = Arena(memory.flow);
@@ -54,7 +55,7 @@ ActivationMemory Executor::measure(const std::vector<StageBlock>& blocks, const 
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
-  Executor walker(blocks, mesh, cpu_ops(), shapes, &shapes, dry, dtype);
+  Executor walker(blocks, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
   Batch batch;
   const Shape shape{micro_batch_size, seq_length};
   batch.tokens = batch.labels = batch.positions = {nullptr, DType::I32, shape};
@@ -74,6 +75,7 @@ ActivationMemory Executor::measure(const std::vector<StageBlock>& blocks, const 
 Run Executor::make_run(Slot& slot, Arena& flow, const StepInputs& inputs) {
   const Tensor losses = losses_.tensor(DType::F64, {2});
   return {stream_,
+          side_,
           ops_,
           mesh_,
           params_,

@@ -52,9 +52,9 @@ struct LossSums {
 class Executor {
  public:
   // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is
-  // where all computation goes.
+  // where all computation goes, `side` the stream for collectives that are hidden behind it (see Run).
   Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink* grads, Stream& stream, DType dtype, const ActivationMemory& memory);
+           GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
   // The memory a plan will need for micro-batches of the given size: walks the plan without computing.
   static ActivationMemory measure(const std::vector<StageBlock>& blocks, const ParamList& params,
@@ -75,7 +75,7 @@ class Executor {
   };
 
   Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink* grads, Stream& stream, DType dtype);
+           GradSink* grads, Stream& stream, Stream& side, DType dtype);
   Run make_run(Slot& slot, Arena& flow, const StepInputs& inputs);
   Slot& slot_of(int micro);
   Slot& free_slot();
@@ -91,6 +91,7 @@ class Executor {
   const ParamSource& params_;
   GradSink* grads_;
   Stream& stream_;
+  Stream& side_;
   DType dtype_;
   bool measuring_ = false;
   std::vector<std::unique_ptr<Slot>> slots_;

@@ -1,14 +1,15 @@
 // Linear layers cut over the tensor axis (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With one rank on
 // that axis they are the plain layer; there is no other linear layer. Weights are [out, in], y = x W^T + b.
 //
-// ColumnLinear cuts the outputs: x is whole on every rank, y is this rank's part; in backward dx is summed
-// over the axis. RowLinear cuts the inputs: x is this rank's part; y is summed over the axis, the bias is
-// added once.
+// ColumnLinear enters a region (tensor_parallel/regions.h): it cuts the outputs. RowLinear leaves it: it cuts
+// the inputs, y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence
+// parallelism.
 #pragma once
 
 #include <string>
 
 #include "nn/layer.h"
+#include "tensor_parallel/regions.h"
 
 namespace trifold {
 
@@ -19,11 +20,17 @@ class ColumnLinear final : public Layer {
   // (q, k, v).
   ColumnLinear(BlockBuilder& builder, const std::string& name, int64_t groups, int64_t out, int64_t in,
                Init init);
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in] -> [R, groups * out/tp]
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, groups * out/tp] -> [R, in]
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, in] -> [R, groups * out/tp]
+  Tensor backward_input(Run& run, Tensor dy,
+                        Saved& saved) const override;  // [R, groups * out/tp] -> [Ro, in]
   void backward_weight(Run& run, Saved& saved) const override;
+  // Hides the collectives behind the products.
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
+  // Puts a recomputed input in the place of the one that forward saw, before the backward parts.
+  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
+  Region region_;
   ParamId weight_, bias_;
   SlotId x_, dy_;
 };
@@ -32,11 +39,13 @@ class RowLinear final : public Layer {
  public:
   // Parameters <name>.weight [out, in], its `in` cut over the axis, and <name>.bias [out], whole.
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init);
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in/tp] -> [R, out]
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, out] -> [R, in/tp]
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in/tp] -> [Ro, out]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
+  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
 
  private:
+  Region region_;
   ParamId weight_, bias_;
   SlotId x_, dy_;
 };

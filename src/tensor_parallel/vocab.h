@@ -1,10 +1,12 @@
 // Token embedding and output loss whose vocabulary is cut over the tensor axis (Shoeybi et al., arXiv
-// 1909.08053, section 3). V = padded vocabulary, C = width, R = rows of the micro-batch.
+// 1909.08053, section 3). V = padded vocabulary, C = width, R = rows of the
+// micro-batch; Ro = R, or R/tp under sequence parallelism (tensor_parallel/regions.h).
 #pragma once
 
 #include <string>
 
 #include "nn/layer.h"
+#include "tensor_parallel/regions.h"
 
 namespace trifold {
 
@@ -14,12 +16,15 @@ class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
                  int64_t width, Init init);
-  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [R, C]
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> {}
+  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [Ro, C]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> {}
   void backward_weight(Run& run, Saved& saved) const override;
   ParamId tokens() const { return tokens_; }
 
  private:
+  Tensor positions(const Run& run) const;  // of this rank's rows
+
+  Region region_;
   int64_t width_;
   int64_t first_id_;  // first token id whose row is here
   ParamId tokens_, positions_;
@@ -32,14 +37,20 @@ class VocabEmbedding final : public Layer {
 class VocabCrossEntropy final : public Layer {
  public:
   VocabCrossEntropy(BlockBuilder& builder, ParamId tied_tokens, int64_t vocab);
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
-  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  // Hides the collectives behind the products.
+  Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
   // This rank's part of the logits, [R, V/tp]: for sampling. Columns of padding have values that mean
-  // nothing.
+  // nothing. Throws under sequence parallelism.
   Tensor logits(Run& run, Tensor x) const;
 
  private:
+  void add_loss(Run& run, Saved& saved) const;
+  void to_gradient(Run& run, Saved& saved) const;
+
+  Region region_;
   int64_t vocab_;     // ids from here on are padding
   int64_t first_id_;  // first token id whose column is here
   ParamId weight_;

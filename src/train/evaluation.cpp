@@ -42,7 +42,7 @@ LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micr
       Executor::measure(replica.blocks(), replica.model().params, replica.mesh(), forward_only,
                         micro_batch_size, source.seq_length(), replica.dtype());
   Executor executor(replica.blocks(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
-                    replica.compute(), replica.dtype(), memory);
+                    replica.compute(), replica.side(), replica.dtype(), memory);
   BatchBuffer buffer(micro_batch_size, source.seq_length());
   return sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
 }

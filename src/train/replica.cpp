@@ -19,7 +19,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       comm_(Stream::Mode::Worker, comm_pool_),
       ops_(cpu_ops()),
       dtype_(dtype),
-      model_(make_gpt(model, mesh_, seed)),
+      model_(make_gpt(model, mesh_, seed, mesh)),
       weights_(model_.params, dtype) {
   weights_.initialise(seed);
 }

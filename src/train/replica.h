@@ -23,6 +23,8 @@ class Replica {
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
   Stream& comm() { return comm_; }
+  // For collectives that layers hide behind computation (Run::side).
+  Stream& side() { return compute_; }
   DType dtype() const { return dtype_; }
   const Model& model() const { return model_; }
   ParamStore& weights() { return weights_; }

@@ -52,6 +52,7 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
 
 Tensor Sampler::last_logits(Stream& stream, Arena& keep, Arena& scratch, const Batch& batch) {
   Run run{stream,
+          stream,
           replica_.ops(),
           replica_.mesh(),
           replica_.weights(),

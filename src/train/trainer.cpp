@@ -56,7 +56,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
                                      config.batch.micro_batch_size, config.model.seq_length,
                                      replica_.dtype())),
       executor_(replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
-                replica_.compute(), replica_.dtype(), activations_),
+                replica_.compute(), replica_.side(), replica_.dtype(), activations_),
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {}

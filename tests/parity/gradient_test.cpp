@@ -1,5 +1,6 @@
-// Every layer against central finite differences in f64. The list of layers is compared with the sources, so
-// that a layer nobody checks fails the test.
+// Every layer against central finite differences in f64, on one rank and cut over two, with and without
+// sequence parallelism. The list of layers is compared with the sources, so that a layer nobody checks fails
+// the test.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,8 +11,10 @@
 
 #include "models/gpt.h"
 #include "models/transformer.h"
+#include "nn/recompute.h"
 #include "support/compare.h"
 #include "support/layer_bench.h"
+#include "support/ranks.h"
 
 namespace trifold::test {
 namespace {
@@ -28,15 +31,27 @@ const Init kNormal{Init::Kind::Normal, 0.5};
 struct Case {
   std::string layer;  // class name
   LayerBench::Make make;
-  Shape input;   // empty (rank 0): the layer reads the batch
-  Shape output;  // empty: the layer computes the loss itself
+  Placed input;   // none: the layer reads the batch
+  Placed output;  // none: the layer computes the loss itself
 };
+
+struct MeshCase {
+  const char* name;
+  int tp;
+  bool sequence_parallel;
+};
+
+constexpr MeshCase kMeshes[] = {{"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}};
+
+Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
+Placed columns(int64_t width) { return {Placed::Cut::Columns, {kRows, width}}; }
+Placed packed(int64_t width) { return {Placed::Cut::Columns, {kRows, 3, width}}; }
 
 ModelConfig tiny_model(double dropout) {
   ModelConfig config;
   config.num_layers = 1;
   config.hidden_size = kWidth;
-  config.num_attention_heads = 3;
+  config.num_attention_heads = 4;
   config.ffn_hidden_size = 20;
   config.seq_length = kPositions;
   config.max_position_embeddings = kPositions + 2;
@@ -47,150 +62,129 @@ ModelConfig tiny_model(double dropout) {
   return config;
 }
 
-LayerBench::Make transformer(double dropout) {
-  return [dropout](BlockBuilder& b) {
-    TransformerShape shape;
-    shape.width = kWidth;
-    shape.heads = 3;
-    shape.ffn = 20;
-    shape.hidden_dropout = shape.attention_dropout = dropout;
-    return std::make_unique<TransformerBlock>(b, "block", shape);
-  };
+std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, double dropout, bool selective = false) {
+  TransformerShape shape;
+  shape.width = kWidth;
+  shape.heads = 4;
+  shape.ffn = 20;
+  shape.hidden_dropout = shape.attention_dropout = dropout;
+  shape.recompute_selective = selective;
+  return std::make_unique<TransformerBlock>(b, "block", shape);
 }
 
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
 std::vector<Case> cases() {
-  const Shape rows{kRows, kWidth};
+  const Placed none;
+  const Placed rows = stream(kWidth);
+  using B = BlockBuilder;
   return {
-      {"LayerNorm", [](BlockBuilder& b) { return std::make_unique<LayerNorm>(b, "norm", kWidth, 1e-5); },
-       rows, rows},
-      {"Gelu", [](BlockBuilder& b) { return std::make_unique<Gelu>(b); }, rows, rows},
-      {"AttentionCore",
-       [](BlockBuilder& b) { return std::make_unique<AttentionCore>(b, "a", 3, 4, 0.0); },
-       {kRows, 3 * kWidth},
-       rows},
-      {"AttentionCore",
-       [](BlockBuilder& b) { return std::make_unique<AttentionCore>(b, "a", 3, 4, 0.3); },
-       {kRows, 3 * kWidth},
-       rows},
-      {"ColumnLinear",
-       [](BlockBuilder& b) { return std::make_unique<ColumnLinear>(b, "c", 1, 7, kWidth, kNormal); },
-       rows,
-       {kRows, 7}},
-      {"ColumnLinear",
-       [](BlockBuilder& b) { return std::make_unique<ColumnLinear>(b, "c", 3, 4, kWidth, kNormal); },
-       rows,
-       {kRows, 12}},
-      {"RowLinear",
-       [](BlockBuilder& b) { return std::make_unique<RowLinear>(b, "r", 7, kWidth, kNormal); },
-       rows,
-       {kRows, 7}},
+      {"LayerNorm", [](B& b) { return std::make_unique<LayerNorm>(b, "norm", kWidth, 1e-5); }, rows, rows},
+      {"Gelu", [](B& b) { return std::make_unique<Gelu>(b); }, columns(kWidth), columns(kWidth)},
+      {"AttentionCore", [](B& b) { return std::make_unique<AttentionCore>(b, "a", 4, 3, 0.0); },
+       packed(kWidth), columns(kWidth)},
+      {"AttentionCore", [](B& b) { return std::make_unique<AttentionCore>(b, "a", 4, 3, 0.3); },
+       packed(kWidth), columns(kWidth)},
+      {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 1, 8, kWidth, kNormal); },
+       rows, columns(8)},
+      {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 3, 4, kWidth, kNormal); },
+       rows, packed(4)},
+      {"RowLinear", [](B& b) { return std::make_unique<RowLinear>(b, "r", 7, kWidth, kNormal); },
+       columns(kWidth), stream(7)},
       {"VocabEmbedding",
-       [](BlockBuilder& b) {
-         return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal);
-       },
-       {},
+       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal); }, none,
        rows},
       {"VocabCrossEntropy",
-       [](BlockBuilder& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab); },
-       rows,
-       {}},
-      {"GptEmbedding",
-       [](BlockBuilder& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.0), 16); },
-       {},
+       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab); }, rows, none},
+      {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.0), 16); }, none,
        rows},
-      {"GptEmbedding",
-       [](BlockBuilder& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.4), 16); },
-       {},
+      {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.4), 16); }, none,
        rows},
-      {"GptHead",
-       [](BlockBuilder& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b)); },
-       rows,
-       {}},
-      {"TransformerBlock", transformer(0.0), rows, rows},
-      {"TransformerBlock", transformer(0.2), rows, rows},
+      {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b)); }, rows,
+       none},
+      {"TransformerBlock", [](B& b) { return transformer(b, 0.0); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, 0.2); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, 0.2, true); }, rows, rows},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, 0.2)); }, rows, rows},
   };
 }
 
-// The scalar whose gradient is checked: the layer's own loss, or the sum of its outputs with fixed random
-// weights.
-class Objective {
+// What one rank does: all of them perturb the same element of the same global tensors in the same order.
+class Check {
  public:
-  explicit Objective(const Case& c)
+  Check(const Case& c, const MeshCase& mesh, Communicator& world)
       : case_(c),
-        bench_(c.make, kSamples, kPositions, kVocab),
-        x_(c.input.rank() == 0 ? std::vector<double>{} : LayerBench::random(c.input.elements(), "x")),
-        dy_(c.output.rank() == 0 ? std::vector<double>{} : LayerBench::random(c.output.elements(), "dy")) {}
+        bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab),
+        x_(values(c.input, "x")),
+        dy_(values(c.output, "dy")) {}
 
-  double value() {
-    double loss = 0;
-    const std::vector<double> y = bench_.forward(x_, case_.input, &loss);
-    for (size_t i = 0; i < y.size(); ++i) loss += y[i] * dy_[i];
-    return loss;
+  void run() {
+    const ParamList& params = bench_.params();
+    bench_.forward(x_, dy_);
+    const Values dx = bench_.backward(dy_, false);
+    std::vector<Values> dw;
+    for (int i = 0; i < params.size(); ++i) dw.push_back(bench_.grad({i}));
+    compare_split(dx, dw);
+
+    Values expected;
+    for (double& x : x_) expected.push_back(difference(x, [&](double value) { x = value; }));
+    EXPECT_LT(relative_error(dx, expected), kTolerance) << case_.layer << " dx";
+    for (int i = 0; i < params.size(); ++i) {
+      if (params[{i}].tied_to) continue;  // its gradient was added to that of the values' owner
+      expected.clear();
+      for (size_t e = 0; e < bench_.weight({i}).size(); ++e)
+        expected.push_back(
+            difference(bench_.weight({i})[e], [&](double v) { bench_.set_weight({i}, e, v); }));
+      EXPECT_LT(relative_error(dw[static_cast<size_t>(i)], expected), kTolerance)
+          << case_.layer << " " << params[{i}].shard.name;
+    }
   }
 
-  std::vector<double> input_gradient(bool split) {
-    value();
-    return bench_.backward(dy_, case_.output, split);
+ private:
+  using Values = LayerBench::Values;
+
+  static Values values(const Placed& tensor, const char* name) {
+    return tensor.cut == Placed::Cut::None ? Values{} : LayerBench::random(tensor.global.elements(), name);
   }
 
-  double difference(double& at) {
-    const double middle = at;
-    at = middle + kStep;
-    const double above = value();
-    at = middle - kStep;
-    const double below = value();
-    at = middle;
+  // The two halves apart give the very bits of both together.
+  void compare_split(const Values& dx, const std::vector<Values>& dw) {
+    bench_.forward(x_, dy_);
+    EXPECT_EQ(bench_.backward(dy_, true), dx) << case_.layer;
+    for (size_t i = 0; i < dw.size(); ++i)
+      EXPECT_EQ(bench_.grad({static_cast<int>(i)}), dw[i]) << case_.layer << " parameter " << i;
+  }
+
+  template <class Set>
+  double difference(double middle, const Set& set) {
+    set(middle + kStep);
+    const double above = bench_.forward(x_, dy_);
+    set(middle - kStep);
+    const double below = bench_.forward(x_, dy_);
+    set(middle);
     return (above - below) / (2 * kStep);
   }
 
-  LayerBench& bench() { return bench_; }
-  std::vector<double>& x() { return x_; }
-
- private:
   const Case& case_;
   LayerBench bench_;
-  std::vector<double> x_, dy_;
+  Values x_, dy_;
 };
 
-class EveryLayer : public ::testing::TestWithParam<size_t> {};
+class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>> {};
 
 TEST_P(EveryLayer, AgreesWithFiniteDifferences) {
-  const Case c = cases()[GetParam()];
-  Objective objective(c);
-  for (bool split : {false, true}) {
-    const std::vector<double> dx = objective.input_gradient(split);
-    std::vector<std::vector<double>> dw;
-    const ParamList& params = objective.bench().params();
-    for (int i = 0; i < params.size(); ++i) {
-      const Tensor g = objective.bench().grad({i});
-      dw.emplace_back(g.as<double>(), g.as<double>() + g.elements());
-    }
-    // A tied use reads another parameter's values: its gradient is that parameter's.
-    for (int i = 0; i < params.size(); ++i)
-      if (params[{i}].tied_to)
-        for (size_t e = 0; e < dw[static_cast<size_t>(i)].size(); ++e)
-          dw[static_cast<size_t>(params[{i}].tied_to->index)][e] += dw[static_cast<size_t>(i)][e];
-
-    std::vector<double> expected;
-    for (double& x : objective.x()) expected.push_back(objective.difference(x));
-    EXPECT_LT(relative_error(dx, expected), kTolerance) << c.layer << " dx";
-    for (int i = 0; i < params.size(); ++i) {
-      if (params[{i}].tied_to) continue;
-      expected.clear();
-      const Tensor w = objective.bench().weight({i});
-      for (int64_t e = 0; e < w.elements(); ++e) expected.push_back(objective.difference(w.as<double>()[e]));
-      EXPECT_LT(relative_error(dw[static_cast<size_t>(i)], expected), kTolerance)
-          << c.layer << " " << params[{i}].shard.name;
-    }
-  }
+  const Case c = cases()[std::get<0>(GetParam())];
+  const MeshCase& mesh = std::get<1>(GetParam());
+  run_ranks(mesh.tp, [&](Communicator& world) { Check(c, mesh, world).run(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Gradients, EveryLayer, ::testing::Range(size_t{0}, cases().size()),
+INSTANTIATE_TEST_SUITE_P(Gradients, EveryLayer,
+                         ::testing::Combine(::testing::Range(size_t{0}, cases().size()),
+                                            ::testing::ValuesIn(kMeshes)),
                          [](const auto& test) {
-                           return cases()[test.param].layer + std::to_string(test.param);
+                           const size_t index = std::get<0>(test.param);
+                           return cases()[index].layer + std::to_string(index) + std::get<1>(test.param).name;
                          });
 
 TEST(Gradients, NoLayerIsForgotten) {

@@ -1,67 +1,95 @@
-// LayerBench: one layer alone on one rank, in f64, with everything a Run needs: for checks of its
-// mathematics.
+// LayerBench: one layer alone, in f64, cut over the ranks of a tensor axis, with everything a Run needs: for
+// checks of its mathematics. The tests speak of global tensors; the bench cuts and assembles them.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
 
-#include "comm/thread_comm.h"
 #include "data/read_ahead.h"
 #include "data_parallel/gradient_buffer.h"
+#include "mesh/rect.h"
 #include "nn/layer.h"
 #include "zero/param_store.h"
 
 namespace trifold::test {
 
+// An activation as one global tensor, and how a region cuts it.
+struct Placed {
+  enum class Cut { None, Stream, Columns };  // no tensor; between regions; last dim cut over the tensor axis
+  Cut cut = Cut::None;
+  Shape global;
+
+  // The box of it on one rank; the first dim of a Stream is cut under sequence parallelism only.
+  Rect local(const Mesh& mesh, bool sequence_parallel) const {
+    const int part = mesh.coord(Axis::Tp);
+    const int parts = mesh.size(Axis::Tp);
+    if (cut == Cut::Columns) return even_part(global, global.rank() - 1, part, parts);
+    return sequence_parallel ? even_part(global, 0, part, parts) : Rect::whole(global);
+  }
+};
+
 class LayerBench {
  public:
   using Make = std::function<std::unique_ptr<Layer>(BlockBuilder&)>;
+  using Values = std::vector<double>;  // a whole tensor
 
-  // `vocab` bounds the random token ids of the batch.
-  LayerBench(const Make& make, int64_t samples, int64_t seq_length, int64_t vocab)
-      : world_(1),
-        comm_(world_.join(0)),
-        mesh_(*comm_, {}),
-        pool_(2),
-        comm_pool_(1),
+  // Collective over `world`, the ranks of the tensor axis. `vocab` bounds the random token ids of the batch.
+  LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
+             const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab)
+      : mesh_(world, {world.size(), 1, 1}),
+        sequence_parallel_(sequence_parallel),
+        input_(input),
+        output_(output),
+        pool_(1),
+        side_pool_(1),
         stream_(Stream::Mode::Inline, pool_),
-        comm_stream_(Stream::Mode::Inline, comm_pool_),
+        side_(Stream::Mode::Worker, side_pool_),
         batch_(samples, seq_length) {
-    BlockBuilder builder(params_, mesh_, 0, 99);
+    BlockBuilder builder(params_, mesh_, 0, 99, sequence_parallel);
     layer_ = make(builder);
     slots_ = builder.slots();
     weights_ = std::make_unique<ParamStore>(params_, DType::F64);
-    grads_ = std::make_unique<GradientBuffer>(params_, 1, mesh_, cpu_ops(), DType::F64, 1, comm_stream_);
+    grads_ = std::make_unique<GradientBuffer>(params_, 1, mesh_, cpu_ops(), DType::F64, 1, side_);
     randomise(vocab);
   }
 
   const ParamList& params() const { return params_; }
-  Tensor weight(ParamId id) const { return weights_->weight(id); }
-  Tensor grad(ParamId id) const { return grads_->grad(id); }
-  Batch& batch() { return batch_.batch(); }
+  const Values& weight(ParamId id) const { return values_[static_cast<size_t>(id.index)]; }
+  void set_weight(ParamId id, size_t element, double value) {
+    Values& whole = values_[static_cast<size_t>(id.index)];
+    whole[element] = value;
+    cut(whole, params_[id].shard.global, params_[id].shard.local, weights_->weight(id).as<double>());
+  }
 
-  // Runs forward; returns a copy of y and adds the layer's own loss, if it has one.
-  std::vector<double> forward(const std::vector<double>& x, const Shape& shape, double* own_loss = nullptr) {
+  // Runs forward and returns the scalar whose gradient is checked: the layer's own loss plus the sum of its
+  // outputs weighted by `dy`. The same on all ranks.
+  double forward(const Values& x, const Values& dy) {
     saved_ = std::make_unique<Saved>(slots_);
     keep_.reset();
     Run run = make_run();
     losses_[0] = losses_[1] = 0;
-    input_ = x;
-    const Tensor y = layer_->forward(run, view(input_, shape), *saved_);
-    if (own_loss != nullptr) *own_loss = losses_[0] * run.loss_scale;
-    return y.data == nullptr ? std::vector<double>{} : copy(y);
+    const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
+    EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
+    double sum = first() ? losses_[0] * run.loss_scale : 0;
+    if (output_.cut != Placed::Cut::None && counts(output_)) {
+      const Tensor weights = local(dy, output_, dy_here_);
+      EXPECT_EQ(y.elements(), weights.elements());
+      for (int64_t i = 0; i < y.elements(); ++i) sum += y.as<double>()[i] * weights.as<double>()[i];
+    }
+    return add_over_ranks(Values{sum})[0];
   }
 
-  // Backward of the last forward; gradients of parameters accumulate from zero. `split` runs the two halves
-  // apart.
-  std::vector<double> backward(const std::vector<double>& dy, const Shape& shape, bool split) {
+  // Backward of the last forward; gradients of parameters accumulate from zero and are then summed over the
+  // ranks. `split` runs the two halves apart.
+  Values backward(const Values& dy, bool split) {
     flow_.reset();
     Run run = make_run();
     grads_->zero(stream_);
-    gradient_ = dy;
-    const Tensor given = dy.empty() ? Tensor{} : view(gradient_, shape);
+    const Tensor given = local(dy, output_, dy_here_);
     Tensor dx;
     if (split) {
       dx = layer_->backward_input(run, given, *saved_);
@@ -69,24 +97,64 @@ class LayerBench {
     } else {
       dx = layer_->backward(run, given, *saved_);
     }
-    return dx.data == nullptr ? std::vector<double>{} : copy(dx);
+    EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
+    grads_->reduce(0, stream_);
+    grads_->finish(stream_);
+    if (input_.cut == Placed::Cut::None) return {};
+    return assemble(dx, input_.global, input_.local(mesh_, sequence_parallel_), counts(input_));
   }
 
-  static std::vector<double> random(int64_t count, const char* name) {
-    std::vector<double> values(static_cast<size_t>(count));
+  // The gradient of a whole parameter.
+  Values grad(ParamId id) {
+    const ShardSpec& shard = params_[id].shard;
+    return assemble(grads_->grad(id), shard.global, shard.local, is_owner(shard, mesh_.coords()));
+  }
+
+  static Values random(int64_t count, const char* name) {
+    Values values(static_cast<size_t>(count));
     const PhiloxKey key = philox_key(5, name);
     for (size_t i = 0; i < values.size(); ++i) values[i] = philox_normal(key, i);
     return values;
   }
 
  private:
-  static Tensor view(std::vector<double>& values, const Shape& shape) {
-    return values.empty() ? Tensor{} : Tensor{values.data(), DType::F64, shape};
+  bool first() const { return mesh_.coord(Axis::Tp) == 0; }
+  // Whether this rank's part of the tensor enters sums over the ranks.
+  bool counts(const Placed& tensor) const {
+    return first() || tensor.cut == Placed::Cut::Columns || sequence_parallel_;
   }
-  static std::vector<double> copy(Tensor t) { return {t.as<double>(), t.as<double>() + t.elements()}; }
+  static void cut(const Values& whole, const Shape& global, const Rect& here, double* to) {
+    copy_rect(to, here, whole.data(), Rect::whole(global), here, sizeof(double));
+  }
+  Tensor local(const Values& whole, const Placed& tensor, Values& memory) const {
+    if (tensor.cut == Placed::Cut::None) return {};
+    const Rect here = tensor.local(mesh_, sequence_parallel_);
+    memory.resize(static_cast<size_t>(here.elements()));
+    cut(whole, tensor.global, here, memory.data());
+    // Layers see matrices: groups of columns lie side by side.
+    return {memory.data(), DType::F64, {here.extent[0], here.elements() / here.extent[0]}};
+  }
+  Values add_over_ranks(Values values) {
+    const Tensor all{values.data(), DType::F64, {static_cast<int64_t>(values.size())}};
+    mesh_.world().all_reduce(all, Reduce::Sum, stream_);
+    return values;
+  }
+  // The whole tensor of which every rank has a box; ranks that hold copies must hold the same.
+  Values assemble(Tensor t, const Shape& global, const Rect& here, bool counted) {
+    EXPECT_EQ(t.elements(), here.elements());
+    Values whole(static_cast<size_t>(global.elements()));
+    if (counted) copy_rect(whole.data(), Rect::whole(global), t.data, here, here, sizeof(double));
+    whole = add_over_ranks(std::move(whole));
+    Values mine(static_cast<size_t>(here.elements()));
+    cut(whole, global, here, mine.data());
+    for (size_t i = 0; i < mine.size(); ++i)
+      EXPECT_EQ(mine[i], t.as<double>()[i]) << "the ranks hold different copies";
+    return whole;
+  }
 
   Run make_run() {
     return {stream_,
+            side_,
             cpu_ops(),
             mesh_,
             *weights_,
@@ -115,28 +183,29 @@ class LayerBench {
       b.loss_weight.as<float>()[i] = i % 3 == 2 ? 0.0F : 1.0F;
     }
     for (int i = 0; i < params_.size(); ++i) {
-      const Tensor w = weight({i});
-      if (params_[{i}].tied_to) continue;
-      const std::vector<double> values = random(w.elements(), params_[{i}].shard.name.c_str());
-      for (int64_t e = 0; e < w.elements(); ++e) w.as<double>()[e] = 0.5 * values[static_cast<size_t>(e)];
+      const ShardSpec& shard = params_[{i}].shard;
+      values_.push_back(random(shard.global.elements(), shard.name.c_str()));
+      for (double& value : values_.back()) value *= 0.5;
+      if (!params_[{i}].tied_to) set_weight({i}, 0, values_.back()[0]);
     }
   }
 
-  ThreadWorld world_;
-  std::unique_ptr<Communicator> comm_;
   Mesh mesh_;
-  ThreadPool pool_, comm_pool_;
-  Stream stream_, comm_stream_;
+  bool sequence_parallel_;
+  Placed input_, output_;
+  ThreadPool pool_, side_pool_;
+  Stream stream_, side_;
   ParamList params_;
   std::unique_ptr<Layer> layer_;
   int slots_ = 0;
   std::unique_ptr<ParamStore> weights_;
+  std::vector<Values> values_;  // of each parameter, whole
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
-  Arena keep_{size_t{1} << 22}, flow_{size_t{1} << 22}, scratch_{size_t{1} << 22};
+  Arena keep_{size_t{1} << 20}, flow_{size_t{1} << 20}, scratch_{size_t{1} << 20};
   BatchBuffer batch_;
   double losses_[2] = {0, 0};
-  std::vector<double> input_, gradient_;
+  Values x_here_, dy_here_;
 };
 
 }  // namespace trifold::test

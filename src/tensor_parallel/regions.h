@@ -1,0 +1,59 @@
+// Regions of tensor parallelism and the collectives at their borders.
+//
+// Inside a region (the attention, the MLP, the output loss) each rank of the tensor axis computes a part of
+// every row. Between regions an activation is either
+//   whole    [R, C], the same on every rank (Shoeybi et al., arXiv 1909.08053), or
+//   a slice  [R/tp, C]: rank t has rows [t R/tp, (t+1) R/tp). This is sequence parallelism (Korthikanti et
+//            al., arXiv 2205.05198): norms and dropout are not computed tp times, and what they keep is cut.
+// The two borders are adjoint to each other:
+//                          whole                          slice
+//   enter   forward        nothing                        gather rows
+//           backward       sum over the axis              sum, then keep the own rows (reduce-scatter)
+//   leave   forward        sum over the axis              reduce-scatter
+//           backward       nothing                        gather rows
+// Both ways move the same number of bytes. With one rank on the axis every function here does nothing.
+#pragma once
+
+#include "nn/layer.h"
+
+namespace trifold {
+
+class Region {
+ public:
+  // What activations between regions are is known when the layers are built.
+  explicit Region(const BlockBuilder& builder)
+      : tp_(builder.mesh().size(Axis::Tp)),
+        part_(builder.mesh().coord(Axis::Tp)),
+        slices_(builder.sequence_parallel()) {}
+
+  bool alone() const { return tp_ == 1; }
+  bool slices() const { return slices_; }
+  // Rows of an activation between regions, and of the same inside one. The first throws when `all` rows
+  // cannot be cut evenly.
+  int64_t rows_outside(int64_t all) const;
+  int64_t rows_inside(int64_t here) const { return slices_ ? here * tp_ : here; }
+  // The rows of `all` (any tensor with one entry or row per row of the micro-batch) that are this rank's.
+  Tensor own_rows(Tensor all) const;
+
+  // All rows of an activation: a gathered copy in `arena`, or `x` itself where it is whole. Runs on `on`.
+  Tensor gather_rows(Run& run, Tensor x, Arena& arena, Stream& on) const;
+
+  // An activation that is a sum over the ranks of the axis: each computes `partial` [R, C], and add_up leaves
+  // the sum in `result`. Where activations are whole the two are one tensor; otherwise `partial` is scratch,
+  // which the caller releases to `mark` when it has been added. `arena` may be run.scratch itself.
+  struct Sum {
+    Tensor partial, result;
+    Arena::Mark mark;
+  };
+  Sum take_sum(Run& run, Arena& arena, int64_t rows, int64_t width) const;
+  void add_up(Run& run, const Sum& sum, Stream& on) const;
+
+ private:
+  int tp_, part_;
+  bool slices_;
+};
+
+// In-place sum or maximum over the tensor axis, on run.stream.
+void reduce_over_axis(Run& run, Tensor inout, Reduce how);
+
+}  // namespace trifold

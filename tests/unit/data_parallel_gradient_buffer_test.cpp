@@ -1,0 +1,60 @@
+#include "data_parallel/gradient_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/layer.h"
+#include "support/ranks.h"
+
+namespace trifold::test {
+namespace {
+
+// Two parameters of each kind, alternating, in two blocks: every gradient is summed over its own axes
+// wherever it lies.
+ParamList two_kinds(const Mesh& mesh, bool sequence_parallel) {
+  ParamList params;
+  for (int block = 0; block < 2; ++block) {
+    BlockBuilder builder(params, mesh, block, 1, sequence_parallel);
+    const std::string name = std::to_string(block);
+    builder.sharded(name + ".a", {4, 10}, 0, {}, true);
+    builder.replicated(name + ".b", {7}, {}, false);
+    builder.sharded(name + ".c", {8}, 0, {}, false);
+    builder.replicated(name + ".d", {3, 3}, {}, true);
+  }
+  return params;
+}
+
+TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
+  for (const bool sequence_parallel : {false, true}) {
+    run_ranks(4, [&](Communicator& world) {
+      const Mesh mesh(world, {2, 2, 1});
+      OwnStream compute;
+      OwnStream comm(Stream::Mode::Worker);
+      const ParamList params = two_kinds(mesh, sequence_parallel);
+      for (const size_t bucket_bytes : {size_t{1}, size_t{1} << 20}) {
+        GradientBuffer grads(params, 2, mesh, cpu_ops(), DType::F64, bucket_bytes, comm);
+        grads.zero(compute);
+        // Rank r contributes 10^r + element: the sum tells who took part.
+        const double mine[] = {1, 10, 100, 1000};
+        for (int i = 0; i < params.size(); ++i) {
+          const Tensor g = grads.grad({i});
+          for (int64_t e = 0; e < g.elements(); ++e)
+            g.as<double>()[e] = mine[world.rank()] + static_cast<double>(e) / 8;
+        }
+        for (int block : grads.bucket_ends()) grads.reduce(block, compute);
+        grads.finish(compute);
+        for (int i = 0; i < params.size(); ++i) {
+          const bool everywhere = sequence_parallel && params[{i}].shard.replicated.has(Axis::Tp);
+          const double ranks = everywhere ? 4 : 2;
+          const double base = everywhere ? 1111 : mesh.coord(Axis::Tp) == 0 ? 101 : 1010;
+          const Tensor g = grads.grad({i});
+          for (int64_t e = 0; e < g.elements(); ++e)
+            ASSERT_EQ(g.as<double>()[e], base + ranks * static_cast<double>(e) / 8)
+                << params[{i}].shard.name << " element " << e;
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace trifold::test
