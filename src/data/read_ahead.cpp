@@ -39,6 +39,13 @@ ReadAhead::~ReadAhead() {
   thread_.join();
 }
 
+int64_t ReadAhead::first_sample(int64_t index) const {
+  const auto step = static_cast<int64_t>(order_.permutation.size());
+  const int64_t micro =
+      step == 0 ? index : index / step * step + order_.permutation[static_cast<size_t>(index % step)];
+  return order_.first_sample + micro * order_.stride;
+}
+
 // Batch i may overwrite its slot once batch i - slots has been given back: when `held` batches after it were
 // taken.
 void ReadAhead::read_loop() {
@@ -52,7 +59,7 @@ void ReadAhead::read_loop() {
     }
     std::exception_ptr error;
     try {
-      source_.read(slot(i), order_.first_sample + i * order_.stride);
+      source_.read(slot(i), first_sample(i));
     } catch (...) {
       error = std::current_exception();
     }
@@ -73,8 +80,7 @@ const Batch& ReadAhead::get(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   check(taken_ < order_.count, "all {} micro-batches have been read already", order_.count);
   const bool came = changed_.wait_for(lock, timeout, [&] { return read_ > taken_ || error_; });
-  check(came, "reading samples from {} on takes longer than {} ms",
-        order_.first_sample + taken_ * order_.stride, timeout.count());
+  check(came, "reading samples from {} on takes longer than {} ms", first_sample(taken_), timeout.count());
   if (read_ == taken_) std::rethrow_exception(error_);
   const int64_t index = taken_++;
   lock.unlock();

@@ -1,8 +1,9 @@
 // ReadAhead: a thread that reads the next micro-batches while the current one is being computed.
 //
 // The order is known beforehand: one data-parallel rank reads micro-batch i of the run at sample
-// first_sample + i * stride, where stride = micro_batch_size * data-parallel size. So nothing is asked for
-// and nothing is thrown away, and the batches are the ones DataSource::read would give.
+// first_sample + i * stride, where stride = micro_batch_size * data-parallel size; a plan that takes the
+// micro-batches of a step in another order says so. So nothing is asked for and nothing is thrown away, and
+// the batches are the ones DataSource::read would give.
 #pragma once
 
 #include <chrono>
@@ -34,6 +35,8 @@ struct ReadOrder {
   int64_t stride = 0;            // between the first samples of successive micro-batches
   int64_t micro_batch_size = 0;  // samples in each
   int64_t count = 0;             // micro-batches in all
+  // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
+  std::vector<int> permutation;
 };
 
 class ReadAhead {
@@ -54,6 +57,7 @@ class ReadAhead {
 
  private:
   void read_loop();
+  int64_t first_sample(int64_t index) const;  // of the index-th batch given out
   Batch& slot(int64_t index) { return slots_[static_cast<size_t>(index) % slots_.size()].batch(); }
 
   const DataSource& source_;

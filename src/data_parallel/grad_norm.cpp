@@ -10,12 +10,14 @@ double grad_norm(const ParamList& params, const GradSink& grads, const Mesh& mes
   const Buffer buffer(ids.size() * sizeof(double));
   const Tensor sums = buffer.tensor(DType::F64, {static_cast<int64_t>(ids.size())});
   for (size_t i = 0; i < ids.size(); ++i) {
+    if (!params.held(ids[i])) continue;
     const AxisSet replicated = params[ids[i]].shard.replicated;
     if (replicated.has(Axis::Tp) && mesh.coord(Axis::Tp) != 0) continue;  // counted by coordinate 0
     const auto at = static_cast<int64_t>(i);
     ops.sum_squares(stream, sums.rows(at, at + 1), grads.grad(ids[i]));
   }
-  if (mesh.size(Axis::Tp) > 1) mesh.comm({Axis::Tp}).all_reduce(sums, Reduce::Sum, stream);
+  Communicator& model_ranks = mesh.comm({Axis::Tp, Axis::Pp});
+  if (model_ranks.size() > 1) model_ranks.all_reduce(sums, Reduce::Sum, stream);
   stream.synchronize();
   double total = 0;
   for (int64_t i = 0; i < sums.elements(); ++i) total += sums.as<double>()[i];

@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// Collective over the tensor axis. Gradients must be reduced already.
+// Collective over the tensor and pipeline axes. Gradients must be reduced already.
 double grad_norm(const ParamList& params, const GradSink& grads, const Mesh& mesh, const OpTable& ops,
                  Stream& stream);
 

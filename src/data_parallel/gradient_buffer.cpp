@@ -1,5 +1,6 @@
 #include "data_parallel/gradient_buffer.h"
 
+#include <algorithm>
 #include <map>
 
 namespace trifold {
@@ -10,18 +11,50 @@ constexpr int64_t kAlign = 32;  // elements: every view starts on a cache line i
 
 int64_t aligned(int64_t elements) { return (elements + kAlign - 1) / kAlign * kAlign; }
 
+// Parameters of a block that own their values.
+std::vector<ParamId> owned_by(const ParamList& params, int block) {
+  std::vector<ParamId> ids;
+  for (int i = 0; i < params.size(); ++i)
+    if (params[{i}].block == block && !params[{i}].tied_to) ids.push_back({i});
+  return ids;
+}
+
 }  // namespace
 
-GradientBuffer::GradientBuffer(const ParamList& params, int blocks, const Mesh& mesh, const OpTable& ops,
-                               DType dtype, size_t bucket_bytes, Stream& comm_stream)
-    : params_(params), mesh_(mesh), ops_(ops), dtype_(dtype), comm_stream_(comm_stream) {
-  lay_out(params, blocks, bucket_bytes);
+std::vector<int> bucket_ends(const ParamList& params, const std::vector<int>& blocks, size_t bucket_bytes,
+                             DType dtype) {
+  std::vector<int> ends;
+  size_t bytes = 0;
+  for (size_t at = blocks.size(); at-- > 0;) {
+    for (ParamId id : owned_by(params, blocks[at]))
+      bytes += static_cast<size_t>(aligned(params[id].shard.local.elements())) * size_of(dtype);
+    if (bytes < bucket_bytes && at != 0) continue;
+    ends.push_back(static_cast<int>(at));
+    bytes = 0;
+  }
+  return ends;
+}
+
+GradientBuffer::GradientBuffer(const ParamList& params, std::vector<std::vector<int>> stages,
+                               const Mesh& mesh, const OpTable& ops, DType dtype, size_t bucket_bytes,
+                               Stream& comm_stream, Communicator* ties)
+    : params_(params),
+      mesh_(mesh),
+      ops_(ops),
+      dtype_(dtype),
+      comm_stream_(comm_stream),
+      ties_(ties),
+      offsets_(static_cast<size_t>(params.size())) {
+  // The gradients of later stages are complete first.
+  for (size_t i = stages.size(); i-- > 0;)
+    lay_out_stage(stages[i], bucket_ends(params, stages[i], bucket_bytes, dtype));
+  lay_out_ties();
   buffer_ = Buffer(static_cast<size_t>(elements_) * size_of(dtype));
   const Tensor all = buffer_.tensor(dtype, {elements_});
   for (int i = 0; i < params.size(); ++i) {
     const Shape& shape = params[{i}].shard.local.extent;
     const int64_t begin = offsets_[static_cast<size_t>(i)];
-    views_.push_back(all.rows(begin, begin + shape.elements()).reshape(shape));
+    views_.push_back(params.held({i}) ? all.rows(begin, begin + shape.elements()).reshape(shape) : Tensor{});
   }
 }
 
@@ -49,29 +82,26 @@ void GradientBuffer::close_bucket(int last_block, const std::vector<ParamId>& id
   }
   bucket.end = elements_;
   buckets_.push_back(std::move(bucket));
-  bucket_ends_.push_back(last_block);
 }
 
-// Blocks are visited in the order of backward. Tied uses are placed last: they belong to no bucket.
-void GradientBuffer::lay_out(const ParamList& params, int blocks, size_t bucket_bytes) {
-  offsets_.resize(static_cast<size_t>(params.size()));
+// Blocks are visited in the order of backward.
+void GradientBuffer::lay_out_stage(const std::vector<int>& blocks, const std::vector<int>& ends) {
   std::vector<ParamId> open;
-  size_t bytes = 0;
-  for (int block = blocks - 1; block >= 0; --block) {
-    for (int i = 0; i < params.size(); ++i) {
-      if (params[{i}].block != block || params[{i}].tied_to) continue;
-      open.push_back({i});
-      bytes += static_cast<size_t>(aligned(params[{i}].shard.local.elements())) * size_of(dtype_);
-    }
-    if (bytes < bucket_bytes && block != 0) continue;
-    close_bucket(block, open);
+  for (size_t at = blocks.size(); at-- > 0;) {
+    for (ParamId id : owned_by(params_, blocks[at])) open.push_back(id);
+    if (std::find(ends.begin(), ends.end(), static_cast<int>(at)) == ends.end()) continue;
+    close_bucket(blocks[at], open);
     open.clear();
-    bytes = 0;
   }
-  for (int i = 0; i < params.size(); ++i) {
-    if (!params[{i}].tied_to) continue;
+}
+
+// Tied uses lie behind the buckets.
+void GradientBuffer::lay_out_ties() {
+  for (int i = 0; i < params_.size(); ++i) {
+    if (!params_[{i}].tied_to || !params_.held({i})) continue;
     place({i});
-    const int64_t target = offsets_[static_cast<size_t>(params[{i}].tied_to->index)];
+    if (params_.stored({i})) continue;
+    const int64_t target = offsets_[static_cast<size_t>(params_[{i}].tied_to->index)];
     for (Bucket& bucket : buckets_)
       if (bucket.begin <= target && target < bucket.end) bucket.ties.push_back({i});
   }
@@ -84,20 +114,34 @@ void GradientBuffer::reduce(int block, Stream& stream) {
       const Tensor target = grad(*params_[tie].tied_to);
       ops_.add(stream, target, target, grad(tie));
     }
-    start_sums(bucket, stream);
+    for (const Part& part : bucket.parts) start_sum(part, stream);
     return;
   }
   fail("block {} does not complete a bucket of gradients", block);
 }
 
-void GradientBuffer::start_sums(const Bucket& bucket, Stream& stream) {
-  const Tensor all = buffer_.tensor(dtype_, {elements_});
-  for (const Part& part : bucket.parts) {
-    Communicator& ranks = mesh_.comm(part.axes);
-    if (ranks.size() == 1) continue;
+// The two ranks add the same two numbers. The first stage's gradient then goes the way of its bucket; the
+// last stage's copy is in no bucket and is summed here.
+void GradientBuffer::reduce_tied(Stream& stream) {
+  check(ties_ != nullptr, "no weight of this rank is tied to another rank's");
+  for (int i = 0; i < params_.size(); ++i) {
+    const ParamSpec& spec = params_[{i}];
+    if (!spec.tied_to || params_.held({i}) == params_.held(*spec.tied_to)) continue;
+    const bool copy = params_.held({i});
+    const Tensor mine = grad(copy ? ParamId{i} : *spec.tied_to);
     comm_stream_.wait(stream.record());
-    ranks.all_reduce(all.rows(part.begin, part.end), Reduce::Sum, comm_stream_);
+    ties_->all_reduce(mine, Reduce::Sum, comm_stream_);
+    const int64_t begin = offsets_[static_cast<size_t>(i)];
+    if (copy) start_sum({spec.shard.partial, begin, begin + mine.elements()}, stream);
   }
+}
+
+void GradientBuffer::start_sum(const Part& part, Stream& stream) {
+  Communicator& ranks = mesh_.comm(part.axes);
+  if (ranks.size() == 1) return;
+  comm_stream_.wait(stream.record());
+  const Tensor all = buffer_.tensor(dtype_, {elements_});
+  ranks.all_reduce(all.rows(part.begin, part.end), Reduce::Sum, comm_stream_);
 }
 
 void GradientBuffer::zero(Stream& stream) { ops_.fill(stream, buffer_.tensor(dtype_, {elements_}), 0.0); }

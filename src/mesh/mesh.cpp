@@ -74,7 +74,8 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_
   check(world.size() == sizes.ranks(), "a mesh of {} needs {} ranks, but there are {}", to_string(sizes),
         sizes.ranks(), world.size());
   coords_ = coords_of(world.rank(), sizes);
-  for (AxisSet axes : {AxisSet{Axis::Tp}, AxisSet{Axis::Dp}, AxisSet{Axis::Pp}, AxisSet{Axis::Dp, Axis::Tp}})
+  for (AxisSet axes : {AxisSet{Axis::Tp}, AxisSet{Axis::Dp}, AxisSet{Axis::Pp}, AxisSet{Axis::Dp, Axis::Tp},
+                       AxisSet{Axis::Tp, Axis::Pp}, AxisSet{Axis::Dp, Axis::Pp}})
     comm(axes);
 }
 

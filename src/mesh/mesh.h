@@ -54,7 +54,7 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 class Mesh {
  public:
   // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
-  // communicators of the single axes, and of {dp, tp}, at once; any other set has to be asked for by every
+  // communicators of the single axes and of their pairs at once; any other set has to be asked for by every
   // rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 

@@ -28,6 +28,32 @@ std::vector<ParamId> ParamList::by_name() const {
   return ids;
 }
 
+void ParamList::hold_blocks(std::span<const int> blocks) {
+  held_blocks_.clear();
+  for (int block : blocks) {
+    const auto index = static_cast<size_t>(block);
+    if (index >= held_blocks_.size()) held_blocks_.resize(index + 1, false);
+    held_blocks_[index] = true;
+  }
+}
+
+bool ParamList::held(ParamId id) const {
+  const auto block = static_cast<size_t>((*this)[id].block);
+  return held_blocks_.empty() || (block < held_blocks_.size() && held_blocks_[block]);
+}
+
+bool ParamList::stored(ParamId id) const {
+  const std::optional<ParamId>& first = (*this)[id].tied_to;
+  return held(id) && !(first && held(*first));
+}
+
+int64_t ParamList::stored_elements() const {
+  int64_t count = 0;
+  for (int i = 0; i < size(); ++i)
+    if (stored({i})) count += specs_[static_cast<size_t>(i)].shard.local.elements();
+  return count;
+}
+
 int64_t ParamList::global_elements() const {
   int64_t count = 0;
   for (const ParamSpec& spec : specs_)

@@ -39,7 +39,7 @@ struct ParamSpec {
   std::optional<ParamId> tied_to;
 };
 
-// All parameters of the blocks this rank holds, in the order they were declared.
+// All parameters of the model, in the order they were declared, and which of them this rank holds.
 class ParamList {
  public:
   // Throws when the name is taken.
@@ -49,14 +49,24 @@ class ParamList {
   std::span<const ParamSpec> specs() const { return specs_; }
   // Throws when there is none of that name.
   ParamId find(const std::string& name) const;
-  // Ids of the parameters that own their values (not tied), sorted by name: the order in which norms are
-  // summed.
+  // Ids of the model's parameters that own their values (not tied), held here or not, sorted by name: the
+  // order in which norms are summed.
   std::vector<ParamId> by_name() const;
   // Elements of the whole model, tied uses counted once.
   int64_t global_elements() const;
 
+  // Which blocks' parameters this rank holds; all of them until told. The list stays that of the whole model.
+  void hold_blocks(std::span<const int> blocks);
+  bool held(ParamId id) const;
+  // True when the parameter has memory of its own here: it is held, and is no second use of one that is held
+  // too. A tied use whose first use is on another rank is stored: a copy that is kept the same.
+  bool stored(ParamId id) const;
+  // Elements of what is stored here, in local boxes.
+  int64_t stored_elements() const;
+
  private:
   std::vector<ParamSpec> specs_;
+  std::vector<bool> held_blocks_;  // empty: all
 };
 
 // Reads weights. The tensor has the extent of the parameter's local box and is valid until the block is left.
@@ -74,6 +84,10 @@ class GradSink {
   // The plan's ReduceGrad: the gradients of the bucket that `block` completes are ready, as of now on
   // `stream`. Starts their reduction and returns.
   virtual void reduce(int block, Stream& stream) = 0;
+  // The plan's ReduceTied: the gradient of the tied weight is complete on this rank, whose other use is on
+  // another stage's rank. Starts adding up the two and returns; comes before `reduce` of the block that owns
+  // the weight.
+  virtual void reduce_tied(Stream& stream) = 0;
 };
 
 // Writes the initial values of a parameter's local box into `weight`, which has that box's extent.

@@ -4,9 +4,9 @@
 
 namespace trifold {
 
-Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink* grads, Stream& stream, Stream& side, DType dtype)
-    : blocks_(std::move(blocks)),
+Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+                   GradSink* grads, Stream& stream, Stream& side, DType dtype)
+    : place_(std::move(place)),
       mesh_(mesh),
       ops_(ops),
       params_(params),
@@ -15,21 +15,29 @@ Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTab
       side_(side),
       dtype_(dtype),
       measuring_(true),
+      messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
       losses_(2 * sizeof(double)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
+  for (const Stage& stage : place_.stages) {
+    stages_.push_back({stage, StageSlots::measuring()});
+    if (stage.index > 0 && !is_local(stage.index - 1))
+      forward_row_.push_back({ActionKind::RecvF, stage.index, Action::kAll, 0});
+    forward_row_.push_back({ActionKind::F, stage.index, Action::kAll, 0});
+    if (!is_last(stage) && !is_local(stage.index + 1))
+      forward_row_.push_back({ActionKind::SendF, stage.index, Action::kAll, 0});
+  }
 }
 
-Executor::Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops,
-                   const ParamSource& params, GradSink* grads, Stream& stream, Stream& side, DType dtype,
-                   const ActivationMemory& memory)
-    : Executor(std::move(blocks), mesh, ops, params, grads, stream, side, dtype) {
+Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+                   GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory)
+    : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch);
   for (Arena& flow : flows_) flow = Arena(memory.flow);
-  for (int i = 0; i < memory.slots; ++i)
-    slots_.push_back(std::make_unique<Slot>(Slot{Arena(memory.keep), {}, {}, {}}));
+  messages_ = Messages(memory.message, memory.messages);
+  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i));
 }
 
 namespace {
@@ -41,38 +49,95 @@ class ShapesOnly final : public ParamSource, public GradSink {
   Tensor weight(ParamId id) const override { return {nullptr, dtype_, params_[id].shard.local.extent}; }
   Tensor grad(ParamId id) const override { return weight(id); }
   void reduce(int, Stream&) override {}
+  void reduce_tied(Stream&) override {}
 
  private:
   const ParamList& params_;
   DType dtype_;
 };
 
+bool goes_forward(const Action& action) {
+  return action.kind == ActionKind::SendF || action.kind == ActionKind::RecvF;
+}
+
 }  // namespace
 
-ActivationMemory Executor::measure(const std::vector<StageBlock>& blocks, const ParamList& params,
-                                   const Mesh& mesh, const RankPlan& plan, int64_t micro_batch_size,
-                                   int64_t seq_length, DType dtype) {
+// Calls walk(executor, batch) with an executor that neither computes nor communicates.
+template <class Walk>
+ActivationMemory Executor::measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
+                                        int64_t micro_batch_size, int64_t seq_length, DType dtype,
+                                        Walk walk) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
-  Executor walker(blocks, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
+  Executor walker(place, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
   Batch batch;
   const Shape shape{micro_batch_size, seq_length};
   batch.tokens = batch.labels = batch.positions = {nullptr, DType::I32, shape};
   batch.loss_weight = {nullptr, DType::F32, shape};
-  const auto give_batch = [&](int) { return batch; };
-  const auto no_step = [] {};
-  walker.run(plan, {0, 1.0, true, give_batch, no_step});
+  walk(walker, batch);
+  return walker.measured();
+}
 
+ActivationMemory Executor::measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
+                                   const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
+                                   DType dtype) {
+  const auto walk = [&](Executor& walker, const Batch& batch) {
+    const auto give_batch = [&](int) { return batch; };
+    const auto no_step = [](const Action&) {};
+    walker.run(row, {0, 1.0, true, give_batch, no_step});
+  };
+  return measure_walk(place, params, mesh, micro_batch_size, seq_length, dtype, walk);
+}
+
+ActivationMemory Executor::measure_forward(const PipelinePlace& place, const ParamList& params,
+                                           const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
+                                           DType dtype) {
+  const auto walk = [](Executor& walker, const Batch& batch) { walker.evaluate(batch); };
+  return measure_walk(place, params, mesh, micro_batch_size, seq_length, dtype, walk);
+}
+
+ActivationMemory Executor::measured() const {
   ActivationMemory memory;
-  memory.slots = static_cast<int>(walker.slots_.size());
-  for (const auto& slot : walker.slots_) memory.keep = std::max(memory.keep, slot->keep.peak());
-  for (const Arena& flow : walker.flows_) memory.flow = std::max(memory.flow, flow.peak());
-  memory.scratch = walker.scratch_.peak();
+  for (const StageState& state : stages_) memory.stages.push_back(state.slots.measured());
+  for (const Arena& flow : flows_) memory.flow = std::max(memory.flow, flow.peak());
+  memory.scratch = scratch_.peak();
+  memory.message = messages_.bytes();
+  // One more than the walk needs, which knows nothing of how long a message takes to leave.
+  memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 1;
+  memory.batches = static_cast<int>(batches_held_);
+  memory.micro_order = micro_order_;
   return memory;
 }
 
-Run Executor::make_run(Slot& slot, Arena& flow, const StepInputs& inputs) {
+Executor::StageState& Executor::state_of(const Action& action) {
+  for (StageState& state : stages_)
+    if (state.stage.index == action.stage) return state;
+  fail("stage {} is not on this rank", action.stage);
+}
+
+bool Executor::is_local(int stage) const {
+  return std::any_of(place_.stages.begin(), place_.stages.end(),
+                     [&](const Stage& other) { return other.index == stage; });
+}
+
+bool Executor::is_last(const Stage& stage) const {
+  return stage.index + 1 == static_cast<int>(place_.rank_of_stage.size());
+}
+
+const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
+  const auto found = batches_.find(micro);
+  if (found != batches_.end()) return found->second.batch;
+  const auto number = static_cast<int64_t>(micro_order_.size());
+  micro_order_.push_back(micro);
+  return batches_.emplace(micro, BatchUse{inputs.batch(micro), number, 0}).first->second.batch;
+}
+
+Shape Executor::boundary(const Batch& batch) const {
+  return {batch.samples() * batch.seq_length() / place_.row_parts, place_.width};
+}
+
+Run Executor::make_run(Slot& slot, Arena& keep, Arena& flow, const StepInputs& inputs) {
   const Tensor losses = losses_.tensor(DType::F64, {2});
   return {stream_,
           side_,
@@ -80,7 +145,7 @@ Run Executor::make_run(Slot& slot, Arena& flow, const StepInputs& inputs) {
           mesh_,
           params_,
           grads_,
-          slot.keep,
+          keep,
           flow,
           scratch_,
           &slot.batch,
@@ -92,76 +157,238 @@ Run Executor::make_run(Slot& slot, Arena& flow, const StepInputs& inputs) {
           losses.rows(1, 2)};
 }
 
-Executor::Slot& Executor::slot_of(int micro) {
-  for (auto& slot : slots_)
-    if (slot->micro == micro) return *slot;
-  fail("micro-batch {} is not in flight", micro);
+// The output of the stage before: received, or still in its slot where that stage is on this rank too.
+Tensor Executor::input_of(StageState& state, int micro) {
+  const int stage = state.stage.index;
+  if (stage == 0) return {};
+  if (is_local(stage - 1)) return state_of({ActionKind::F, stage - 1}).slots.of(micro).output;
+  Message* message = messages_.find(Message::Role::Input, stage, micro);
+  check(message != nullptr, "its input was not received");
+  stream_.wait(message->ready);
+  return message->tensor;
 }
 
-Executor::Slot& Executor::free_slot() {
-  for (auto& slot : slots_)
-    if (slot->micro == Action::kAll) return *slot;
-  check(measuring_, "the plan has more micro-batches in flight than the {} slots measured for it",
-        slots_.size());
-  slots_.push_back(std::make_unique<Slot>(Slot{Arena::measuring(), {}, {}, {}}));
-  return *slots_.back();
-}
-
-void Executor::forward(int micro, const StepInputs& inputs) {
-  Slot& slot = free_slot();
-  slot.micro = micro;
-  slot.batch = inputs.batch(micro);
-  slot.keep.reset();
-  slot.saved.clear();
-  slot.gradient = {};
-  Run run = make_run(slot, flows_[0], inputs);
-  Tensor x;
-  for (const StageBlock& block : blocks_) {
+void Executor::forward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Tensor x = input_of(state, action.micro);
+  Slot& slot = state.slots.take(action.micro, stream_);
+  slot.batch = batch_of(action.micro, inputs);
+  Run run = make_run(slot, slot.keep, flows_[0], inputs);
+  for (const StageBlock& block : state.stage.blocks) {
     slot.saved.emplace_back(block.slots);
     x = block.layer->forward(run, x, slot.saved.back());
   }
+  slot.output = x;
+  if (!keeps_for_backward_) release_forward_only(state, slot);
 }
 
-void Executor::backward(const Action& action, const StepInputs& inputs) {
-  Slot& slot = slot_of(action.micro);
-  const int count = static_cast<int>(blocks_.size());
-  const int from = action.block == Action::kAll ? count - 1 : action.block;
-  const int to = action.block == Action::kAll ? 0 : action.block;
+// Without a backward a slot is done with when the next stage has its output.
+void Executor::release_forward_only(StageState& state, Slot& slot) {
+  const int stage = state.stage.index;
+  if (stage > 0 && is_local(stage - 1)) {
+    StageState& before = state_of({ActionKind::F, stage - 1});
+    finish(before, before.slots.of(slot.micro));
+  }
+  if (is_last(state.stage)) finish(state, slot);
+}
+
+// The micro-batch leaves the stage: gives back its slot, its messages and, with the last stage of this rank,
+// its data.
+void Executor::finish(StageState& state, Slot& slot) {
+  for (Message::Role role : {Message::Role::Input, Message::Role::Gradient})
+    if (Message* message = messages_.find(role, state.stage.index, slot.micro))
+      messages_.release(*message, stream_.record());
+  const auto use = batches_.find(slot.micro);
+  if (use != batches_.end() && ++use->second.stages_done == static_cast<int>(stages_.size())) {
+    batches_held_ = std::max(batches_held_, static_cast<int64_t>(micro_order_.size()) - use->second.number);
+    batches_.erase(use);
+  }
+  state.slots.release(slot);
+}
+
+// Before the backward of the stage's last block: dy is the dx of the next stage, none after the last one.
+void Executor::receive_gradient(StageState& state, Slot& slot, int micro) {
+  if (is_last(state.stage)) return;
+  Message* message = messages_.find(Message::Role::Gradient, state.stage.index, micro);
+  check(message != nullptr, "the gradient of its output was not received");
+  stream_.wait(message->ready);
+  slot.gradient = message->tensor;
+}
+
+// After the backward of the stage's first block: dx goes to the stage before, by message.
+void Executor::pass_gradient(StageState& state, int micro, Tensor dx) {
+  const int stage = state.stage.index;
+  if (stage == 0) return;
+  const bool local = is_local(stage - 1);
+  Message& message = messages_.take(local ? Message::Role::Gradient : Message::Role::Outgoing,
+                                    local ? stage - 1 : stage, micro, dtype_, dx.shape, stream_);
+  ops_.copy(stream_, message.tensor, dx);
+}
+
+namespace {
+
+// The blocks of an action, last first: [from, to].
+struct BlockSpan {
+  int from, to;
+};
+
+BlockSpan span_of(const Action& action, const Stage& stage) {
+  if (action.block != Action::kAll) {
+    check(action.block < static_cast<int>(stage.blocks.size()), "stage {} has {} blocks", stage.index,
+          stage.blocks.size());
+    return {action.block, action.block};
+  }
+  return {static_cast<int>(stage.blocks.size()) - 1, 0};
+}
+
+}  // namespace
+
+void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  const auto [from, to] = span_of(action, state.stage);
+  check(!is_open_ || (open_.stage == action.stage && open_.micro == action.micro),
+        "it comes while {} has not reached its first block", to_string(open_));
+  if (from + 1 == static_cast<int>(state.stage.blocks.size())) receive_gradient(state, slot, action.micro);
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     Arena& flow = flows_[index % 2];  // dy is in the other one
     flow.reset();
-    Run run = make_run(slot, flow, inputs);
-    slot.gradient = blocks_[index].layer->backward(run, slot.gradient, slot.saved[index]);
+    Run run = make_run(slot, slot.keep, flow, inputs);
+    slot.gradient = state.stage.blocks[index].layer->backward(run, slot.gradient, slot.saved[index]);
   }
-  if (to == 0) slot.micro = Action::kAll;
+  open_ = action;
+  is_open_ = to > 0;
+  if (to > 0) return;
+  pass_gradient(state, action.micro, slot.gradient);
+  finish(state, slot);
+}
+
+void Executor::input_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  const auto [from, to] = span_of(action, state.stage);
+  if (from + 1 == static_cast<int>(state.stage.blocks.size())) {
+    receive_gradient(state, slot, action.micro);
+    state.slots.take_held(action.micro);
+  }
+  Held* held = state.slots.find_held(action.micro);
+  check(held != nullptr, "the I of the blocks behind it has not come");
+  for (int block = from; block >= to; --block) {
+    const auto index = static_cast<size_t>(block);
+    Run run = make_run(slot, slot.keep, held->memory, inputs);
+    slot.gradient = state.stage.blocks[index].layer->backward_input(run, slot.gradient, slot.saved[index]);
+  }
+  if (to == 0) pass_gradient(state, action.micro, slot.gradient);
+}
+
+void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  Held* held = state.slots.find_held(action.micro);
+  check(held != nullptr, "its I has not come");
+  const auto [from, to] = span_of(action, state.stage);
+  for (int block = from; block >= to; --block) {
+    const auto index = static_cast<size_t>(block);
+    Run run = make_run(slot, slot.keep, held->memory, inputs);
+    state.stage.blocks[index].layer->backward_weight(run, slot.saved[index]);
+  }
+  if (to > 0) return;
+  state.slots.release(*held);
+  finish(state, slot);
+}
+
+size_t Executor::communicate(std::span<const Action> actions, const StepInputs& inputs) {
+  RankPlan forward;
+  RankPlan backward;
+  size_t count = 0;
+  for (; count < actions.size() && is_message(actions[count].kind); ++count)
+    (goes_forward(actions[count]) ? forward : backward).push_back(actions[count]);
+  if (!forward.empty()) exchange(forward, true, inputs);
+  if (!backward.empty()) exchange(backward, false, inputs);
+  return count;
+}
+
+// One batch of messages of one direction. They are ready, or gone, when all of the batch is.
+void Executor::exchange(std::span<const Action> batch, bool forward, const StepInputs& inputs) {
+  std::vector<Transfer> transfers;
+  std::vector<Message*> received;
+  std::vector<Message*> sent;
+  std::vector<std::pair<StageState*, Slot*>> sent_outputs;
+  for (const Action& action : batch) {
+    StageState& state = state_of(action);
+    const bool sends = is_send(action.kind);
+    const int other = action.stage + (forward == sends ? 1 : -1);
+    const int peer = place_.rank_of_stage.at(static_cast<size_t>(other));
+    Tensor tensor;
+    if (!sends) {
+      const Batch& data = batch_of(action.micro, inputs);
+      const auto role = forward ? Message::Role::Input : Message::Role::Gradient;
+      received.push_back(&messages_.take(role, action.stage, action.micro, dtype_, boundary(data), stream_));
+      tensor = received.back()->tensor;
+    } else if (forward) {
+      sent_outputs.emplace_back(&state, &state.slots.of(action.micro));
+      tensor = sent_outputs.back().second->output;
+    } else {
+      sent.push_back(messages_.find(Message::Role::Outgoing, action.stage, action.micro));
+      check(sent.back() != nullptr, "{}: there is no gradient to send", to_string(action));
+      tensor = sent.back()->tensor;
+    }
+    transfers.push_back({sends ? Transfer::Direction::Send : Transfer::Direction::Receive, peer, tensor});
+  }
+  Event done;
+  if (!measuring_) {
+    Stream& stream = forward ? *place_.forward_stream : *place_.backward_stream;
+    stream.wait(stream_.record());
+    (forward ? place_.forward : place_.backward)->exchange(transfers, stream);
+    done = stream.record();
+  }
+  for (Message* message : received) message->ready = done;
+  for (Message* message : sent) messages_.release(*message, done);
+  for (auto [state, slot] : sent_outputs) {
+    slot->sent = done;
+    if (!keeps_for_backward_) finish(*state, *slot);
+  }
 }
 
 void Executor::execute(const Action& action, const StepInputs& inputs) {
   switch (action.kind) {
     case ActionKind::F:
-      return forward(action.micro, inputs);
+      return forward(action, inputs);
     case ActionKind::B:
-      return backward(action, inputs);
-    case ActionKind::ReduceGrad:
-      return grads_->reduce(action.block, stream_);
-    case ActionKind::Step:
-      return inputs.step();
+      return whole_backward(action, inputs);
     case ActionKind::I:
+      return input_backward(action, inputs);
     case ActionKind::W:
-      fail("this executor runs B whole; I and W apart need gradient memory it does not hold");
+      return weight_backward(action, inputs);
+    case ActionKind::ReduceGrad: {
+      const Stage& stage = state_of(action).stage;
+      const int block = std::max(action.block, 0);
+      return grads_->reduce(stage.blocks.at(static_cast<size_t>(block)).index, stream_);
+    }
+    case ActionKind::ReduceTied:
+      return grads_->reduce_tied(stream_);
+    case ActionKind::Step:
+      return inputs.step(action);
     case ActionKind::SendF:
     case ActionKind::RecvF:
     case ActionKind::SendB:
     case ActionKind::RecvB:
     case ActionKind::Unshard:
     case ActionKind::Reshard:
-    case ActionKind::ReduceTied:
-      fail("this executor runs one stage, whose plan has no {}", name_of(action.kind));
+      break;
   }
+  fail("this executor has no way to do it");
 }
 
-void Executor::clear_losses() { std::fill_n(losses_.tensor(DType::F64, {2}).as<double>(), 2, 0.0); }
+void Executor::reset() {
+  std::fill_n(losses_.tensor(DType::F64, {2}).as<double>(), 2, 0.0);
+  for (StageState& state : stages_) state.slots.release_all();
+  messages_.release_all();
+  batches_.clear();
+  micro_order_.clear();
+  is_open_ = false;
+}
 
 LossSums Executor::take_losses() {
   stream_.synchronize();
@@ -169,14 +396,16 @@ LossSums Executor::take_losses() {
   return {sums[0], sums[1]};
 }
 
-LossSums Executor::run(const RankPlan& plan, const StepInputs& inputs) {
-  clear_losses();
-  for (auto& slot : slots_) slot->micro = Action::kAll;
-  for (const Action& action : plan) {
+LossSums Executor::run(const RankPlan& row, const StepInputs& inputs) {
+  reset();
+  const std::span<const Action> actions(row);
+  for (size_t i = 0; i < row.size();) {
     try {
-      execute(action, inputs);
+      const size_t exchanged = communicate(actions.subspan(i), inputs);
+      if (exchanged == 0) execute(row[i], inputs);
+      i += std::max(exchanged, size_t{1});
     } catch (Error& error) {
-      error.add_context(to_string(action));
+      error.add_context(to_string(row[i]));
       throw;
     }
   }
@@ -184,12 +413,12 @@ LossSums Executor::run(const RankPlan& plan, const StepInputs& inputs) {
 }
 
 LossSums Executor::evaluate(const Batch& batch) {
-  clear_losses();
   const auto give_batch = [&](int) { return batch; };
-  const auto no_step = [] {};
-  forward(0, {0, 1.0, false, give_batch, no_step});
-  slot_of(0).micro = Action::kAll;
-  return take_losses();
+  const auto no_step = [](const Action&) {};
+  keeps_for_backward_ = false;
+  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step});
+  keeps_for_backward_ = true;
+  return sums;
 }
 
 }  // namespace trifold

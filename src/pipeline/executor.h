@@ -1,13 +1,19 @@
 // Executor: the one interpreter of plans. It owns the memory of activations and obeys the plan; it takes no
 // decisions.
 //
-// Memory: each micro-batch in flight has a *slot* with an arena for what its forward keeps. Activation
-// gradients flow through two arenas in turn: a block's backward reads dy from one and leaves dx in the other.
-// A dry run of the plan with measuring arenas tells the capacities, so `measure` is exact and `run` allocates
-// no tensor.
+// Computation runs in the order of the rank's row on the compute stream. Messages between stages leave and
+// arrive on two streams of their own, forward traffic on one communicator, backward traffic on another;
+// adjacent messages of one direction are exchanged together. A receive makes only its consumer wait.
+//
+// Memory: each micro-batch in flight on a stage has a *slot* with an arena for what its forward keeps. In a
+// whole backward (B) activation gradients flow through two arenas in turn: a block's backward reads dy from
+// one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W. What comes
+// from or goes to another stage lies in messages. A dry run of the plan with measuring arenas tells all
+// capacities, so `measure` is exact and `run` allocates no tensor.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,22 +21,32 @@
 #include "core/function_ref.h"
 #include "nn/layer.h"
 #include "pipeline/action.h"
+#include "pipeline/stage_memory.h"
 
 namespace trifold {
 
-// A view of the blocks one rank runs, first to last.
 struct StageBlock {
   const Layer* layer;
-  int slots;
+  int slots;      // tensors it saves for one micro-batch
+  int index = 0;  // in the model
 };
 
-// Bytes of activation memory a plan needs on one rank.
-struct ActivationMemory {
-  size_t keep = 0;     // of one slot
-  size_t flow = 0;     // of one of the two gradient arenas
-  size_t scratch = 0;  // temporaries
-  int slots = 0;       // micro-batches in flight at once
-  size_t total() const { return keep * static_cast<size_t>(slots) + 2 * flow + scratch; }
+// A stage that this rank runs.
+struct Stage {
+  int index = 0;  // in the pipeline
+  std::vector<StageBlock> blocks;
+};
+
+// A rank's place in the pipeline. The communicators are over the pipeline axis; null with one rank on it.
+struct PipelinePlace {
+  std::vector<Stage> stages;         // of this rank, ascending
+  std::vector<int> rank_of_stage;    // pipeline rank of every stage
+  int64_t width = 0;                 // C of the activations [R, C] between stages
+  int row_parts = 1;                 // R = samples * positions / row_parts
+  Communicator* forward = nullptr;   // for activations
+  Communicator* backward = nullptr;  // for their gradients
+  Stream* forward_stream = nullptr;
+  Stream* backward_stream = nullptr;
 };
 
 // The same for every micro-batch of a step.
@@ -38,12 +54,14 @@ struct StepInputs {
   uint64_t seed = 0;      // of dropout
   double loss_scale = 1;  // factor of the loss before backward
   bool training = true;
-  // The batch of micro-batch `micro`; called at its forward, must stay valid until its backward is done.
+  // The batch of micro-batch `micro`; called once a micro-batch, when its data is needed first, and must stay
+  // valid until its last backward on this rank is done.
   FunctionRef<Batch(int micro)> batch;
-  FunctionRef<void()> step;  // what Step does
+  FunctionRef<void(const Action&)> step;  // what Step does
 };
 
-// Weighted sum of the losses of a rank's micro-batches, and the sum of the weights.
+// Weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without the
+// last stage.
 struct LossSums {
   double loss = 0;
   double weight = 0;
@@ -53,39 +71,68 @@ class Executor {
  public:
   // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is
   // where all computation goes, `side` the stream for collectives that are hidden behind it (see Run).
-  Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
            GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
-  // The memory a plan will need for micro-batches of the given size: walks the plan without computing.
-  static ActivationMemory measure(const std::vector<StageBlock>& blocks, const ParamList& params,
-                                  const Mesh& mesh, const RankPlan& plan, int64_t micro_batch_size,
-                                  int64_t seq_length, DType dtype);
+  // The memory a rank's row will need for micro-batches of the given size: walks it without computing or
+  // communicating.
+  static ActivationMemory measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
+                                  const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
+                                  DType dtype);
 
-  LossSums run(const RankPlan& plan, const StepInputs& inputs);
-  // Forward only, without dropout.
+  // The same for `evaluate` alone.
+  static ActivationMemory measure_forward(const PipelinePlace& place, const ParamList& params,
+                                          const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
+                                          DType dtype);
+
+  LossSums run(const RankPlan& row, const StepInputs& inputs);
+  // Forward only, without dropout, through all stages. Collective over the pipeline axis.
   LossSums evaluate(const Batch& batch);
 
  private:
-  struct Slot {
-    Arena keep;
-    std::vector<Saved> saved;  // a block each
+  struct StageState {
+    Stage stage;
+    StageSlots slots;
+  };
+  // The data of a micro-batch, until all stages of this rank are done with it.
+  struct BatchUse {
     Batch batch;
-    Tensor gradient;  // of the output of the block whose backward comes next
-    int micro = Action::kAll;
+    int64_t number = 0;   // of the request for it
+    int stages_done = 0;  // of this rank
   };
 
-  Executor(std::vector<StageBlock> blocks, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
            GradSink* grads, Stream& stream, Stream& side, DType dtype);
-  Run make_run(Slot& slot, Arena& flow, const StepInputs& inputs);
-  Slot& slot_of(int micro);
-  Slot& free_slot();
-  void forward(int micro, const StepInputs& inputs);
-  void backward(const Action& action, const StepInputs& inputs);
+  template <class Walk>
+  static ActivationMemory measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
+                                       int64_t micro_batch_size, int64_t seq_length, DType dtype, Walk walk);
+  ActivationMemory measured() const;
+  StageState& state_of(const Action& action);
+  bool is_local(int stage) const;
+  bool is_last(const Stage& stage) const;
+  const Batch& batch_of(int micro, const StepInputs& inputs);
+  Shape boundary(const Batch& batch) const;
+  Run make_run(Slot& slot, Arena& keep, Arena& flow, const StepInputs& inputs);
+
   void execute(const Action& action, const StepInputs& inputs);
-  void clear_losses();
+  void forward(const Action& action, const StepInputs& inputs);
+  void whole_backward(const Action& action, const StepInputs& inputs);
+  void input_backward(const Action& action, const StepInputs& inputs);
+  void weight_backward(const Action& action, const StepInputs& inputs);
+  Tensor input_of(StageState& state, int micro);
+  void receive_gradient(StageState& state, Slot& slot, int micro);
+  void pass_gradient(StageState& state, int micro, Tensor dx);
+  void finish(StageState& state, Slot& slot);
+  void release_forward_only(StageState& state, Slot& slot);
+
+  // Runs the communication actions at the front of `actions`; returns how many there are.
+  size_t communicate(std::span<const Action> actions, const StepInputs& inputs);
+  void exchange(std::span<const Action> batch, bool forward, const StepInputs& inputs);
+
+  void reset();
   LossSums take_losses();
 
-  std::vector<StageBlock> blocks_;
+  PipelinePlace place_;
   const Mesh& mesh_;
   const OpTable& ops_;
   const ParamSource& params_;
@@ -94,10 +141,18 @@ class Executor {
   Stream& side_;
   DType dtype_;
   bool measuring_ = false;
-  std::vector<std::unique_ptr<Slot>> slots_;
+  bool keeps_for_backward_ = true;
+  std::vector<StageState> stages_;
+  Messages messages_;
   std::vector<Arena> flows_;  // two
   Arena scratch_;
   Buffer losses_;  // f64 [2]: loss sum, weight sum
+  RankPlan forward_row_;
+  std::map<int, BatchUse> batches_;  // by micro-batch
+  std::vector<int> micro_order_;
+  int64_t batches_held_ = 1;  // the most at once
+  Action open_{};             // a B that has not reached block 0: its gradients are in flows_
+  bool is_open_ = false;
 };
 
 }  // namespace trifold

@@ -24,8 +24,10 @@ CheckpointModel describe_checkpoint(const std::string& path) {
 void load_weights(Replica& replica, const std::string& path) {
   const ParamList& params = replica.model().params;
   std::vector<NamedTensor> wanted;
-  for (ParamId id : params.by_name()) {
-    NamedTensor tensor{params[id].shard, replica.weights().weight(id)};
+  for (int i = 0; i < params.size(); ++i) {
+    if (!params.stored({i})) continue;
+    const ParamId original = params[{i}].tied_to.value_or(ParamId{i});
+    NamedTensor tensor{params[original].shard, replica.weights().weight({i})};
     tensor.spec.name = "param/" + tensor.spec.name;
     wanted.push_back(tensor);
   }

@@ -29,20 +29,18 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
 
 LossSums sum_over_ranks(Replica& replica, LossSums mine) {
   double values[2] = {mine.loss, mine.weight};
-  Communicator& data_axis = replica.mesh().comm({Axis::Dp});
-  data_axis.all_reduce({values, DType::F64, {2}}, Reduce::Sum, replica.compute());
+  Communicator& ranks = replica.mesh().comm({Axis::Dp, Axis::Pp});
+  ranks.all_reduce({values, DType::F64, {2}}, Reduce::Sum, replica.compute());
   replica.compute().synchronize();
   return {values[0], values[1]};
 }
 
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
                         int64_t samples) {
-  const RankPlan forward_only{{ActionKind::F, 0, Action::kAll, 0}};
-  const ActivationMemory memory =
-      Executor::measure(replica.blocks(), replica.model().params, replica.mesh(), forward_only,
-                        micro_batch_size, source.seq_length(), replica.dtype());
-  Executor executor(replica.blocks(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
-                    replica.compute(), replica.side(), replica.dtype(), memory);
+  Executor executor(replica.place(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
+                    replica.compute(), replica.side(), replica.dtype(),
+                    Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
+                                              micro_batch_size, source.seq_length(), replica.dtype()));
   BatchBuffer buffer(micro_batch_size, source.seq_length());
   return sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
 }

@@ -12,7 +12,7 @@ namespace trifold {
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
                          int64_t end);
 
-// Sums over all ranks; each sample is counted once whatever the mesh. Collective.
+// Sums over the data and pipeline axes; each sample is counted once whatever the mesh. Collective.
 LossSums sum_over_ranks(Replica& replica, LossSums mine);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. Collective.

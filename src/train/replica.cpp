@@ -10,7 +10,7 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
 }
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
-                 uint64_t seed)
+                 uint64_t seed, std::vector<int> rank_of_stage)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
@@ -19,14 +19,61 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       comm_(Stream::Mode::Worker, comm_pool_),
       ops_(cpu_ops()),
       dtype_(dtype),
-      model_(make_gpt(model, mesh_, seed, mesh)),
-      weights_(model_.params, dtype) {
-  weights_.initialise(seed);
+      model_(make_gpt(model, mesh_, seed, mesh)) {
+  take_place(std::move(rank_of_stage), model.hidden_size);
+  if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
+  weights_ = std::make_unique<ParamStore>(model_.params, dtype);
+  weights_->initialise(seed);
 }
 
-std::vector<StageBlock> Replica::blocks() const {
-  std::vector<StageBlock> blocks;
-  for (const Block& block : model_.blocks) blocks.push_back({block.layer.get(), block.slots});
+void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {
+  const int ranks = mesh_.size(Axis::Pp);
+  if (rank_of_stage.empty())
+    for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
+  cut_ = cut_stages(model_.block_costs(), static_cast<int>(rank_of_stage.size()));
+  std::vector<int> held;
+  for (size_t stage = 0; stage < cut_.size(); ++stage) {
+    if (rank_of_stage[stage] != mesh_.coord(Axis::Pp)) continue;
+    Stage mine{static_cast<int>(stage), {}};
+    for (int block = cut_[stage].begin; block < cut_[stage].end; ++block) {
+      const Block& known = model_.blocks[static_cast<size_t>(block)];
+      mine.blocks.push_back({known.layer.get(), known.slots, block});
+      held.push_back(block);
+    }
+    place_.stages.push_back(std::move(mine));
+  }
+  check(!held.empty(), "pipeline rank {} has no stage", mesh_.coord(Axis::Pp));
+  if (ranks > 1) model_.params.hold_blocks(held);
+  place_.width = width;
+  place_.row_parts = model_.row_parts;
+  place_.rank_of_stage = std::move(rank_of_stage);
+}
+
+// Forward and backward traffic must not wait for each other, so each has a communicator and a stream.
+void Replica::connect_pipeline() {
+  Communicator& axis = mesh_.comm({Axis::Pp});
+  backward_ = axis.split(0, axis.rank());
+  forward_worker_ = std::make_unique<Worker>();
+  backward_worker_ = std::make_unique<Worker>();
+  place_.forward = &axis;
+  place_.backward = backward_.get();
+  place_.forward_stream = &forward_worker_->stream;
+  place_.backward_stream = &backward_worker_->stream;
+
+  const int first = place_.rank_of_stage.front();
+  const int last = place_.rank_of_stage.back();
+  const bool at_end = axis.rank() == first || axis.rank() == last;
+  // The key puts the first stage first, wherever a plan has placed it.
+  std::unique_ptr<Communicator> ends = axis.split(at_end ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
+  if (at_end && first != last) ties_ = std::move(ends);
+}
+
+std::vector<std::vector<int>> Replica::blocks() const {
+  std::vector<std::vector<int>> blocks;
+  for (const Stage& stage : place_.stages) {
+    blocks.emplace_back();
+    for (const StageBlock& block : stage.blocks) blocks.back().push_back(block.index);
+  }
   return blocks;
 }
 

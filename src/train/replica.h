@@ -1,12 +1,15 @@
-// Replica: what one rank needs to run a model forward: its place in the mesh, its cores and streams, the
-// model and the weights. Training, evaluation, sampling and benchmarks are built on it.
+// Replica: what one rank needs to run its part of a model: its place in the mesh and in the pipeline, its
+// cores and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on
+// it.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "models/gpt.h"
+#include "models/stages.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"
 
@@ -15,8 +18,11 @@ namespace trifold {
 class Replica {
  public:
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
-  // start at their initial values for `seed`, which also keys dropout.
-  Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed);
+  // start at their initial values for `seed`, which also keys dropout. `rank_of_stage` says where each stage
+  // of the pipeline is; empty: one stage on each pipeline rank. BadInput when the model has fewer blocks than
+  // there are stages.
+  Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
+          std::vector<int> rank_of_stage = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }
@@ -26,16 +32,31 @@ class Replica {
   // For collectives that layers hide behind computation (Run::side).
   Stream& side() { return compute_; }
   DType dtype() const { return dtype_; }
+  // The whole model; its parameters say which of them this rank holds.
   const Model& model() const { return model_; }
-  ParamStore& weights() { return weights_; }
-  const ParamStore& weights() const { return weights_; }
+  ParamStore& weights() { return *weights_; }
+  const ParamStore& weights() const { return *weights_; }
   int threads() const { return pool_.size(); }
-  // The blocks this rank runs.
-  std::vector<StageBlock> blocks() const;
+  // The blocks of each stage of the pipeline.
+  const std::vector<StageRange>& cut() const { return cut_; }
+  const PipelinePlace& place() const { return place_; }
+  // The blocks of each stage of this rank, ascending.
+  std::vector<std::vector<int>> blocks() const;
+  // Over the two ranks that share a tied weight; null where this rank has no part in it.
+  Communicator* ties() { return ties_.get(); }
   // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::string description() const;
 
  private:
+  // A stream with a thread of its own.
+  struct Worker {
+    ThreadPool pool{1};
+    Stream stream{Stream::Mode::Worker, pool};
+  };
+
+  void take_place(std::vector<int> rank_of_stage, int64_t width);
+  void connect_pipeline();
+
   Communicator& world_;
   Mesh mesh_;
   ThreadPool pool_;
@@ -45,7 +66,12 @@ class Replica {
   const OpTable& ops_;
   DType dtype_;
   Model model_;
-  ParamStore weights_;
+  std::vector<StageRange> cut_;
+  std::unique_ptr<Communicator> ties_;
+  std::unique_ptr<Communicator> backward_;
+  std::unique_ptr<Worker> forward_worker_, backward_worker_;
+  PipelinePlace place_;
+  std::unique_ptr<ParamStore> weights_;
 };
 
 MeshSizes mesh_sizes(const MeshConfig& config);

@@ -6,8 +6,6 @@
 
 #include "data_parallel/grad_norm.h"
 #include "optim/lr_schedule.h"
-#include "pipeline/check.h"
-#include "pipeline/passes.h"
 #include "train/evaluation.h"
 #include "train/host.h"
 
@@ -15,58 +13,44 @@ namespace trifold {
 
 namespace {
 
-// Gradients are reduced in pieces of about this size: large enough for the collective to run at memory speed,
-// small enough that most of a model's gradients are on their way before backward ends.
-constexpr size_t kBucketBytes = size_t{16} << 20;
-
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Plan make_plan(int micros, const GradientBuffer& grads, int blocks) {
-  const std::vector<int> counts{blocks};
-  const std::vector<std::vector<int>> ends{grads.bucket_ends()};
-  Plan plan = add_reduce(one_stage(micros), counts, ends);
-  check_plan(plan, micros, counts);
-  return plan;
-}
-
 DType dtype_of(const PrecisionConfig& config) { return config.f64 ? DType::F64 : DType::F32; }
 
 }  // namespace
 
-int micros_per_step(const PretrainConfig& config) {
-  const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
-  return static_cast<int>(per_rank / config.batch.micro_batch_size);
-}
-
 Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
                  const DataSource* valid)
     : config_(config),
-      replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed),
-      micros_(micros_per_step(config)),
-      grads_(replica_.model().params, static_cast<int>(replica_.model().blocks.size()), replica_.mesh(),
-             replica_.ops(), replica_.dtype(), kBucketBytes, replica_.comm()),
+      order_(step_order(config)),
+      replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed,
+               order_.rank_of_stage),
+      grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.dtype(),
+             kBucketBytes, replica_.comm(), replica_.ties()),
       optimizer_(replica_.model().params, replica_.weights(), grads_, replica_.ops(), config.optimizer,
                  replica_.dtype()),
-      plan_(make_plan(micros_, grads_, static_cast<int>(replica_.model().blocks.size()))),
-      activations_(Executor::measure(replica_.blocks(), replica_.model().params, replica_.mesh(), plan_[0],
+      plan_(complete_plan(order_, replica_.cut(), replica_.model(), replica_.dtype())),
+      activations_(Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
                                      config.batch.micro_batch_size, config.model.seq_length,
                                      replica_.dtype())),
-      executor_(replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
+      executor_(replica_.place(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
                 replica_.compute(), replica_.side(), replica_.dtype(), activations_),
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {}
+
+const RankPlan& Trainer::row() const { return plan_[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))]; }
 
 ReadOrder Trainer::read_order() const {
   const Mesh& mesh = replica_.mesh();
   const int64_t micro_batch = config_.batch.micro_batch_size;
   const int64_t consumed = steps_done_ * *config_.batch.global_batch_size;
   return {consumed + mesh.coord(Axis::Dp) * micro_batch, mesh.size(Axis::Dp) * micro_batch, micro_batch,
-          (config_.batch.train_iters - steps_done_) * micros_};
+          (config_.batch.train_iters - steps_done_) * order_.micros, activations_.micro_order};
 }
 
 // A stop asked for on one rank reaches all of them after the same step.
@@ -83,11 +67,11 @@ StepReport Trainer::step(const std::atomic<int>* signal) {
   const int64_t tokens = *config_.batch.global_batch_size * config_.model.seq_length;
   StepReport report;
   grads_.zero(replica_.compute());
-  if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.slots);
+  if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.batches);
   const auto give_batch = [&](int) { return batches_->get(); };
-  const auto finish = [&] { grads_.finish(replica_.compute()); };
+  const auto finish = [&](const Action&) { grads_.finish(replica_.compute()); };
   const LossSums mine =
-      executor_.run(plan_[0], {config_.seed, 1.0 / static_cast<double>(tokens), true, give_batch, finish});
+      executor_.run(row(), {config_.seed, 1.0 / static_cast<double>(tokens), true, give_batch, finish});
   const LossSums all = sum_over_ranks(replica_, mine);
   check(all.weight > 0, "step {}: every token of the global batch is masked out of the loss",
         steps_done_ + 1);

@@ -12,9 +12,9 @@
 #include "config/config.h"
 #include "data/read_ahead.h"
 #include "data_parallel/gradient_buffer.h"
-#include "pipeline/schedules.h"
 #include "train/metrics.h"
 #include "train/replica.h"
+#include "train/step_plan.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -56,12 +56,15 @@ class Trainer {
   // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm.
   double update(double mean_factor);
   bool agree_to_stop(bool requested);
-  std::vector<NamedTensor> checkpoint_tensors();
+  std::vector<NamedTensor> checkpoint_tensors(bool with_copies);
   CheckpointMeta checkpoint_meta() const;
 
+  // This rank's row of the plan.
+  const RankPlan& row() const;
+
   PretrainConfig config_;
+  StepOrder order_;
   Replica replica_;
-  int micros_;  // per step and rank
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
   Plan plan_;
@@ -76,8 +79,5 @@ class Trainer {
   double last_lr_ = 0;
   bool stop_agreed_ = false;
 };
-
-// The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
-int micros_per_step(const PretrainConfig& config);
 
 }  // namespace trifold

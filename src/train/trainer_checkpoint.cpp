@@ -18,13 +18,19 @@ NamedTensor named(const std::string& kind, const ShardSpec& spec, Tensor data) {
 
 }  // namespace
 
-std::vector<NamedTensor> Trainer::checkpoint_tensors() {
+// What this rank stores. A copy of a tied weight goes by the name of its original; it is read but never
+// saved.
+std::vector<NamedTensor> Trainer::checkpoint_tensors(bool with_copies) {
   const ParamList& params = replica_.model().params;
   std::vector<NamedTensor> tensors;
-  for (ParamId id : params.by_name()) {
-    tensors.push_back(named("param", params[id].shard, replica_.weights().weight(id)));
-    tensors.push_back(named("adam_m", params[id].shard, optimizer_.first_moment(id)));
-    tensors.push_back(named("adam_v", params[id].shard, optimizer_.second_moment(id)));
+  for (int i = 0; i < params.size(); ++i) {
+    const ParamId id{i};
+    const std::optional<ParamId>& original = params[id].tied_to;
+    if (!params.stored(id) || (original && !with_copies)) continue;
+    const ShardSpec& shard = params[original.value_or(id)].shard;
+    tensors.push_back(named("param", shard, replica_.weights().weight(id)));
+    tensors.push_back(named("adam_m", shard, optimizer_.first_moment(id)));
+    tensors.push_back(named("adam_v", shard, optimizer_.second_moment(id)));
   }
   return tensors;
 }
@@ -43,7 +49,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
 }
 
 std::string Trainer::save(const std::string& root) {
-  return save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(), replica_.world(),
+  return save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(false), replica_.world(),
                          replica_.mesh().coords())
       .string();
 }
@@ -67,7 +73,7 @@ std::vector<std::string> Trainer::load(const std::string& path) {
   compare_models(meta.model, to_json(config_.model));
   check(meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
         "{} was trained with another global batch size", reader.directory().string());
-  reader.load(checkpoint_tensors());
+  reader.load(checkpoint_tensors(true));
   steps_done_ = meta.step;
   batches_.reset();
   std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");

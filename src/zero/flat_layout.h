@@ -1,5 +1,5 @@
-// FlatLayout: where each parameter lies in a flat buffer of weights or optimizer state. Tied uses share the
-// place of the parameter they are tied to.
+// FlatLayout: where each parameter that this rank holds lies in a flat buffer of weights or optimizer state.
+// Tied uses share the place of the parameter they are tied to, where that is held too.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class FlatLayout {
   // `params` must outlive the layout.
   explicit FlatLayout(const ParamList& params);
   int64_t elements() const { return elements_; }
-  // One view a parameter into `flat`, which has elements() elements.
+  // One view a parameter into `flat`, which has elements() elements; an empty tensor for what is not held.
   std::vector<Tensor> views(Tensor flat) const;
 
  private:

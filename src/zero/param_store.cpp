@@ -11,8 +11,11 @@ ParamStore::ParamStore(const ParamList& params, DType dtype) : params_(params) {
 }
 
 void ParamStore::initialise(uint64_t seed) {
-  for (int i = 0; i < params_.size(); ++i)
-    if (!params_[{i}].tied_to) trifold::initialise(params_[{i}], weight({i}), seed);
+  for (int i = 0; i < params_.size(); ++i) {
+    if (!params_.stored({i})) continue;
+    const ParamId first = params_[{i}].tied_to.value_or(ParamId{i});  // a copy starts like its original
+    trifold::initialise(params_[first], weight({i}), seed);
+  }
 }
 
 }  // namespace trifold

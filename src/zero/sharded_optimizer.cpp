@@ -18,7 +18,7 @@ void ShardedOptimizer::step(int64_t step, double lr, double grad_scale, Stream& 
   AdamW rule{lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps, 0, step, grad_scale};
   for (int i = 0; i < params_.size(); ++i) {
     const ParamSpec& spec = params_[{i}];
-    if (spec.tied_to) continue;
+    if (!params_.stored({i})) continue;
     rule.weight_decay = spec.decay ? config_.weight_decay : 0;
     ops_.adamw(stream, weights_.weight({i}), first_moment({i}), second_moment({i}), grads_.grad({i}), rule);
   }

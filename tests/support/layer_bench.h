@@ -53,7 +53,8 @@ class LayerBench {
     layer_ = make(builder);
     slots_ = builder.slots();
     weights_ = std::make_unique<ParamStore>(params_, DType::F64);
-    grads_ = std::make_unique<GradientBuffer>(params_, 1, mesh_, cpu_ops(), DType::F64, 1, side_);
+    grads_ = std::make_unique<GradientBuffer>(params_, std::vector<std::vector<int>>{{0}}, mesh_, cpu_ops(),
+                                              DType::F64, 1, side_);
     randomise(vocab);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "config/config.h"
@@ -38,10 +39,18 @@ inline PretrainConfig small_run() {
   return config;
 }
 
-inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1) {
-  config.mesh.ranks = dp * tp;
+inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp = 1) {
+  config.mesh.ranks = dp * tp * pp;
   config.mesh.data_parallel_size = dp;
   config.mesh.tensor_model_parallel_size = tp;
+  config.mesh.pipeline_model_parallel_size = pp;
+  return config;
+}
+
+// With a schedule, and `chunks` stages on each pipeline rank.
+inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedule, int chunks = 1) {
+  config.pipeline.schedule = schedule;
+  if (chunks > 1) config.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
   return config;
 }
 

@@ -1,0 +1,137 @@
+#include "pipeline/stage_memory.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+size_t ActivationMemory::total() const {
+  size_t bytes = 2 * flow + scratch + message * static_cast<size_t>(messages);
+  for (const StageMemory& stage : stages) bytes += stage.total();
+  return bytes;
+}
+
+Messages::Messages(size_t bytes, int count) {
+  for (int i = 0; i < count; ++i) {
+    all_.push_back(std::make_unique<Message>(Arena(bytes)));
+    free_.push_back(all_.back().get());
+  }
+}
+
+Messages Messages::measuring() {
+  Messages messages(0, 0);
+  messages.measuring_ = true;
+  return messages;
+}
+
+Message& Messages::take(Message::Role role, int stage, int micro, DType dtype, const Shape& shape,
+                        Stream& stream) {
+  if (free_.empty()) {
+    check(measuring_, "the plan has more messages under way than the {} measured for it", all_.size());
+    all_.push_back(std::make_unique<Message>(Arena::measuring()));
+    free_.push_back(all_.back().get());
+  }
+  Message& message = *free_.front();
+  free_.erase(free_.begin());
+  stream.wait(message.spare);
+  message.memory.reset();
+  message.tensor = message.memory.take(dtype, shape);
+  message.role = role;
+  message.stage = stage;
+  message.micro = micro;
+  message.ready = message.spare = {};
+  return message;
+}
+
+Message* Messages::find(Message::Role role, int stage, int micro) {
+  for (const auto& message : all_)
+    if (message->role == role && message->stage == stage && message->micro == micro) return message.get();
+  return nullptr;
+}
+
+void Messages::release(Message& message, const Event& spare) {
+  message.role = Message::Role::Free;
+  message.spare = spare;
+  free_.push_back(&message);
+}
+
+void Messages::release_all() {
+  for (auto& message : all_)
+    if (message->role != Message::Role::Free) release(*message, message->spare);
+}
+
+size_t Messages::bytes() const {
+  size_t most = 0;
+  for (const auto& message : all_) most = std::max(most, message->memory.peak());
+  return most;
+}
+
+StageSlots::StageSlots(const StageMemory& memory) {
+  for (int i = 0; i < memory.slots; ++i) slots_.push_back(std::make_unique<Slot>(Arena(memory.keep)));
+  for (int i = 0; i < memory.helds; ++i) helds_.push_back(std::make_unique<Held>(Arena(memory.held)));
+}
+
+StageSlots StageSlots::measuring() {
+  StageSlots slots;
+  slots.measuring_ = true;
+  return slots;
+}
+
+namespace {
+
+// The first entry that no micro-batch uses, made when measuring.
+template <class Entry>
+Entry& free_entry(std::vector<std::unique_ptr<Entry>>& entries, bool measuring, const char* what) {
+  for (auto& entry : entries)
+    if (entry->micro == Action::kAll) return *entry;
+  check(measuring, "the plan has more micro-batches {} than the {} measured for it", what, entries.size());
+  entries.push_back(std::make_unique<Entry>(Arena::measuring()));
+  return *entries.back();
+}
+
+}  // namespace
+
+Slot& StageSlots::take(int micro, Stream& stream) {
+  Slot& slot = free_entry(slots_, measuring_, "in flight");
+  stream.wait(slot.sent);
+  slot.sent = {};
+  slot.micro = micro;
+  slot.keep.reset();
+  slot.saved.clear();
+  slot.output = slot.gradient = {};
+  return slot;
+}
+
+Slot& StageSlots::of(int micro) {
+  for (auto& slot : slots_)
+    if (slot->micro == micro) return *slot;
+  fail("micro-batch {} is not in flight", micro);
+}
+
+Held& StageSlots::take_held(int micro) {
+  Held& held = free_entry(helds_, measuring_, "between I and W");
+  held.micro = micro;
+  held.memory.reset();
+  return held;
+}
+
+Held* StageSlots::find_held(int micro) {
+  for (auto& held : helds_)
+    if (held->micro == micro) return held.get();
+  return nullptr;
+}
+
+void StageSlots::release_all() {
+  for (auto& slot : slots_) slot->micro = Action::kAll;
+  for (auto& held : helds_) held->micro = Action::kAll;
+}
+
+StageMemory StageSlots::measured() const {
+  StageMemory memory;
+  memory.slots = static_cast<int>(slots_.size());
+  memory.helds = static_cast<int>(helds_.size());
+  for (const auto& slot : slots_) memory.keep = std::max(memory.keep, slot->keep.peak());
+  for (const auto& held : helds_) memory.held = std::max(memory.held, held->memory.peak());
+  return memory;
+}
+
+}  // namespace trifold

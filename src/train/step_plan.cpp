@@ -1,0 +1,111 @@
+#include "train/step_plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "config/pipeline_choice.h"
+#include "data_parallel/gradient_buffer.h"
+#include "pipeline/check.h"
+#include "pipeline/passes.h"
+#include "pipeline/schedules.h"
+
+namespace trifold {
+
+namespace {
+
+Plan read_plan(const std::string& path, int ranks) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) bad_input("--schedule {}: the file cannot be read", path);
+  Plan plan;
+  try {
+    plan = parse_plan(text.str());
+  } catch (Error& error) {
+    error.add_context(fmt::format("--schedule {}", path));
+    throw;
+  }
+  if (static_cast<int>(plan.size()) != ranks)
+    bad_input("--schedule {} has {} rows, one a pipeline rank, but --pipeline-model-parallel-size is {}",
+              path, plan.size(), ranks);
+  return plan;
+}
+
+// The rank that computes each stage; BadInput when one is missing or on two ranks.
+std::vector<int> ranks_of_stages(const Plan& plan) {
+  constexpr int kNone = -1;
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < plan.size(); ++rank)
+    for (const Action& action : plan[rank]) {
+      if (!is_compute(action.kind)) continue;
+      const auto stage = static_cast<size_t>(action.stage);
+      if (stage >= ranks.size()) ranks.resize(stage + 1, kNone);
+      if (ranks[stage] != kNone && ranks[stage] != static_cast<int>(rank))
+        bad_input("the plan has stage {} on pipeline ranks {} and {}", stage, ranks[stage], rank);
+      ranks[stage] = static_cast<int>(rank);
+    }
+  const auto missing = std::find(ranks.begin(), ranks.end(), kNone);
+  if (missing != ranks.end()) bad_input("the plan computes nothing of stage {}", missing - ranks.begin());
+  return ranks;
+}
+
+std::vector<int> block_counts(const std::vector<StageRange>& cut) {
+  std::vector<int> counts;
+  for (const StageRange& range : cut) counts.push_back(range.size());
+  return counts;
+}
+
+bool has_ties(const Model& model) {
+  const auto specs = model.params.specs();
+  return std::any_of(specs.begin(), specs.end(),
+                     [](const ParamSpec& spec) { return spec.tied_to.has_value(); });
+}
+
+}  // namespace
+
+int micros_per_step(const PretrainConfig& config) {
+  const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
+  return static_cast<int>(per_rank / config.batch.micro_batch_size);
+}
+
+StepOrder step_order(const PretrainConfig& config, int batches) {
+  const int ranks = config.mesh.pipeline_model_parallel_size;
+  StepOrder order;
+  order.micros = micros_per_step(config);
+  if (schedule_from_file(config.pipeline)) {
+    order.compute = read_plan(*config.pipeline.schedule, ranks);
+  } else {
+    const Schedule schedule = chosen_schedule(config.pipeline).value();
+    const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
+    if (is_async(schedule)) {
+      order.batches = batches;
+      order.compute = make_async(schedule, ranks, order.micros, batches);
+    } else if (ranks == 1 && chunks == 1) {
+      order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
+    } else {
+      order.compute = make_schedule(schedule, ranks, chunks, order.micros);
+    }
+  }
+  order.rank_of_stage = ranks_of_stages(order.compute);
+  return order;
+}
+
+Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
+                   DType dtype) {
+  std::vector<std::vector<int>> ends;
+  for (const StageRange& range : cut) {
+    std::vector<int> blocks;
+    for (int block = range.begin; block < range.end; ++block) blocks.push_back(block);
+    ends.push_back(bucket_ends(model.params, blocks, kBucketBytes, dtype));
+  }
+  std::optional<std::pair<int, int>> tied;
+  if (has_ties(model) && cut.size() > 1) tied = {0, static_cast<int>(cut.size()) - 1};
+  const std::vector<int> blocks = block_counts(cut);
+  Plan plan = add_reduce(order.compute, blocks, ends, tied);
+  plan = add_communication(std::move(plan));
+  if (plan.size() == 1) check_plan(plan, order.micros, blocks);
+  return plan;
+}
+
+}  // namespace trifold

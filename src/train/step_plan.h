@@ -1,0 +1,37 @@
+// The plan of a training step, from the configuration to what the executors run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/config.h"
+#include "models/model.h"
+#include "models/stages.h"
+#include "pipeline/action.h"
+
+namespace trifold {
+
+// Gradients are reduced in pieces of about this size: large enough for the collective to run at memory speed,
+// small enough that most of a model's gradients are on their way before backward ends.
+constexpr size_t kBucketBytes = size_t{16} << 20;
+
+// The order of computation, before the model is cut.
+struct StepOrder {
+  Plan compute;                    // [pipeline rank]
+  std::vector<int> rank_of_stage;  // pipeline rank of every stage
+  int batches = 1;                 // global batches the plan covers: more than 1 for asynchronous schedules
+  int micros = 0;                  // of one global batch on one data-parallel rank
+};
+
+// The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
+int micros_per_step(const PretrainConfig& config);
+
+// Generated, or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
+// when the file cannot be read or is for another number of ranks or stages.
+StepOrder step_order(const PretrainConfig& config, int batches = 1);
+
+// Adds reductions, updates and messages for a model cut like that, and checks the result.
+Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
+                   DType dtype);
+
+}  // namespace trifold
