@@ -1,15 +1,44 @@
-// Whether a plan is complete and in order.
+// Whether a plan is complete and in order, and can run to its end.
 #pragma once
 
-#include <span>
+#include <vector>
 
 #include "pipeline/action.h"
 
 namespace trifold {
 
-// Throws an Error that names the action unless the plan is complete and in order: each micro-batch goes
-// forward once on each stage, then backward once (B, or I then W; the whole stage or each of its blocks once,
-// last first), every reduction follows the last gradient of its block, and Step comes last.
-void check_plan(const Plan& plan, int micros, std::span<const int> blocks);
+// What a plan is for.
+struct PlanShape {
+  int stages = 1;
+  int micros = 1;                // of the whole plan: of all its global batches
+  std::vector<int> blocks = {};  // [stage] blocks of it; empty: one each
+  bool forward_only = false;     // evaluation: forwards and their messages, no Step
+  bool tied = false;             // the first and the last stage share a weight
+  std::vector<std::vector<int>> bucket_ends =
+      {};  // [stage] blocks that complete a gradient bucket; where given,
+           // each must be reduced before a Step, and nothing else
+};
+
+// Throws Error(BadInput) that names the action, its rank and its place in the row (the first is action 1)
+// unless
+// - every stage is on one rank and every rank has a stage;
+// - each micro-batch goes forward once on each stage, then backward once: B, or I then W; the whole stage, or
+//   each of its blocks once, last first; all with the weight version of the forward, which must exist by
+//   then;
+// - an input is there before it is used: computed on the same rank, or received. What another rank needs is
+// sent
+//   once and received once; between two ranks the messages of one direction are received in the order they
+//   are sent;
+// - reductions follow the last gradient of their block, the tied one comes before the bucket it belongs to,
+// and
+//   Step follows all of them; nothing is computed on a stage after its last Step. Where a stage has several
+//   Steps, every stage has the same micro-batches before each of them;
+// - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages (batches.h)
+// only
+//   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its
+//   own. The executor waits for less than that: computation waits for what it consumes only, and the two
+//   directions do not wait for each other. So a plan that passes cannot deadlock there. The error says
+//   what each rank waits for.
+void check_plan(const Plan& plan, const PlanShape& shape);
 
 }  // namespace trifold

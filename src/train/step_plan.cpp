@@ -104,7 +104,11 @@ Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, c
   const std::vector<int> blocks = block_counts(cut);
   Plan plan = add_reduce(order.compute, blocks, ends, tied);
   plan = add_communication(std::move(plan));
-  if (plan.size() == 1) check_plan(plan, order.micros, blocks);
+  check_plan(plan, {.stages = static_cast<int>(cut.size()),
+                    .micros = order.micros * order.batches,
+                    .blocks = blocks,
+                    .tied = tied.has_value(),
+                    .bucket_ends = ends});
   return plan;
 }
 

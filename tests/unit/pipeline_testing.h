@@ -6,6 +6,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "pipeline/check.h"
+#include "pipeline/passes.h"
+#include "pipeline/placement.h"
+#include "pipeline/schedules.h"
+
 namespace trifold::test {
 
 // The text of a file of tests/golden.
@@ -15,6 +20,28 @@ inline std::string golden_text(const std::string& name) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// A plan with one block a stage, its reductions, messages and Steps, and what to check it against.
+struct Complete {
+  Plan plan;
+  PlanShape shape;
+};
+
+inline Complete complete(const Plan& compute, int micros, bool tied = false, int blocks = 1) {
+  const int stages = static_cast<int>(stage_ranks(compute).size());
+  Complete result{{}, {.stages = stages, .micros = micros, .tied = tied}};
+  result.shape.blocks.assign(static_cast<size_t>(stages), blocks);
+  result.shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
+  std::optional<std::pair<int, int>> pair;
+  if (tied) pair = {0, stages - 1};
+  result.plan = add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair));
+  return result;
+}
+
+inline Complete complete(Schedule schedule, int ranks, int chunks, int micros, bool tied = false,
+                         int blocks = 1) {
+  return complete(make_schedule(schedule, ranks, chunks, micros), micros, tied, blocks);
 }
 
 }  // namespace trifold::test
