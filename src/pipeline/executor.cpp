@@ -40,6 +40,13 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, co
   for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i));
 }
 
+Executor::~Executor() {
+  try {
+    side_.synchronize();
+  } catch (...) {  // whoever waits for the stream next is told
+  }
+}
+
 namespace {
 
 // Parameters without memory, for the dry walk.

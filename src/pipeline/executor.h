@@ -74,6 +74,10 @@ class Executor {
   Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
            GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
+  // Waits for collectives under way: they use this memory.
+  ~Executor();
+  Executor(Executor&&) = default;
+
   // The memory a rank's row will need for micro-batches of the given size: walks it without computing or
   // communicating.
   static ActivationMemory measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,

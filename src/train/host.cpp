@@ -26,6 +26,10 @@ int ranks_on_host(Communicator& world) {
 
 int fair_threads(Communicator& world) { return std::max(1, available_cores() / ranks_on_host(world)); }
 
+bool has_spare_core(Communicator& world, int threads) {
+  return available_cores() > ranks_on_host(world) * threads;
+}
+
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
                     double seconds) {
   const auto make = [&](int64_t rows, int64_t cols, const char* name) {

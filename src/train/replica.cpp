@@ -15,6 +15,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       mesh_(world, mesh_sizes(mesh)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
       comm_pool_(1),
+      side_pool_(1),
       compute_(Stream::Mode::Inline, pool_),
       comm_(Stream::Mode::Worker, comm_pool_),
       ops_(cpu_ops()),
@@ -24,6 +25,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   weights_ = std::make_unique<ParamStore>(model_.params, dtype);
   weights_->initialise(seed);
+  if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
+    own_side_.emplace(Stream::Mode::Worker, side_pool_);
 }
 
 void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {

@@ -194,6 +194,7 @@ class LayerBench {
   Mesh mesh_;
   bool sequence_parallel_;
   Placed input_, output_;
+  Arena keep_{size_t{1} << 20}, flow_{size_t{1} << 20}, scratch_{size_t{1} << 20};
   ThreadPool pool_, side_pool_;
   Stream stream_, side_;
   ParamList params_;
@@ -203,7 +204,6 @@ class LayerBench {
   std::vector<Values> values_;  // of each parameter, whole
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
-  Arena keep_{size_t{1} << 20}, flow_{size_t{1} << 20}, scratch_{size_t{1} << 20};
   BatchBuffer batch_;
   double losses_[2] = {0, 0};
   Values x_here_, dy_here_;
