@@ -31,7 +31,8 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
       OwnStream comm(Stream::Mode::Worker);
       const ParamList params = two_kinds(mesh, sequence_parallel);
       for (const size_t bucket_bytes : {size_t{1}, size_t{1} << 20}) {
-        GradientBuffer grads(params, 2, mesh, cpu_ops(), DType::F64, bucket_bytes, comm);
+        const std::vector<int> blocks{0, 1};
+        GradientBuffer grads(params, {blocks}, mesh, cpu_ops(), DType::F64, bucket_bytes, comm);
         grads.zero(compute);
         // Rank r contributes 10^r + element: the sum tells who took part.
         const double mine[] = {1, 10, 100, 1000};
@@ -40,7 +41,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
           for (int64_t e = 0; e < g.elements(); ++e)
             g.as<double>()[e] = mine[world.rank()] + static_cast<double>(e) / 8;
         }
-        for (int block : grads.bucket_ends()) grads.reduce(block, compute);
+        for (int block : bucket_ends(params, blocks, bucket_bytes, DType::F64)) grads.reduce(block, compute);
         grads.finish(compute);
         for (int i = 0; i < params.size(); ++i) {
           const bool everywhere = sequence_parallel && params[{i}].shard.replicated.has(Axis::Tp);
