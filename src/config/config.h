@@ -19,6 +19,7 @@ struct ModelConfig {
   std::optional<int64_t> max_position_embeddings;  // seq_length
   std::optional<int64_t> vocab_size;               // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
+  bool untie_embeddings_and_output_weights = false;
   double norm_epsilon = 1e-5;
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited

@@ -33,6 +33,8 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .add("make-vocab-size-divisible-by", &model.make_vocab_size_divisible_by,
            "The vocabulary is padded to a multiple of this times the tensor parallel size.")
       .range(1, kMaxSize);
+  table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
+            "Give the output head a weight of its own instead of the token embedding's.");
   table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in layer normalization.").positive();
   table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
       .positive();

@@ -35,9 +35,19 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return embedding_.backward_input(run, dx, saved);
 }
 
-GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tied_tokens)
+namespace {
+
+ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab) {
+  if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
+  return builder.sharded("head.weight", {padded_vocab, config.hidden_size}, 0,
+                         {Init::Kind::Normal, config.init_method_std}, true);
+}
+
+}  // namespace
+
+GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab)
     : norm_(builder, "final_norm", config.hidden_size, config.norm_epsilon),
-      loss_(builder, tied_tokens, *config.vocab_size) {}
+      loss_(builder, head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
 
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
   return loss_.forward(run, norm_.forward(run, x, saved), saved);
@@ -122,7 +132,7 @@ Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
-  auto head = std::make_unique<GptHead>(last, config, tokens);
+  auto head = std::make_unique<GptHead>(last, config, tokens, padded_vocab);
   const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
   model.blocks.push_back({std::move(head), last.slots(), head_flops, head_flops});
   return model;

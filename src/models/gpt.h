@@ -1,5 +1,5 @@
-// GPT-2: token and position embedding, transformer blocks, final norm, output head tied to the token
-// embedding.
+// GPT-2: token and position embedding, transformer blocks, final norm, output head, which is tied to the
+// token embedding unless the configuration unties it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class GptEmbedding final : public Layer {
 // Last block: final norm and loss. `logits` is for sampling.
 class GptHead final : public Layer {
  public:
-  GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tied_tokens);
+  GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

@@ -74,6 +74,12 @@ class ParamSource {
  public:
   virtual ~ParamSource() = default;
   virtual Tensor weight(ParamId id) const = 0;
+  // The weights as they were after `version` updates of this plan (Action::version); only asynchronous plans
+  // ask for others than 0.
+  virtual const ParamSource& at_version(int version) const {
+    check(version == 0, "there is no version {} of the weights", version);
+    return *this;
+  }
 };
 
 // Gradients that layers add to; same shape as the weight. Zero at the start of a step.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "pipeline/batches.h"
+
 namespace trifold {
 
 Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
@@ -62,10 +64,6 @@ class ShapesOnly final : public ParamSource, public GradSink {
   const ParamList& params_;
   DType dtype_;
 };
-
-bool goes_forward(const Action& action) {
-  return action.kind == ActionKind::SendF || action.kind == ActionKind::RecvF;
-}
 
 }  // namespace
 
@@ -144,15 +142,16 @@ Shape Executor::boundary(const Batch& batch) const {
   return {batch.samples() * batch.seq_length() / place_.row_parts, place_.width};
 }
 
-Run Executor::make_run(Slot& slot, Arena& keep, Arena& flow, const StepInputs& inputs) {
-  const Tensor losses = losses_.tensor(DType::F64, {2});
+Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs) {
+  const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
+  const Tensor losses = losses_.tensor(DType::F64, {loss_rows_, 2}).rows(batch, batch + 1).reshape({2});
   return {stream_,
           side_,
           ops_,
           mesh_,
-          params_,
+          measuring_ ? params_ : params_.at_version(action.version),
           grads_,
-          keep,
+          slot.keep,
           flow,
           scratch_,
           &slot.batch,
@@ -180,7 +179,7 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
   Tensor x = input_of(state, action.micro);
   Slot& slot = state.slots.take(action.micro, stream_);
   slot.batch = batch_of(action.micro, inputs);
-  Run run = make_run(slot, slot.keep, flows_[0], inputs);
+  Run run = make_run(action, slot, flows_[0], inputs);
   for (const StageBlock& block : state.stage.blocks) {
     slot.saved.emplace_back(block.slots);
     x = block.layer->forward(run, x, slot.saved.back());
@@ -261,7 +260,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     Arena& flow = flows_[index % 2];  // dy is in the other one
     flow.reset();
-    Run run = make_run(slot, slot.keep, flow, inputs);
+    Run run = make_run(action, slot, flow, inputs);
     slot.gradient = state.stage.blocks[index].layer->backward(run, slot.gradient, slot.saved[index]);
   }
   open_ = action;
@@ -283,7 +282,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
   check(held != nullptr, "the I of the blocks behind it has not come");
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
-    Run run = make_run(slot, slot.keep, held->memory, inputs);
+    Run run = make_run(action, slot, held->memory, inputs);
     slot.gradient = state.stage.blocks[index].layer->backward_input(run, slot.gradient, slot.saved[index]);
   }
   if (to == 0) pass_gradient(state, action.micro, slot.gradient);
@@ -297,7 +296,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   const auto [from, to] = span_of(action, state.stage);
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
-    Run run = make_run(slot, slot.keep, held->memory, inputs);
+    Run run = make_run(action, slot, held->memory, inputs);
     state.stage.blocks[index].layer->backward_weight(run, slot.saved[index]);
   }
   if (to > 0) return;
@@ -305,19 +304,9 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   finish(state, slot);
 }
 
-size_t Executor::communicate(std::span<const Action> actions, const StepInputs& inputs) {
-  RankPlan forward;
-  RankPlan backward;
-  size_t count = 0;
-  for (; count < actions.size() && is_message(actions[count].kind); ++count)
-    (goes_forward(actions[count]) ? forward : backward).push_back(actions[count]);
-  if (!forward.empty()) exchange(forward, true, inputs);
-  if (!backward.empty()) exchange(backward, false, inputs);
-  return count;
-}
-
 // One batch of messages of one direction. They are ready, or gone, when all of the batch is.
-void Executor::exchange(std::span<const Action> batch, bool forward, const StepInputs& inputs) {
+void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs) {
+  const bool forward = is_forward_message(batch.front().kind);
   std::vector<Transfer> transfers;
   std::vector<Message*> received;
   std::vector<Message*> sent;
@@ -388,8 +377,15 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
   fail("this executor has no way to do it");
 }
 
-void Executor::reset() {
-  std::fill_n(losses_.tensor(DType::F64, {2}).as<double>(), 2, 0.0);
+void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
+  loss_rows_ = 1;
+  if (inputs.micros_per_batch > 0)
+    for (const Action& action : row)
+      if (has_micro(action.kind))
+        loss_rows_ = std::max(loss_rows_, int64_t{action.micro / inputs.micros_per_batch} + 1);
+  const auto numbers = static_cast<size_t>(2 * loss_rows_);
+  if (losses_.bytes() < numbers * sizeof(double)) losses_ = Buffer(numbers * sizeof(double));
+  std::fill_n(losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>(), numbers, 0.0);
   for (StageState& state : stages_) state.slots.release_all();
   messages_.release_all();
   batches_.clear();
@@ -397,20 +393,24 @@ void Executor::reset() {
   is_open_ = false;
 }
 
-LossSums Executor::take_losses() {
+std::vector<LossSums> Executor::take_losses() {
   stream_.synchronize();
-  const double* sums = losses_.tensor(DType::F64, {2}).as<double>();
-  return {sums[0], sums[1]};
+  const double* sums = losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>();
+  std::vector<LossSums> losses;
+  for (int64_t row = 0; row < loss_rows_; ++row) losses.push_back({sums[2 * row], sums[2 * row + 1]});
+  return losses;
 }
 
-LossSums Executor::run(const RankPlan& row, const StepInputs& inputs) {
-  reset();
-  const std::span<const Action> actions(row);
+std::vector<LossSums> Executor::run(const RankPlan& row, const StepInputs& inputs) {
+  reset(row, inputs);
   for (size_t i = 0; i < row.size();) {
     try {
-      const size_t exchanged = communicate(actions.subspan(i), inputs);
-      if (exchanged == 0) execute(row[i], inputs);
-      i += std::max(exchanged, size_t{1});
+      const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;
+      if (is_message(row[i].kind))
+        exchange(std::span(row).subspan(i, end - i), inputs);
+      else
+        execute(row[i], inputs);
+      i = end;
     } catch (Error& error) {
       error.add_context(to_string(row[i]));
       throw;
@@ -423,7 +423,7 @@ LossSums Executor::evaluate(const Batch& batch) {
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   keeps_for_backward_ = false;
-  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step});
+  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step}).front();
   keeps_for_backward_ = true;
   return sums;
 }

@@ -58,6 +58,8 @@ struct StepInputs {
   // valid until its last backward on this rank is done.
   FunctionRef<Batch(int micro)> batch;
   FunctionRef<void(const Action&)> step;  // what Step does
+  // Micro-batches of a global batch, where the plan covers several; 0: all are of one.
+  int micros_per_batch = 0;
 };
 
 // Weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without the
@@ -89,7 +91,8 @@ class Executor {
                                           const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
                                           DType dtype);
 
-  LossSums run(const RankPlan& row, const StepInputs& inputs);
+  // The sums of each global batch of the plan.
+  std::vector<LossSums> run(const RankPlan& row, const StepInputs& inputs);
   // Forward only, without dropout, through all stages. Collective over the pipeline axis.
   LossSums evaluate(const Batch& batch);
 
@@ -116,7 +119,7 @@ class Executor {
   bool is_last(const Stage& stage) const;
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
-  Run make_run(Slot& slot, Arena& keep, Arena& flow, const StepInputs& inputs);
+  Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
 
   void execute(const Action& action, const StepInputs& inputs);
   void forward(const Action& action, const StepInputs& inputs);
@@ -129,12 +132,10 @@ class Executor {
   void finish(StageState& state, Slot& slot);
   void release_forward_only(StageState& state, Slot& slot);
 
-  // Runs the communication actions at the front of `actions`; returns how many there are.
-  size_t communicate(std::span<const Action> actions, const StepInputs& inputs);
-  void exchange(std::span<const Action> batch, bool forward, const StepInputs& inputs);
+  void exchange(std::span<const Action> batch, const StepInputs& inputs);
 
-  void reset();
-  LossSums take_losses();
+  void reset(const RankPlan& row, const StepInputs& inputs);
+  std::vector<LossSums> take_losses();
 
   PipelinePlace place_;
   const Mesh& mesh_;
@@ -150,7 +151,8 @@ class Executor {
   Messages messages_;
   std::vector<Arena> flows_;  // two
   Arena scratch_;
-  Buffer losses_;  // f64 [2]: loss sum, weight sum
+  Buffer losses_;  // f64 [global batches, 2]: loss sum, weight sum
+  int64_t loss_rows_ = 1;
   RankPlan forward_row_;
   std::map<int, BatchUse> batches_;  // by micro-batch
   std::vector<int> micro_order_;

@@ -42,11 +42,11 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, ParamId tied_tokens, int64_t vocab)
+VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab)
     : region_(builder),
       vocab_(vocab),
-      first_id_(builder.params()[tied_tokens].shard.local.offset[0]),
-      weight_(builder.tied(tied_tokens, "head")),
+      first_id_(builder.params()[weight].shard.local.offset[0]),
+      weight_(weight),
       x_(builder.slot()),
       logits_(builder.slot()),
       max_(builder.slot()),

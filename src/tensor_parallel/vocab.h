@@ -31,12 +31,13 @@ class VocabEmbedding final : public Layer {
   SlotId dy_;
 };
 
-// logits = x E^T, then the cross entropy with batch.labels. E is the tied token embedding. Adds the weighted
+// logits = x E^T, then the cross entropy with batch.labels. E [V, C], its V cut over the axis, is a weight of
+// the head's own or a second use of the token embedding. Adds the weighted
 // sum of the losses to run.loss_sum and the weights to run.weight_sum; its gradient is that of run.loss_scale
 // * loss_sum.
 class VocabCrossEntropy final : public Layer {
  public:
-  VocabCrossEntropy(BlockBuilder& builder, ParamId tied_tokens, int64_t vocab);
+  VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;

@@ -46,11 +46,11 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
   Trainer trainer(world, run, data, nullptr);
   trainer.measure_peak();
   std::vector<double> seconds;
-  for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i) {
-    const StepReport step = trainer.step();
-    if (i >= config.warmup_iters) seconds.push_back(step.step_seconds);
-    result.loss = step.loss;
-  }
+  while (trainer.steps_done() < config.warmup_iters + config.iters)
+    for (const StepReport& step : trainer.advance()) {
+      if (step.step > config.warmup_iters) seconds.push_back(step.step_seconds);
+      result.loss = step.loss;
+    }
   const RunReport report = trainer.report();
   const auto batch = static_cast<double>(*run.batch.global_batch_size);
   result.seconds = median(seconds);

@@ -27,12 +27,19 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
   return sums;
 }
 
-LossSums sum_over_ranks(Replica& replica, LossSums mine) {
-  double values[2] = {mine.loss, mine.weight};
+std::vector<LossSums> sum_over_ranks(Replica& replica, std::vector<LossSums> mine) {
+  std::vector<double> values;
+  for (const LossSums& sums : mine) values.insert(values.end(), {sums.loss, sums.weight});
   Communicator& ranks = replica.mesh().comm({Axis::Dp, Axis::Pp});
-  ranks.all_reduce({values, DType::F64, {2}}, Reduce::Sum, replica.compute());
+  ranks.all_reduce({values.data(), DType::F64, {static_cast<int64_t>(values.size())}}, Reduce::Sum,
+                   replica.compute());
   replica.compute().synchronize();
-  return {values[0], values[1]};
+  for (size_t i = 0; i < mine.size(); ++i) mine[i] = {values[2 * i], values[2 * i + 1]};
+  return mine;
+}
+
+LossSums sum_over_ranks(Replica& replica, LossSums mine) {
+  return sum_over_ranks(replica, std::vector<LossSums>{mine}).front();
 }
 
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,

@@ -1,6 +1,8 @@
 // Mean loss of a model over a range of samples, shared out over the data-parallel ranks.
 #pragma once
 
+#include <vector>
+
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
 #include "train/replica.h"
@@ -13,6 +15,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
                          int64_t end);
 
 // Sums over the data and pipeline axes; each sample is counted once whatever the mesh. Collective.
+std::vector<LossSums> sum_over_ranks(Replica& replica, std::vector<LossSums> mine);
 LossSums sum_over_ranks(Replica& replica, LossSums mine);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. Collective.

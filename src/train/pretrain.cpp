@@ -147,8 +147,8 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     return interval && trainer.steps_done() % *interval == 0;
   };
   while (trainer.steps_done() < config.batch.train_iters) {
-    const StepReport step = trainer.step(&signal);
-    if (speaks) observer.on_step(step);
+    for (const StepReport& step : trainer.advance(&signal))
+      if (speaks) observer.on_step(step);
     if (job.valid && due(config.eval.eval_interval)) {
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 
@@ -69,6 +70,13 @@ int micros_per_step(const PretrainConfig& config) {
   return static_cast<int>(per_rank / config.batch.micro_batch_size);
 }
 
+int batches_of_plan(const PretrainConfig& config, int64_t done) {
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (!schedule || !is_async(*schedule)) return 1;
+  const int64_t window = config.pipeline.async_window.value();
+  return static_cast<int>(std::min(window - done % window, config.batch.train_iters - done));
+}
+
 StepOrder step_order(const PretrainConfig& config, int batches) {
   const int ranks = config.mesh.pipeline_model_parallel_size;
   StepOrder order;
@@ -79,6 +87,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
     const Schedule schedule = chosen_schedule(config.pipeline).value();
     const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
     if (is_async(schedule)) {
+      order.async = true;
       order.batches = batches;
       order.compute = make_async(schedule, ranks, order.micros, batches);
     } else if (ranks == 1 && chunks == 1) {
@@ -89,6 +98,23 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   }
   order.rank_of_stage = ranks_of_stages(order.compute);
   return order;
+}
+
+// At a Step the new version joins those that micro-batches in flight still use.
+int weight_versions(const RankPlan& row) {
+  std::map<int, int> in_flight;  // micro-batch -> its version
+  int newest = 0;
+  int most = 1;
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::F) in_flight[action.micro] = action.version;
+    const bool last_block = action.block == Action::kAll || action.block == 0;
+    if ((action.kind == ActionKind::B || action.kind == ActionKind::W) && last_block)
+      in_flight.erase(action.micro);
+    if (action.kind != ActionKind::Step) continue;
+    ++newest;
+    for (const auto& [micro, version] : in_flight) most = std::max(most, newest - version + 1);
+  }
+  return most;
 }
 
 Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,

@@ -21,14 +21,22 @@ struct StepOrder {
   std::vector<int> rank_of_stage;  // pipeline rank of every stage
   int batches = 1;                 // global batches the plan covers: more than 1 for asynchronous schedules
   int micros = 0;                  // of one global batch on one data-parallel rank
+  bool async = false;              // updates happen inside the plan
 };
 
 // The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
 int micros_per_step(const PretrainConfig& config);
 
+// Global batches from step `done` on that one plan covers: more than 1 only for asynchronous schedules, whose
+// pipeline drains at the multiples of --async-window and at the end.
+int batches_of_plan(const PretrainConfig& config, int64_t done);
+
 // Generated, or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
 // when the file cannot be read or is for another number of ranks or stages.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
+
+// How many versions of the weights must exist at once to run this row: 1 where the schedule is synchronous.
+int weight_versions(const RankPlan& row);
 
 // Adds reductions, updates and messages for a model cut like that, and checks the result.
 Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,

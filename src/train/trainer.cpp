@@ -19,6 +19,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Of any rank: which one this is is not known yet when the weights are made.
+int most_versions(const StepOrder& order) {
+  int most = 1;
+  for (const RankPlan& row : order.compute) most = std::max(most, weight_versions(row));
+  return most;
+}
+
 DType dtype_of(const PrecisionConfig& config) { return config.f64 ? DType::F64 : DType::F32; }
 
 }  // namespace
@@ -26,22 +33,36 @@ DType dtype_of(const PrecisionConfig& config) { return config.f64 ? DType::F64 :
 Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
                  const DataSource* valid)
     : config_(config),
-      order_(step_order(config)),
+      order_(step_order(config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed,
-               order_.rank_of_stage),
+               order_.rank_of_stage, most_versions(order_)),
       grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.dtype(),
              kBucketBytes, replica_.comm(), replica_.ties()),
-      optimizer_(replica_.model().params, replica_.weights(), grads_, replica_.ops(), config.optimizer,
-                 replica_.dtype()),
-      plan_(complete_plan(order_, replica_.cut(), replica_.model(), replica_.dtype())),
-      activations_(Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
-                                     config.batch.micro_batch_size, config.model.seq_length,
-                                     replica_.dtype())),
-      executor_(replica_.place(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
-                replica_.compute(), replica_.side(), replica_.dtype(), activations_),
+      optimizer_(replica_.model().params, grads_, replica_.ops(), config.optimizer, replica_.dtype()),
       train_(train),
       valid_(valid),
-      valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {}
+      valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {
+  make_executor();
+}
+
+void Trainer::make_executor() {
+  plan_ = complete_plan(order_, replica_.cut(), replica_.model(), replica_.dtype());
+  activations_ =
+      Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
+                        config_.batch.micro_batch_size, config_.model.seq_length, replica_.dtype());
+  executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
+                                         replica_.weights(), &grads_, replica_.compute(), replica_.side(),
+                                         replica_.dtype(), activations_);
+}
+
+void Trainer::prepare(int batches) {
+  if (batches != order_.batches) {
+    order_ = step_order(config_, batches);
+    make_executor();
+    batches_.reset();
+  }
+  if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.batches);
+}
 
 const RankPlan& Trainer::row() const { return plan_[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))]; }
 
@@ -61,48 +82,139 @@ bool Trainer::agree_to_stop(bool requested) {
   return count > 0;
 }
 
-StepReport Trainer::step(const std::atomic<int>* signal) {
-  const auto start = Clock::now();
-  const int64_t consumed = steps_done_ * *config_.batch.global_batch_size;
-  const int64_t tokens = *config_.batch.global_batch_size * config_.model.seq_length;
-  StepReport report;
-  grads_.zero(replica_.compute());
-  if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.batches);
-  const auto give_batch = [&](int) { return batches_->get(); };
-  const auto finish = [&](const Action&) { grads_.finish(replica_.compute()); };
-  const LossSums mine =
-      executor_.run(row(), {config_.seed, 1.0 / static_cast<double>(tokens), true, give_batch, finish});
-  const LossSums all = sum_over_ranks(replica_, mine);
-  check(all.weight > 0, "step {}: every token of the global batch is masked out of the loss",
-        steps_done_ + 1);
+int64_t Trainer::tokens_per_step() const {
+  return *config_.batch.global_batch_size * config_.model.seq_length;
+}
 
-  report.loss = all.loss / all.weight;
-  // Gradients are of the sum over `tokens`; a mean over the tokens that count needs this factor (1 without a
-  // mask).
-  const double mean_factor = static_cast<double>(tokens) / all.weight;
-  report.grad_norm = update(mean_factor);
-  report.step = ++steps_done_;
+double Trainer::rate_of(int64_t step) const {
+  return learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, step);
+}
+
+// The updates inside an asynchronous plan: every stage makes its own, as soon as its gradients of a global
+// batch are complete, on a new version of its weights.
+class Trainer::Window {
+ public:
+  explicit Window(Trainer& trainer)
+      : trainer_(trainer),
+        params_(static_cast<int64_t>(trainer.replica_.model().params.by_name().size())),
+        token_weights_(static_cast<size_t>(trainer.order_.batches)),
+        factors_(token_weights_.size(), 1.0),
+        squares_(static_cast<size_t>(trainer.order_.batches * params_) * sizeof(double)) {}
+
+  // Every stage must know the mean's denominator without waiting for the last one, so it counts for itself.
+  void count_tokens(int micro, const Batch& batch) {
+    double& sum = token_weights_[static_cast<size_t>(micro / trainer_.order_.micros)];
+    for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) sum += batch.loss_weight.as<float>()[i];
+  }
+
+  void step() {
+    Trainer& t = trainer_;
+    Stream& stream = t.replica_.compute();
+    t.grads_.finish(stream);
+    const auto index = static_cast<size_t>(steps_);
+    Communicator& data_ranks = t.replica_.mesh().comm({Axis::Dp});
+    data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, stream);
+    stream.synchronize();
+    const int64_t step = t.steps_done_ + steps_;
+    check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
+          step + 1);
+    factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index];
+    add_grad_squares(t.replica_.model().params, t.grads_, t.replica_.mesh(), t.replica_.ops(),
+                     sums().rows(steps_, steps_ + 1).reshape({params_}), stream);
+    ++steps_;
+    t.replica_.weights().begin_version(steps_, t.replica_.ops(), stream);
+    t.optimizer_.step(t.replica_.weights().at_version(steps_), step + 1, t.rate_of(step), factors_[index],
+                      stream);
+    t.grads_.zero(stream);
+  }
+
+  // After the plan: the newest weights become the ones the next starts from. Returns the gradients' norms.
+  std::vector<double> finish() {
+    trainer_.replica_.weights().restart_at(steps_);
+    std::vector<double> norms = grad_norms(sums(), trainer_.replica_.mesh(), trainer_.replica_.compute());
+    for (size_t i = 0; i < norms.size(); ++i) norms[i] *= factors_[i];
+    return norms;
+  }
+
+ private:
+  Tensor sums() const { return squares_.tensor(DType::F64, {trainer_.order_.batches, params_}); }
+
+  Trainer& trainer_;
+  int64_t params_;
+  std::vector<double> token_weights_;  // of each global batch, of the micro-batches read here
+  std::vector<double> factors_;
+  Buffer squares_;
+  int steps_ = 0;
+};
+
+std::vector<StepReport> Trainer::advance(const std::atomic<int>* signal) {
+  const auto start = Clock::now();
+  prepare(batches_of_plan(config_, steps_done_));
+  grads_.zero(replica_.compute());
+  Window window(*this);
+  const auto give_batch = [&](int micro) {
+    const Batch& batch = batches_->get();
+    if (order_.async) window.count_tokens(micro, batch);
+    return batch;
+  };
+  const auto step = [&](const Action&) {
+    if (order_.async)
+      window.step();
+    else
+      grads_.finish(replica_.compute());
+  };
+  const double scale = 1.0 / static_cast<double>(tokens_per_step());
+  const std::vector<LossSums> sums = sum_over_ranks(
+      replica_, executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros}));
+  for (size_t i = 0; i < sums.size(); ++i)
+    check(sums[i].weight > 0, "step {}: every token of the global batch is masked out of the loss",
+          steps_done_ + static_cast<int64_t>(i) + 1);
+  // Gradients are of the sum over all tokens; a mean over the tokens that count needs this factor (1 without
+  // a mask).
+  const std::vector<double> norms =
+      order_.async ? window.finish()
+                   : std::vector<double>{update(static_cast<double>(tokens_per_step()) / sums[0].weight)};
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
-  report.consumed_samples = consumed + *config_.batch.global_batch_size;
-  report.lr = last_lr_;
-  report.tokens = tokens;
-  report.step_seconds = seconds_since(start);
-  report.tokens_per_second = static_cast<double>(tokens) / report.step_seconds;
+  const std::vector<StepReport> reports = reports_of(sums, norms, seconds_since(start));
+  steps_done_ += order_.batches;
+  return reports;
+}
+
+std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
+                                            const std::vector<double>& norms, double seconds) const {
   const double flops =
       replica_.model().train_flops_per_sample() * static_cast<double>(*config_.batch.global_batch_size);
-  report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
-  return report;
+  std::vector<StepReport> reports;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    StepReport report;
+    const int64_t before = steps_done_ + static_cast<int64_t>(i);
+    report.step = before + 1;
+    report.consumed_samples = report.step * *config_.batch.global_batch_size;
+    report.loss = sums[i].loss / sums[i].weight;
+    report.grad_norm = norms[i];
+    report.lr = rate_of(before);
+    report.tokens = tokens_per_step();
+    report.step_seconds = seconds / static_cast<double>(sums.size());
+    report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
+    report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
+    check(std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step, report.grad_norm);
+    reports.push_back(report);
+  }
+  return reports;
 }
 
 double Trainer::update(double mean_factor) {
-  const double norm = mean_factor * grad_norm(replica_.model().params, grads_, replica_.mesh(),
-                                              replica_.ops(), replica_.compute());
+  Stream& stream = replica_.compute();
+  const ParamList& params = replica_.model().params;
+  const auto count = static_cast<int64_t>(params.by_name().size());
+  const Buffer squares(static_cast<size_t>(count) * sizeof(double));
+  const Tensor sums = squares.tensor(DType::F64, {1, count});
+  add_grad_squares(params, grads_, replica_.mesh(), replica_.ops(), sums.reshape({count}), stream);
+  const double norm = mean_factor * grad_norms(sums, replica_.mesh(), stream).front();
   check(std::isfinite(norm), "step {}: the gradient norm is {}; the weights were not changed",
         steps_done_ + 1, norm);
-  last_lr_ =
-      learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, steps_done_);
-  optimizer_.step(steps_done_ + 1, last_lr_, mean_factor * clip_factor(norm, config_.optimizer.clip_grad),
-                  replica_.compute());
+  optimizer_.step(replica_.weights(), steps_done_ + 1, rate_of(steps_done_),
+                  mean_factor * clip_factor(norm, config_.optimizer.clip_grad), stream);
   return norm;
 }
 
@@ -111,7 +223,7 @@ EvalReport Trainer::evaluate() {
   const auto start = Clock::now();
   const int64_t samples = config_.eval.eval_iters * *config_.batch.global_batch_size;
   const LossSums sums =
-      sum_over_ranks(replica_, forward_samples(executor_, replica_.mesh(), *valid_, valid_batch_, samples));
+      sum_over_ranks(replica_, forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples));
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
 }
 

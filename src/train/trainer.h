@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/writer.h"
 #include "config/config.h"
@@ -26,9 +27,12 @@ class Trainer {
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
           const DataSource* valid);
 
-  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. When
-  // `signal` is not zero on some rank at the end of it, stop_agreed() becomes true on all ranks.
-  StepReport step(const std::atomic<int>* signal = nullptr);
+  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
+  // asynchronous schedule the steps up to the next drain of the pipeline. When `signal` is not zero on some
+  // rank at the end of it, stop_agreed() becomes true on all ranks.
+  std::vector<StepReport> advance(const std::atomic<int>* signal = nullptr);
+  // The same; the last report.
+  StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
   // Mean loss over eval_iters global batches of the validation data, always the same samples.
@@ -51,10 +55,19 @@ class Trainer {
   const GradientBuffer& grads() const { return grads_; }
 
  private:
+  class Window;
+
+  void make_executor();
+  // Makes the plan that covers `batches` global batches, unless it is there.
+  void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.
   ReadOrder read_order() const;
   // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm.
   double update(double mean_factor);
+  double rate_of(int64_t step) const;  // counts from 0
+  int64_t tokens_per_step() const;
+  std::vector<StepReport> reports_of(const std::vector<LossSums>& sums, const std::vector<double>& norms,
+                                     double seconds) const;
   bool agree_to_stop(bool requested);
   std::vector<NamedTensor> checkpoint_tensors(bool with_copies);
   CheckpointMeta checkpoint_meta() const;
@@ -69,14 +82,13 @@ class Trainer {
   ShardedOptimizer optimizer_;
   Plan plan_;
   ActivationMemory activations_;
-  Executor executor_;
+  std::unique_ptr<Executor> executor_;
   const DataSource& train_;
   const DataSource* valid_;
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   BatchBuffer valid_batch_;
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
-  double last_lr_ = 0;
   bool stop_agreed_ = false;
 };
 

@@ -4,9 +4,9 @@
 
 namespace trifold {
 
-ShardedOptimizer::ShardedOptimizer(const ParamList& params, const ParamSource& weights, const GradSink& grads,
-                                   const OpTable& ops, const OptimizerConfig& config, DType dtype)
-    : params_(params), weights_(weights), grads_(grads), ops_(ops), config_(config) {
+ShardedOptimizer::ShardedOptimizer(const ParamList& params, const GradSink& grads, const OpTable& ops,
+                                   const OptimizerConfig& config, DType dtype)
+    : params_(params), grads_(grads), ops_(ops), config_(config) {
   const FlatLayout layout(params);
   buffer_ = Buffer(2 * static_cast<size_t>(layout.elements()) * size_of(dtype));
   const Tensor both = buffer_.tensor(dtype, {2 * layout.elements()});
@@ -14,13 +14,14 @@ ShardedOptimizer::ShardedOptimizer(const ParamList& params, const ParamSource& w
   second_ = layout.views(both.rows(layout.elements(), 2 * layout.elements()));
 }
 
-void ShardedOptimizer::step(int64_t step, double lr, double grad_scale, Stream& stream) {
+void ShardedOptimizer::step(const ParamSource& weights, int64_t step, double lr, double grad_scale,
+                            Stream& stream) {
   AdamW rule{lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps, 0, step, grad_scale};
   for (int i = 0; i < params_.size(); ++i) {
     const ParamSpec& spec = params_[{i}];
     if (!params_.stored({i})) continue;
     rule.weight_decay = spec.decay ? config_.weight_decay : 0;
-    ops_.adamw(stream, weights_.weight({i}), first_moment({i}), second_moment({i}), grads_.grad({i}), rule);
+    ops_.adamw(stream, weights.weight({i}), first_moment({i}), second_moment({i}), grads_.grad({i}), rule);
   }
 }
 

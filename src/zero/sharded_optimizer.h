@@ -14,11 +14,12 @@ namespace trifold {
 class ShardedOptimizer {
  public:
   // References must outlive the optimizer. Moments start at zero.
-  ShardedOptimizer(const ParamList& params, const ParamSource& weights, const GradSink& grads,
-                   const OpTable& ops, const OptimizerConfig& config, DType dtype);
+  ShardedOptimizer(const ParamList& params, const GradSink& grads, const OpTable& ops,
+                   const OptimizerConfig& config, DType dtype);
 
-  // One AdamW update. `step` counts updates from 1; the gradient is multiplied by `grad_scale` first.
-  void step(int64_t step, double lr, double grad_scale, Stream& stream);
+  // One AdamW update of `weights`, in place. `step` counts updates from 1; the gradient is multiplied by
+  // `grad_scale` first.
+  void step(const ParamSource& weights, int64_t step, double lr, double grad_scale, Stream& stream);
 
   // First and second moment of a parameter, shaped like it: for checkpoints.
   Tensor first_moment(ParamId id) const { return first_[static_cast<size_t>(id.index)]; }
@@ -27,7 +28,6 @@ class ShardedOptimizer {
 
  private:
   const ParamList& params_;
-  const ParamSource& weights_;
   const GradSink& grads_;
   const OpTable& ops_;
   OptimizerConfig config_;

@@ -101,7 +101,7 @@ std::vector<Case> cases() {
        rows},
       {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.4), 16); }, none,
        rows},
-      {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b)); }, rows,
+      {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b), 16); }, rows,
        none},
       {"TransformerBlock", [](B& b) { return transformer(b, 0.0); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, 0.2); }, rows, rows},

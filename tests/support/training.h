@@ -71,10 +71,11 @@ inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const s
     Trainer trainer(world, config, data, &data);
     if (!load.empty()) trainer.load(load);
     while (trainer.steps_done() < last) {
-      const StepReport step = trainer.step();
-      if (world.rank() != 0) continue;
-      curve.losses.push_back(step.loss);
-      curve.grad_norms.push_back(step.grad_norm);
+      for (const StepReport& step : trainer.advance()) {
+        if (world.rank() != 0) continue;
+        curve.losses.push_back(step.loss);
+        curve.grad_norms.push_back(step.grad_norm);
+      }
     }
     if (!save.empty()) trainer.save(save);
   });
