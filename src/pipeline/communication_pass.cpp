@@ -42,7 +42,7 @@ class Writer {
       now_ = ends_.top().time;
       std::vector<Action> ended;  // now, by rank
       while (!ends_.empty() && ends_.top().time == now_) {
-        ended.push_back(end(ends_.top().rank));
+        end(ends_.top().rank, ended);
         ends_.pop();
       }
       // Messages of one moment come after its computations, those of one direction together.
@@ -51,7 +51,6 @@ class Writer {
       start_all();
     }
     check_finished();
-    drop_broken_pairs();
     return std::move(out_);
   }
 
@@ -112,9 +111,22 @@ class Writer {
     return !peer.busy && peer.next < row.size() && row[peer.next].kind == ActionKind::ReduceTied;
   }
 
+  // How many actions begin together: an overlapped pair or one.
+  size_t unit(size_t rank) const {
+    const size_t next = ranks_[rank].next;
+    return plan_[rank][next].overlaps_next && next + 1 < plan_[rank].size() ? 2 : 1;
+  }
+
+  std::string missing_of_unit(size_t rank) const {
+    const Action* action = &plan_[rank][ranks_[rank].next];
+    const std::string first = missing(*action);
+    return first.empty() && unit(rank) == 2 ? missing(action[1]) : first;
+  }
+
   void start(size_t rank) {
     ranks_[rank].busy = true;
-    ends_.push({now_ + cost(plan_[rank][ranks_[rank].next]), rank});
+    const Action* action = &plan_[rank][ranks_[rank].next];
+    ends_.push({now_ + cost(*action) + (unit(rank) == 2 ? cost(action[1]) : 0), rank});
   }
 
   void start_all() {
@@ -123,7 +135,7 @@ class Writer {
       awake_.pop_back();
       if (ranks_[rank].busy || ranks_[rank].next == plan_[rank].size()) continue;
       const Action& action = plan_[rank][ranks_[rank].next];
-      if (!missing(action).empty()) continue;
+      if (!missing_of_unit(rank).empty()) continue;
       start(rank);
       if (action.kind != ActionKind::ReduceTied) continue;
       const size_t other = rank_of(action.stage == 0 ? last_stage() : 0);
@@ -140,13 +152,13 @@ class Writer {
     out_[to].push_back({receive, static_cast<int>(to_stage), Action::kAll, micro});
   }
 
-  Action end(size_t rank) {
-    const Action& action = plan_[rank][ranks_[rank].next];
+  void end(size_t rank, std::vector<Action>& ended) {
+    for (size_t left = unit(rank); left > 0; --left) {
+      ended.push_back(plan_[rank][ranks_[rank].next++]);
+      out_[rank].push_back(ended.back());
+    }
     ranks_[rank].busy = false;
-    ++ranks_[rank].next;
     awake_.push_back(rank);
-    out_[rank].push_back(action);
-    return action;
   }
 
   void forward_message(const Action& action) {
@@ -168,16 +180,9 @@ class Writer {
     for (size_t rank = 0; rank < plan_.size(); ++rank) {
       const size_t next = ranks_[rank].next;
       if (next < plan_[rank].size())
-        stuck += fmt::format("\n  {} waits for {}", where(plan_, rank, next), missing(plan_[rank][next]));
+        stuck += fmt::format("\n  {} waits for {}", where(plan_, rank, next), missing_of_unit(rank));
     }
     if (!stuck.empty()) bad_input("the plan cannot run in this order; nothing can go on:{}", stuck);
-  }
-
-  void drop_broken_pairs() {
-    for (RankPlan& row : out_)
-      for (size_t i = 0; i < row.size(); ++i)
-        if (row[i].overlaps_next && (i + 1 == row.size() || !is_compute(row[i + 1].kind)))
-          row[i].overlaps_next = false;
   }
 
   const Plan& plan_;
@@ -194,8 +199,11 @@ class Writer {
 
 }  // namespace
 
-Plan add_communication(Plan plan) {
+Plan add_communication(Plan plan, Pairs pairs) {
   if (has_messages(plan)) return plan;
+  if (pairs == Pairs::Apart)
+    for (RankPlan& row : plan)
+      for (Action& action : row) action.overlaps_next = false;
   return Writer(plan).write();
 }
 

@@ -6,6 +6,7 @@
 //   check_plan(plan, shape);
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
@@ -25,9 +26,12 @@ namespace trifold {
 // thing at a time and wait in every send until it is received cannot deadlock. And a receive is posted before
 // the computation under which its message arrives, so that the message need not wait for the end of it.
 //
-// A message between the two actions of an overlapped pair takes the pair apart (they run one after the other
-// anyway). Throws Error(BadInput) naming what each rank waits for when the order of computation cannot run.
-Plan add_communication(Plan plan);
+// Overlapped pairs are taken apart: run one after the other, the first can send its result before the second
+// begins, and the pipeline is faster than with pairs that begin and end as one. `Together` keeps them, for a
+// device that really runs the two at once. Throws Error(BadInput) naming what each rank waits for when the
+// order of computation cannot run.
+enum class Pairs : uint8_t { Apart, Together };
+Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 
 // Adds the reduction of gradients and the weight update.
 // - On each stage the last weight gradient (W or B) before a Step, or at all where the plan has no Step, is

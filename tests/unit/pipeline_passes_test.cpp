@@ -106,6 +106,17 @@ TEST(Passes, AGradientGoesOutWithTheFirstBlock) {
             "1RECV_F0,1F0,1B0@1,1REDUCE_GRAD@1,1B0@0,1SEND_B0,1REDUCE_GRAD@0,1STEP\n");
 }
 
+// Apart, the output leaves before the backward; together, it leaves when both are done.
+TEST(Passes, OverlappedPairsComeApartUnlessTheyAreToStay) {
+  const char* plan = "0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n";
+  EXPECT_EQ(to_string(add_communication(parse_plan(plan))),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+  EXPECT_EQ(to_string(add_communication(parse_plan(plan), Pairs::Together)),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1RECV_F1,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
+}
+
 TEST(Passes, APlanWithMessagesIsLeftAlone) {
   const Plan plan = parse_plan(test::golden_text("zb1p_2rank_2stagep_comms.csv"));
   EXPECT_EQ(add_communication(plan), plan);

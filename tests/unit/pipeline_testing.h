@@ -28,14 +28,16 @@ struct Complete {
   PlanShape shape;
 };
 
-inline Complete complete(const Plan& compute, int micros, bool tied = false, int blocks = 1) {
+inline Complete complete(const Plan& compute, int micros, bool tied = false, int blocks = 1,
+                         Pairs pairs = Pairs::Apart) {
   const int stages = static_cast<int>(stage_ranks(compute).size());
   Complete result{{}, {.stages = stages, .micros = micros, .tied = tied}};
   result.shape.blocks.assign(static_cast<size_t>(stages), blocks);
   result.shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
   std::optional<std::pair<int, int>> pair;
   if (tied) pair = {0, stages - 1};
-  result.plan = add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair));
+  result.plan =
+      add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair), pairs);
   return result;
 }
 
