@@ -257,17 +257,19 @@ class Rows {
             "comes before the REDUCE_TIED of its stage");
     require(!shape_.tied || tied_ || action.stage != 0 || block != 0 || complete(stages_.back(), 0),
             "comes before the last gradient of stage {}, which shares a weight with it", last_stage());
-    if (!shape_.bucket_ends.empty() && action.block != Action::kAll)
-      require(ends_bucket(action), "is at block {}, where no bucket ends", action.block);
+    if (!shape_.bucket_ends.empty()) check_bucket(action);
     const auto begin = stage.reduced.begin() + block;
     const auto end = action.block == Action::kAll ? stage.reduced.end() : begin + 1;
     require(std::none_of(begin, end, [](bool done) { return done; }), "is a second reduction of its bucket");
     std::fill(begin, end, true);
   }
 
-  bool ends_bucket(const Action& action) const {
+  void check_bucket(const Action& action) const {
     const std::vector<int>& ends = shape_.bucket_ends.at(static_cast<size_t>(action.stage));
-    return std::find(ends.begin(), ends.end(), action.block) != ends.end();
+    require(action.block != Action::kAll || ends.size() == 1, "names no block, but its stage has {} buckets",
+            ends.size());
+    const bool found = std::find(ends.begin(), ends.end(), std::max(action.block, 0)) != ends.end();
+    require(found, "is at block {}, where no bucket ends", action.block);
   }
 
   void step(const Action& action) {

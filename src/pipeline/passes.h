@@ -38,7 +38,7 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   taken apart into blocks, and after a block that completes a bucket comes the reduction of that bucket, so
 //   that it runs while the blocks before it are still in backward. `blocks[stage]` is the number of blocks of
 //   the stage, `bucket_ends[stage]` lists, last block first, the blocks that complete a bucket. A stage that
-//   has reductions already keeps them.
+//   has reductions already keeps them; one of the whole stage becomes one of each of its buckets.
 // - `tied` names the two stages that share a weight, first and last. When different ranks run them, both get
 // a
 //   REDUCE_TIED: the first behind the gradient of its block 0, before the reduction of that bucket; the last

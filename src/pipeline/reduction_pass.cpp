@@ -64,8 +64,10 @@ class Reducer {
     std::set<int> stages;
     for (const Action& action : row)
       if (is_compute(action.kind)) stages.insert(action.stage);
+    for (int stage : stages) name_buckets(row, stage);
     RankPlan end;  // tied reductions before Steps: all reductions first
     for (int stage : stages) {
+      has_reductions_ = has(row, ActionKind::ReduceGrad, stage);
       if (has(row, ActionKind::Step, stage)) {
         reduce_before_steps(row, stage);
         continue;
@@ -83,31 +85,46 @@ class Reducer {
     return tied_ && stage == tied_->second && !has(row, ActionKind::ReduceTied, stage);
   }
 
+  // A reduction of the whole stage, as PyTorch writes it, becomes one of each of its buckets.
+  void name_buckets(RankPlan& row, int stage) const {
+    const std::vector<int>& ends = bucket_ends_[place(stage)];
+    for (size_t i = row.size(); i-- > 0;) {
+      if (row[i] != Action{ActionKind::ReduceGrad, stage}) continue;
+      RankPlan buckets;
+      for (int block : ends) buckets.push_back({ActionKind::ReduceGrad, stage, block});
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
+      insert(row, i, buckets);
+    }
+  }
+
+  size_t place(int stage) const {
+    const auto index = static_cast<size_t>(stage);
+    check(index < blocks_.size() && index < bucket_ends_.size(), "the plan has a stage {}, the model has {}",
+          stage, blocks_.size());
+    return index;
+  }
+
   void reduce_before(RankPlan& row, size_t end, int stage) {
     const std::optional<size_t> at = last_weight_gradient(row, end, stage);
     check(at.has_value(), "the plan has no backward on stage {} to reduce the gradients of", stage);
-    const auto place = static_cast<size_t>(stage);
-    check(place < blocks_.size() && place < bucket_ends_.size(), "the plan has a stage {}, the model has {}",
-          stage, blocks_.size());
     if (has_reductions_ || row[*at].block != Action::kAll) return;
-    split_with_reductions(row, *at, blocks_[place], bucket_ends_[place], tied_ && stage == tied_->first);
+    split_with_reductions(row, *at, blocks_[place(stage)], bucket_ends_[place(stage)],
+                          tied_ && stage == tied_->first);
   }
 
   void reduce_before_steps(RankPlan& row, int stage) {
-    has_reductions_ = has(row, ActionKind::ReduceGrad, stage);
     const bool tied = needs_tied(row, stage);
     for (size_t i = row.size(); i-- > 0;) {
       if (row[i].kind != ActionKind::Step || row[i].stage != stage) continue;
       if (tied) insert(row, i, {{ActionKind::ReduceTied, stage}});
       reduce_before(row, i, stage);
     }
-    has_reductions_ = false;
   }
 
   std::span<const int> blocks_;
   std::span<const std::vector<int>> bucket_ends_;
   Tied tied_;
-  bool has_reductions_ = false;
+  bool has_reductions_ = false;  // the stage at hand
 };
 
 }  // namespace

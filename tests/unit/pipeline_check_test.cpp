@@ -82,7 +82,7 @@ TEST(Check, WhatIsToBeReducedMustBe) {
                  {"0F0,0B0,0REDUCE_GRAD@1,0STEP", "it comes before the reduction of block 0"},
                  {"0F0,0B0,0REDUCE_GRAD@2,0STEP", "is at block 2, where no bucket ends"},
                  {"0F0,0B0,0REDUCE_GRAD@1,0REDUCE_GRAD@0,0STEP", "no error"},
-                 {"0F0,0B0,0REDUCE_GRAD,0STEP", "no error"}},
+                 {"0F0,0B0,0REDUCE_GRAD,0STEP", "it names no block, but its stage has 2 buckets"}},
                 {.stages = 1, .micros = 1, .blocks = {3}, .bucket_ends = {{1, 0}}});
 }
 

@@ -64,9 +64,13 @@ TEST(Passes, AsynchronousStepsGetTheirReductions) {
             "0F0,0B0@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n1F0,1B0@0,1REDUCE_GRAD@0,1REDUCE_TIED,1STEP\n");
 }
 
-TEST(Passes, AStageThatReducesAlreadyIsLeftAlone) {
-  const char* plan = "0F0,0B0,0REDUCE_GRAD,0STEP\n";
-  EXPECT_EQ(to_string(add_reduce(parse_plan(plan), std::vector<int>{2}, Ends{{1, 0}})), plan);
+TEST(Passes, AStageThatReducesAlreadyKeepsItsReductions) {
+  const Ends ends{{1, 0}};
+  for (const char* plan : {"0F0,0B0,0REDUCE_GRAD", "0F0,0B0,0REDUCE_GRAD,0STEP"})
+    EXPECT_EQ(to_string(add_reduce(parse_plan(plan), std::vector<int>{2}, ends)),
+              "0F0,0B0,0REDUCE_GRAD@1,0REDUCE_GRAD@0,0STEP\n");
+  const char* named = "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_GRAD@0,0STEP\n";
+  EXPECT_EQ(to_string(add_reduce(parse_plan(named), std::vector<int>{2}, ends)), named);
 }
 
 TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {

@@ -256,6 +256,15 @@ TEST(Simulate, TooMuchMemoryIsAnErrorThatSaysWhereAndWhen) {
   }
 }
 
+// 1.6 million actions: half a second; the test's time limit finds what grows faster than the plan.
+TEST(Simulate, ALargePlanTakesNoLongerThanItsActions) {
+  const auto plan = complete(Schedule::Interleaved, 128, 4, 512);
+  CostModel cost = costs(512, {});
+  cost.timeline = false;
+  const Simulation simulation = simulate(plan.plan, plan.shape, cost);
+  EXPECT_EQ(simulation.makespan, 3.0 * (4 * 512 + 127));
+}
+
 TEST(Simulate, TheTimelineHasEveryActionOnceAndIsInOrder) {
   const auto plan = complete(Schedule::DualPipeV, 4, 2, 10);
   const Simulation simulation = simulate_uniform(plan, {});
