@@ -7,6 +7,7 @@
 #include "config/validate.h"
 #include "data/corpus.h"
 #include "train/output_files.h"
+#include "train/step_plan.h"
 
 namespace trifold {
 
@@ -115,6 +116,7 @@ PretrainJob prepare(PretrainConfig config) {
     resolve_vocabulary(job.config.model, job.config.data);
     open_data(job);
   });
+  if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (checkpoint.load && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_checkpoint(job.config); });
   if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });

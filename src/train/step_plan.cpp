@@ -8,6 +8,7 @@
 
 #include "config/pipeline_choice.h"
 #include "data_parallel/gradient_buffer.h"
+#include "models/gpt.h"
 #include "pipeline/check.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
@@ -16,21 +17,49 @@ namespace trifold {
 
 namespace {
 
-Plan read_plan(const std::string& path, int ranks) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) bad_input("--schedule {}: the file cannot be read", path);
-  Plan plan;
+// Calls `body`; an Error of its about a plan from a file begins with the file.
+template <class Body>
+auto about_file(const std::string& file, Body&& body) {
   try {
-    plan = parse_plan(text.str());
+    return body();
   } catch (Error& error) {
-    error.add_context(fmt::format("--schedule {}", path));
+    if (!file.empty()) error.add_context(fmt::format("--schedule {}", file));
     throw;
   }
-  if (static_cast<int>(plan.size()) != ranks)
-    bad_input("--schedule {} has {} rows, one a pipeline rank, but --pipeline-model-parallel-size is {}",
-              path, plan.size(), ranks);
+}
+
+Plan read_plan(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) bad_input("the file cannot be read, or is empty");
+  Plan plan = parse_plan(text.str());
+  if (plan.empty()) bad_input("there is no action in it");
   return plan;
+}
+
+int count_micros(const Plan& plan) {
+  int largest = -1;
+  for (const RankPlan& row : plan)
+    for (const Action& action : row) largest = std::max(largest, action.micro);
+  return largest + 1;
+}
+
+// A plan from a file against the rest of the configuration.
+void check_fit(const PretrainConfig& config, const StepOrder& order) {
+  const int ranks = config.mesh.pipeline_model_parallel_size;
+  const size_t rows = order.compute.size();
+  if (rows != static_cast<size_t>(ranks))
+    bad_input("it has {} row{}, one a pipeline rank: give --pipeline-model-parallel-size {}, not {}", rows,
+              rows == 1 ? "" : "s", rows, ranks);
+  const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
+  if (config.model.num_layers < stages)
+    bad_input("it has {} stages: give at least that many --num-layers, not {}", stages,
+              config.model.num_layers);
+  const int64_t batch = *config.batch.global_batch_size;
+  const int64_t micros = count_micros(order.compute);
+  if (micros != order.micros)
+    bad_input("it has {} micro-batches, and --global-batch-size {} makes {}: give --global-batch-size {}",
+              micros, batch, order.micros, micros * (batch / order.micros));
 }
 
 // The rank that computes each stage; BadInput when one is missing or on two ranks.
@@ -82,19 +111,24 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   StepOrder order;
   order.micros = micros_per_step(config);
   if (schedule_from_file(config.pipeline)) {
-    order.compute = read_plan(*config.pipeline.schedule, ranks);
+    order.file = *config.pipeline.schedule;
+    about_file(order.file, [&] {
+      order.compute = read_plan(order.file);
+      order.rank_of_stage = ranks_of_stages(order.compute);
+      check_fit(config, order);
+    });
+    return order;
+  }
+  const Schedule schedule = chosen_schedule(config.pipeline).value();
+  const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
+  if (is_async(schedule)) {
+    order.async = true;
+    order.batches = batches;
+    order.compute = make_async(schedule, ranks, order.micros, batches);
+  } else if (ranks == 1 && chunks == 1) {
+    order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
   } else {
-    const Schedule schedule = chosen_schedule(config.pipeline).value();
-    const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
-    if (is_async(schedule)) {
-      order.async = true;
-      order.batches = batches;
-      order.compute = make_async(schedule, ranks, order.micros, batches);
-    } else if (ranks == 1 && chunks == 1) {
-      order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
-    } else {
-      order.compute = make_schedule(schedule, ranks, chunks, order.micros);
-    }
+    order.compute = make_schedule(schedule, ranks, chunks, order.micros);
   }
   order.rank_of_stage = ranks_of_stages(order.compute);
   return order;
@@ -128,14 +162,27 @@ Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, c
   std::optional<std::pair<int, int>> tied;
   if (has_ties(model) && cut.size() > 1) tied = {0, static_cast<int>(cut.size()) - 1};
   const std::vector<int> blocks = block_counts(cut);
-  Plan plan = add_reduce(order.compute, blocks, ends, tied);
-  plan = add_communication(std::move(plan));
-  check_plan(plan, {.stages = static_cast<int>(cut.size()),
-                    .micros = order.micros * order.batches,
-                    .blocks = blocks,
-                    .tied = tied.has_value(),
-                    .bucket_ends = ends});
-  return plan;
+  return about_file(order.file, [&] {
+    Plan plan = add_reduce(order.compute, blocks, ends, tied);
+    plan = add_communication(std::move(plan));
+    check_plan(plan, {.stages = static_cast<int>(cut.size()),
+                      .micros = order.micros * order.batches,
+                      .blocks = blocks,
+                      .tied = tied.has_value(),
+                      .bucket_ends = ends});
+    return plan;
+  });
+}
+
+void check_schedule_file(const PretrainConfig& config) {
+  if (!schedule_from_file(config.pipeline)) return;
+  const StepOrder order = step_order(config);
+  const MeshConfig& layout = config.mesh;
+  const MeshSizes sizes{layout.tensor_model_parallel_size, layout.data_parallel_size.value_or(1),
+                        layout.pipeline_model_parallel_size};
+  const Model model = make_gpt(config.model, Mesh(sizes, {}), config.seed, layout);
+  const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
+  complete_plan(order, cut, model, config.precision.f64 ? DType::F64 : DType::F32);
 }
 
 }  // namespace trifold

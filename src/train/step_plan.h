@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/config.h"
@@ -22,6 +23,7 @@ struct StepOrder {
   int batches = 1;                 // global batches the plan covers: more than 1 for asynchronous schedules
   int micros = 0;                  // of one global batch on one data-parallel rank
   bool async = false;              // updates happen inside the plan
+  std::string file;                // that the plan comes from; empty: generated
 };
 
 // The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
@@ -41,5 +43,9 @@ int weight_versions(const RankPlan& row);
 // Adds reductions, updates and messages for a model cut like that, and checks the result.
 Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
                    DType dtype);
+
+// BadInput when the schedule comes from a file that cannot be read, does not fit the configuration or is no
+// plan that can run. Starts no rank: for before anything is written.
+void check_schedule_file(const PretrainConfig& config);
 
 }  // namespace trifold
