@@ -61,6 +61,29 @@ Json show(const std::vector<CommBench>& benches) {
   return rows;
 }
 
+Json show(const BlockBench& bench, const BenchConfig& config) {
+  const PretrainConfig& run = config.run;
+  Json json{{"hidden_size", run.model.hidden_size},
+            {"seq_length", run.model.seq_length},
+            {"micro_batch_size", run.batch.micro_batch_size},
+            {"tensor_model_parallel_size", run.mesh.tensor_model_parallel_size}};
+  const auto row = [&](const char* name, const BlockBench::Times& times) {
+    fmt::print("{:<11} F {:9.3f} ms  I {:9.3f} ms  W {:9.3f} ms\n", name, 1e3 * times.f, 1e3 * times.i,
+               1e3 * times.w);
+    json[name] = {{"f", times.f}, {"i", times.i}, {"w", times.w}};
+  };
+  row("embedding", bench.embedding);
+  row("layer", bench.layer);
+  row("head", bench.head);
+  fmt::print("message     {:.1f} us, then {:.2f} GB/s\n", 1e6 * bench.message_latency,
+             bench.bytes_per_second / 1e9);
+  fmt::print("update      {:.3f} ns a parameter\n", 1e9 * bench.update_seconds);
+  json["message_latency"] = bench.message_latency;
+  json["bytes_per_second"] = bench.bytes_per_second;
+  json["update_seconds"] = bench.update_seconds;
+  return json;
+}
+
 }  // namespace
 
 int run(const BenchConfig& config) {
@@ -72,6 +95,7 @@ int run(const BenchConfig& config) {
   StepBench step;
   std::vector<GemmBench> gemm;
   std::vector<CommBench> comm;
+  BlockBench blocks;
   run_on_ranks(config.run.mesh, [&](Communicator& world) {
     const bool keeps = world.rank() == 0;
     if (keeps) shows = true;
@@ -87,12 +111,17 @@ int run(const BenchConfig& config) {
       const std::vector<CommBench> result = bench_comm(world);
       if (keeps) comm = result;
     }
+    if (wanted("blocks")) {
+      const BlockBench result = bench_blocks(world, config);
+      if (keeps) blocks = result;
+    }
   });
   if (!shows) return kDone;
   Json results;
   if (wanted("step")) results["step"] = show(step);
   if (wanted("gemm")) results["gemm"] = show(gemm);
   if (wanted("comm")) results["all_reduce"] = show(comm);
+  if (wanted("blocks")) results["blocks"] = show(blocks, config);
   if (config.json) {
     std::ofstream file(*config.json);
     if (!(file << results.dump(2) << "\n")) bad_input("--json {}: the file cannot be written", *config.json);

@@ -35,9 +35,22 @@ struct CommBench {
   double seconds = 0;  // of one all_reduce over all ranks
 };
 
+// Seconds of the parts that a plan is made of, for one micro-batch on one rank while all ranks compute: means
+// over ranks of medians over repetitions. What `trifold plan --costs` reads.
+struct BlockBench {
+  struct Times {
+    double f = 0, i = 0, w = 0;
+  };
+  Times embedding, layer, head;
+  double message_latency = 0;   // seconds of a message of a few bytes between two ranks
+  double bytes_per_second = 0;  // of one as large as an activation
+  double update_seconds = 0;    // of one parameter: gradient norm, update, clearing of gradients
+};
+
 // Each is collective; the results are the same on every rank but for memory.
 StepBench bench_step(Communicator& world, const BenchConfig& config);
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config);
 std::vector<CommBench> bench_comm(Communicator& world);
+BlockBench bench_blocks(Communicator& world, const BenchConfig& config);
 
 }  // namespace trifold

@@ -1,0 +1,163 @@
+#include "train/plan_costs.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+// The three kinds of blocks a GPT has.
+enum class BlockKind { Embedding, Layer, Head };
+
+BlockKind kind_of(const Model& model, size_t block) {
+  if (block == 0) return BlockKind::Embedding;
+  return block + 1 == model.blocks.size() ? BlockKind::Head : BlockKind::Layer;
+}
+
+size_t element_bytes(const PretrainConfig& config) { return config.precision.f64 ? 8 : 4; }
+
+// Elements of the activation [R, C] of a micro-batch before it is cut over the tensor axis.
+double activation_elements(const PretrainConfig& config) {
+  return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length) *
+         static_cast<double>(config.model.hidden_size);
+}
+
+// Whole activations that are summed over the tensor axis in each part of a block. Each linear pair has one
+// sum in forward (of its output) and one in backward (of the gradient of its input). Sequence parallelism
+// makes a gather and a scatter of each, which move as much, and gathers the inputs of the two column-parallel
+// layers once more for their weight gradients (half a sum each).
+struct Sums {
+  double f = 0;
+  double i = 0;
+  double w = 0;
+};
+
+Sums sums_of(BlockKind kind, const MeshConfig& mesh) {
+  Sums sums;
+  if (kind == BlockKind::Embedding) sums = {1, 0, 0};
+  if (kind == BlockKind::Head) sums = {mesh.sequence_parallel ? 0.5 : 0, mesh.sequence_parallel ? 0.5 : 1, 0};
+  if (kind == BlockKind::Layer) {
+    sums = {2, 2, mesh.sequence_parallel ? 1.0 : 0.0};
+    if (mesh.recompute_granularity == RecomputeGranularity::Full) sums.i += 2;
+  }
+  return sums;
+}
+
+// Flops of the two products of attention without weights, in one forward of one sample.
+double attention_flops(const ModelConfig& model) {
+  const auto t = static_cast<double>(model.seq_length);
+  return 2 * t * t * static_cast<double>(model.hidden_size);
+}
+
+BlockSeconds counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
+  const double forward = std::max(model.blocks[block].flops, model.blocks[block].cost);
+  const BlockKind kind = kind_of(model, block);
+  if (kind != BlockKind::Layer) return {forward, kind == BlockKind::Head ? forward : 0, forward};
+  const double attention = attention_flops(config.model);
+  BlockSeconds flops{forward, forward + attention, forward - attention};
+  if (config.mesh.recompute_granularity == RecomputeGranularity::Full) flops.i += forward;
+  if (config.mesh.recompute_granularity == RecomputeGranularity::Selective) flops.i += attention;
+  return flops;
+}
+
+PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
+  const PretrainConfig& run = config.run;
+  PlanCosts costs;
+  costs.message_latency = config.link_latency * 1e-6;
+  costs.bytes_per_second = config.link_bandwidth * 1e9;
+  const int tensor = run.mesh.tensor_model_parallel_size;
+  const double per_flop =
+      static_cast<double>(run.batch.micro_batch_size) / tensor / (config.peak_gflops * 1e9);
+  const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
+  const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    const BlockSeconds flops = counted_flops(run, model, block);
+    const Sums sums = sums_of(kind_of(model, block), run.mesh);
+    costs.blocks.push_back({flops.f * per_flop + sums.f * sum, flops.i * per_flop + sums.i * sum,
+                            flops.w * per_flop + sums.w * sum});
+  }
+  return costs;
+}
+
+BlockSeconds block_from(const nlohmann::json& json) {
+  const BlockSeconds seconds{json.at("f").get<double>(), json.at("i").get<double>(),
+                             json.at("w").get<double>()};
+  if (!(seconds.f >= 0 && seconds.i >= 0 && seconds.w >= 0)) bad_input("a time is negative");
+  return seconds;
+}
+
+void check_measured(const nlohmann::json& json, const char* name, int64_t planned) {
+  const auto measured = json.at(name).get<int64_t>();
+  if (measured != planned)
+    bad_input("it was measured with {} {}, this plan has {}: measure again with the same options", name,
+              measured, planned);
+}
+
+PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
+  std::ifstream file(*config.costs);
+  if (!file) bad_input("the file cannot be opened");
+  const nlohmann::json json = nlohmann::json::parse(file);
+  if (!json.contains("blocks"))
+    bad_input("it holds no times of blocks: write it with trifold bench --what blocks --json FILE");
+  const nlohmann::json& blocks = json.at("blocks");
+  const PretrainConfig& run = config.run;
+  check_measured(blocks, "hidden_size", run.model.hidden_size);
+  check_measured(blocks, "seq_length", run.model.seq_length);
+  check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
+  check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
+  PlanCosts costs;
+  costs.message_latency = blocks.at("message_latency").get<double>();
+  costs.bytes_per_second = blocks.at("bytes_per_second").get<double>();
+  costs.update_seconds = blocks.at("update_seconds").get<double>();
+  if (!(costs.bytes_per_second > 0)) bad_input("bytes_per_second is not above 0");
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    const BlockKind kind = kind_of(model, block);
+    costs.blocks.push_back(block_from(blocks.at(kind == BlockKind::Embedding ? "embedding"
+                                                : kind == BlockKind::Layer   ? "layer"
+                                                                             : "head")));
+  }
+  return costs;
+}
+
+}  // namespace
+
+PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
+  if (!config.costs) return counted_costs(config, model);
+  try {
+    return measured_costs(config, model);
+  } catch (const nlohmann::json::exception& error) {
+    bad_input("--costs {}: {}", *config.costs, error.what());
+  } catch (const Error& error) {
+    bad_input("--costs {}: {}", *config.costs, error.what());
+  }
+}
+
+std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model) {
+  const int tensor = config.mesh.tensor_model_parallel_size;
+  const double sum =
+      2.0 * (tensor - 1) / tensor * activation_elements(config) * static_cast<double>(element_bytes(config));
+  std::vector<double> bytes;
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    const Sums sums = sums_of(kind_of(model, block), config.mesh);
+    bytes.push_back((sums.f + sums.i + sums.w) * sum);
+  }
+  return bytes;
+}
+
+size_t boundary_bytes(const PretrainConfig& config) {
+  const auto all = static_cast<size_t>(activation_elements(config)) * element_bytes(config);
+  return config.mesh.sequence_parallel ? all / static_cast<size_t>(config.mesh.tensor_model_parallel_size)
+                                       : all;
+}
+
+double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {
+  if (ranks < 2) return 0;
+  return 2.0 * (ranks - 1) / ranks * bytes / bytes_per_second + 2.0 * (ranks - 1) * latency;
+}
+
+}  // namespace trifold

@@ -1,0 +1,40 @@
+// What the parts of a step cost in seconds on one rank, for the simulator: from counts and rates, or from the
+// times that `bench --what blocks` measured.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "config/config.h"
+#include "models/model.h"
+
+namespace trifold {
+
+// One micro-batch through one block.
+struct BlockSeconds {
+  double f = 0;
+  double i = 0;
+  double w = 0;
+};
+
+struct PlanCosts {
+  std::vector<BlockSeconds> blocks;  // of the model, in order
+  double message_latency = 0;        // seconds
+  double bytes_per_second = 0;       // between stages, and between copies of the model
+  double update_seconds = 0;         // of one parameter
+};
+
+// `model` is that of config.run on one place of its mesh. BadInput for a --costs file that cannot be read or
+// was measured with other sizes.
+PlanCosts make_plan_costs(const PlanConfig& config, const Model& model);
+
+// Bytes that a rank sends over the tensor axis for one micro-batch in one block, forward and backward.
+std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model);
+
+// Bytes of one activation [R, C] as this rank holds it between stages.
+size_t boundary_bytes(const PretrainConfig& config);
+
+// Seconds in which `ranks` ranks sum `bytes` in a ring.
+double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);
+
+}  // namespace trifold
