@@ -171,7 +171,7 @@ struct BenchConfig {
   BenchConfig();
 
   PretrainConfig run;
-  std::vector<std::string> what = {"step", "gemm"};  // step | gemm | comm
+  std::vector<std::string> what = {"step", "gemm"};  // step | gemm | comm | blocks
   int64_t warmup_iters = 2;
   int64_t iters = 5;
   std::optional<std::string> json;  // file for the results

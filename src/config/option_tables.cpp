@@ -319,7 +319,7 @@ OptionTable options_of(BenchConfig& config) {
   table.group("Benchmark");
   table.add("what", &config.what, "What to measure, separated by commas.")
       .need()
-      .one_of({"step", "gemm", "comm"});
+      .one_of({"step", "gemm", "comm", "blocks"});
   table.add("warmup-iters", &config.warmup_iters, "Repetitions before measuring.").range(0, kMaxCount);
   table.add("iters", &config.iters, "Repetitions measured.").range(1, kMaxCount);
   table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none");
@@ -418,10 +418,17 @@ const std::vector<CommandInfo>& commands() {
        "DIR [options]",
        {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
       {"bench",
-       "measure training steps, matrix products and collectives",
+       "measure training steps, matrix products, collectives and the parts of a plan",
        "[options]",
        {"trifold bench                 # GPT-2 124M, a training step and the matrix product rate",
-        "trifold bench --what comm --ranks 2 --json comm.json"}},
+        "trifold bench --what comm --ranks 2 --json comm.json",
+        "trifold bench --what blocks --json costs.json && trifold plan --costs costs.json ..."}},
+      {"plan",
+       "show what a training run would do on every rank: stages, schedule, time, memory",
+       "--num-layers N --hidden-size N ... [options]",
+       {"trifold plan --config launch/configs/gpt-1t.cfg",
+        "trifold plan --config launch/configs/gpt2-124m.cfg --ranks 4 --pp 4 --global-batch-size 32 \\",
+        "    --schedule zb-h1 --svg step.svg"}},
       {"tokenize",
        "turn text or JSON lines into a .bin/.idx data set",
        "--input FILE --output-prefix PREFIX [options]",
@@ -442,7 +449,7 @@ const CommandInfo& command_info(std::string_view name) {
 }
 
 const std::vector<std::string_view>& later_commands() {
-  static const std::vector<std::string_view> kLater = {"recommend", "plan", "reshard", "convert"};
+  static const std::vector<std::string_view> kLater = {"recommend", "reshard", "convert"};
   return kLater;
 }
 

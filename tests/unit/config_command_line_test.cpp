@@ -48,6 +48,12 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
   EXPECT_EQ(bench.what, (Words{"gemm", "comm"}));
   EXPECT_EQ(bench.run.model.hidden_size, 768);
   EXPECT_EQ(bench.run.batch.train_iters, 5);
+  const auto plan = std::get<PlanConfig>(
+      read({"plan", "--num-layers", "4", "--hidden-size", "8", "--num-attention-heads", "2", "--seq-length",
+            "8", "--vocab-size", "10", "--micro-batch-size", "1", "--svg", "a.svg", "--memory-limit", "40"}));
+  EXPECT_EQ(plan.svg, "a.svg");
+  EXPECT_EQ(plan.memory_limit, 40);
+  EXPECT_EQ(plan.run.pipeline.schedule, "1f1b");
   const auto tokenize = std::get<TokenizeConfig>(read(
       {"tokenize", "--input", "a", "--output-prefix", "b", "--json-keys", "title", "text", "--append-eod"}));
   EXPECT_EQ(tokenize.json_keys, (Words{"title", "text"}));
@@ -74,7 +80,7 @@ TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
   expect_contains(refusal_of(complete() + Words{"--train_samples", "9"}), "give --train-iters instead");
   expect_contains(refusal_of(complete() + Words{"--optimizer", "lamb"}), "--optimizer lamb is not available");
   expect_contains(refusal_of(complete() + Words{"--device", "cuda"}), "--device cuda is not available");
-  for (const std::string name : {"recommend", "plan", "reshard", "convert"})
+  for (const std::string name : {"recommend", "reshard", "convert"})
     expect_contains(refusal_of({name, "--x"}), "'" + name + "' is not available in this version");
 }
 

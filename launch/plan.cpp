@@ -1,0 +1,224 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "train/output_files.h"
+#include "train/plan_report.h"
+#include "train/plan_svg.h"
+#include "train/pretrain.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kFewRanks = 8;  // all are shown
+constexpr size_t kFirstActions = 16;
+
+// "1.01 T", "174.6 G", "38.6 k"
+std::string count_text(double value) {
+  const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t unit = 0;
+  for (; value >= 1000 && unit < 6; ++unit) value /= 1000;
+  return fmt::format("{:.{}f}{}", value, unit == 0 ? 0 : value < 10 ? 2 : 1, units[unit]);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.3f} ms", 1e3 * seconds);
+  return fmt::format("{:.3f} us", 1e6 * seconds);
+}
+
+// "embedding, layers 1 to 3", "layers 4 to 6, head"
+std::string blocks_text(const PlanReport& report, const StageReport& stage) {
+  const int last = report.stages.back().blocks.end - 1;
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (stage.blocks.begin == 0) add("embedding");
+  const int first_layer = std::max(stage.blocks.begin, 1);
+  if (stage.layers == 1) add(fmt::format("layer {}", first_layer));
+  if (stage.layers > 1) add(fmt::format("layers {} to {}", first_layer, first_layer + stage.layers - 1));
+  if (stage.blocks.end - 1 == last) add("head");
+  return text;
+}
+
+// Neighbouring stages of the same size are one line.
+void print_stages(const PlanReport& report) {
+  const auto& stages = report.stages;
+  const int last = stages.back().blocks.end - 1;
+  const auto alike = [&](const StageReport& a, const StageReport& b) {
+    return a.blocks.begin > 0 && b.blocks.end <= last && a.layers == b.layers && a.parameters == b.parameters;
+  };
+  fmt::print("stages      {}, {} a rank, cut by cost\n", stages.size(), report.stages_per_rank);
+  for (size_t begin = 0; begin < stages.size();) {
+    size_t end = begin + 1;
+    while (end < stages.size() && alike(stages[begin], stages[end])) ++end;
+    const bool run = end - begin > 2;
+    if (!run) end = begin + 1;
+    const std::string number = run ? fmt::format("{} to {}", begin, end - 1) : fmt::format("{}", begin);
+    const std::string what =
+        run ? fmt::format("{} layer{} each", stages[begin].layers, stages[begin].layers == 1 ? "" : "s")
+            : fmt::format("rank {}: {}", stages[begin].rank, blocks_text(report, stages[begin]));
+    fmt::print("  {:>9}  {:<38} {:>9} parameters  {:5.2f} % of the cost\n", number, what,
+               count_text(static_cast<double>(stages[begin].parameters)), 100 * stages[begin].cost_share);
+    begin = end;
+  }
+}
+
+// All ranks when they are few, else the first, the middle and the last, and the one that needs most memory.
+std::set<size_t> shown_ranks(const PlanReport& report) {
+  std::set<size_t> ranks;
+  const size_t count = report.memory.size();
+  const auto most = std::max_element(
+      report.memory.begin(), report.memory.end(),
+      [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); });
+  if (count > kFewRanks)
+    ranks = {0, count / 2, count - 1, static_cast<size_t>(most - report.memory.begin())};
+  else
+    for (size_t rank = 0; rank < count; ++rank) ranks.insert(rank);
+  return ranks;
+}
+
+void print_ranks(const PlanReport& report) {
+  const std::set<size_t> shown = shown_ranks(report);
+  fmt::print("memory      of a rank, by place in the pipeline\n");
+  fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11} {:>12}  {}\n", "rank", "weights", "gradients", "optimizer",
+             "activations", "all", "in flight");
+  for (const size_t rank : shown) {
+    const MemoryReport& memory = report.memory[rank];
+    fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11} {:>12}  {}\n", rank, bytes_text(memory.parameters),
+               bytes_text(memory.gradients), bytes_text(memory.optimizer),
+               bytes_text(memory.predicted_activations), bytes_text(memory.predicted_total()),
+               report.simulation.ranks[rank].peak_in_flight);
+  }
+  fmt::print("traffic     bytes that a rank sends in a step\n");
+  fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", "rank", "tensor", "pipeline", "data");
+  for (const size_t rank : shown) {
+    const TrafficReport& traffic = report.traffic[rank];
+    fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", rank, bytes_text(static_cast<size_t>(traffic.tensor)),
+               bytes_text(static_cast<size_t>(traffic.pipeline)),
+               bytes_text(static_cast<size_t>(traffic.data)));
+  }
+}
+
+void print_first_actions(const PlanReport& report) {
+  fmt::print("plan        first actions; SEND_F0 is the message with the output of micro-batch 0\n");
+  for (const size_t rank : shown_ranks(report)) {
+    const RankPlan& row = report.plan[rank];
+    std::string text;
+    for (size_t i = 0; i < std::min(row.size(), kFirstActions); ++i)
+      text += (i == 0 ? "" : " ") + to_string(row[i]);
+    fmt::print("  {:>9}  {}{}\n", rank, text, row.size() > kFirstActions ? " ..." : "");
+  }
+}
+
+void print_report(const PlanConfig& config, const PlanReport& report) {
+  const int64_t ranks = int64_t{report.tensor} * report.data * report.pipeline;
+  const BatchConfig& batch = config.run.batch;
+  fmt::print("mesh        dp {} x pp {} x tp {} = {} ranks\n", report.data, report.pipeline, report.tensor,
+             ranks);
+  fmt::print(
+      "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
+      "nothing computed again)\n",
+      count_text(static_cast<double>(report.parameters)), count_text(report.flops));
+  print_stages(report);
+  fmt::print("schedule    {}, {} micro-batches of {} a step on each of {} pipelines (global batch {})\n",
+             report.schedule, report.micros, batch.micro_batch_size, report.data, *batch.global_batch_size);
+  if (report.batches > 1)
+    fmt::print("            times are means over {} global batches without a drain between them\n",
+               report.batches);
+  fmt::print("step        {}, {} tokens/s, bubble {:.2f} %\n", seconds_text(report.step_seconds),
+             count_text(static_cast<double>(report.tokens) / report.step_seconds),
+             100 * report.simulation.bubble);
+  if (config.costs)
+    fmt::print("            with the times of blocks and messages in {}\n", *config.costs);
+  else
+    fmt::print("            {:.1f} % of {} FLOP/s a rank (MFU against --peak-gflops)\n", 100 * report.mfu,
+               count_text(config.peak_gflops * 1e9));
+  print_ranks(report);
+  print_first_actions(report);
+}
+
+Json rank_json(const PlanReport& report, size_t rank) {
+  const MemoryReport& memory = report.memory[rank];
+  const TrafficReport& traffic = report.traffic[rank];
+  const RankReport& simulated = report.simulation.ranks[rank];
+  return {
+      {"busy_seconds", simulated.busy},
+      {"idle_seconds", simulated.idle},
+      {"peak_in_flight", simulated.peak_in_flight},
+      {"weight_versions", simulated.versions},
+      {"weight_bytes", memory.parameters},
+      {"gradient_bytes", memory.gradients},
+      {"optimizer_bytes", memory.optimizer},
+      {"activation_bytes", memory.predicted_activations},
+      {"bytes", memory.predicted_total()},
+      {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};
+}
+
+Json to_json(const PlanReport& report) {
+  Json stages = Json::array();
+  for (const StageReport& stage : report.stages)
+    stages.push_back({{"rank", stage.rank},
+                      {"blocks", {stage.blocks.begin, stage.blocks.end}},
+                      {"layers", stage.layers},
+                      {"parameters", stage.parameters},
+                      {"cost_share", stage.cost_share}});
+  Json ranks = Json::array();
+  for (size_t rank = 0; rank < report.memory.size(); ++rank) ranks.push_back(rank_json(report, rank));
+  return {{"tensor_model_parallel_size", report.tensor},
+          {"data_parallel_size", report.data},
+          {"pipeline_model_parallel_size", report.pipeline},
+          {"parameters", report.parameters},
+          {"schedule", report.schedule},
+          {"stages_per_rank", report.stages_per_rank},
+          {"micro_batches", report.micros},
+          {"step_seconds", report.step_seconds},
+          {"bubble", report.simulation.bubble},
+          {"flops", report.flops},
+          {"mfu", report.mfu},
+          {"tokens", report.tokens},
+          {"stages", std::move(stages)},
+          {"pipeline_ranks", std::move(ranks)}};
+}
+
+void write_file(const char* option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  if (!(file << text << std::flush)) bad_input("{} {}: the file cannot be written", option, path);
+}
+
+PictureText picture_text(const PlanReport& report) {
+  std::string title = fmt::format("{}: {} pipeline rank{}, {} micro-batches", report.schedule,
+                                  report.pipeline, report.pipeline == 1 ? "" : "s", report.micros);
+  if (report.stages_per_rank > 1) title += fmt::format(", {} stages a rank", report.stages_per_rank);
+  if (report.batches > 1) title += fmt::format(", {} global batches", report.batches);
+  return {title,
+          fmt::format("step {}, bubble {:.2f} %, {} parameters", seconds_text(report.step_seconds),
+                      100 * report.simulation.bubble, count_text(static_cast<double>(report.parameters)))};
+}
+
+}  // namespace
+
+int run(const PlanConfig& given) {
+  PlanConfig config = given;
+  if (config.svg) check_writable_file("--svg", *config.svg);
+  if (config.schedule_csv) check_writable_file("--schedule-csv", *config.schedule_csv);
+  if (config.json) check_writable_file("--json", *config.json);
+  if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
+  const PlanReport report = make_plan_report(config);
+  print_report(config, report);
+  if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, to_string(report.plan));
+  if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
+  if (config.json) write_file("--json", *config.json, to_json(report).dump(2) + "\n");
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,266 @@
+#include "train/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "models/gpt.h"
+#include "pipeline/executor.h"
+#include "train/plan_costs.h"
+#include "train/replica.h"
+#include "train/step_plan.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+DType dtype_of(const PretrainConfig& config) { return config.precision.f64 ? DType::F64 : DType::F32; }
+
+// Global batches of an asynchronous schedule to simulate: the window, or as much of it as shows its steady
+// state.
+int batches_to_simulate(const PretrainConfig& config) {
+  constexpr int64_t kEnoughMicros = 1024;
+  const int64_t window = config.pipeline.async_window.value_or(1);
+  const int64_t enough = std::max<int64_t>(8, kEnoughMicros / micros_per_step(config));
+  return static_cast<int>(std::min(window, enough));
+}
+
+// The flat buffers of weights and gradients start every parameter on a cache line.
+int64_t aligned(int64_t elements) {
+  constexpr int64_t kAlign = 32;
+  return (elements + kAlign - 1) / kAlign * kAlign;
+}
+
+// What one pipeline rank holds of the parameters, in elements; a tied copy on a rank of its own is held too.
+struct Held {
+  int64_t weights = 0;
+  int64_t gradients = 0;  // a tied use has a gradient of its own
+};
+
+class Builder {
+ public:
+  explicit Builder(const PlanConfig& config)
+      : config_(config),
+        run_(config.run),
+        sizes_(mesh_sizes(run_.mesh)),
+        model_(make_gpt(run_.model, Mesh(sizes_, {}), run_.seed, run_.mesh)),
+        costs_(make_plan_costs(config, model_)),
+        order_(step_order(run_, batches_to_simulate(run_))),
+        cut_(cut_stages(model_.block_costs(), static_cast<int>(order_.rank_of_stage.size()))) {}
+
+  PlanReport build() {
+    describe_run();
+    report_.plan = complete_plan(order_, cut_, model_, dtype_of(run_));
+    for (size_t stage = 0; stage < cut_.size(); ++stage) report_.stages.push_back(stage_report(stage));
+    for (int rank = 0; rank < sizes_.pp; ++rank) report_.memory.push_back(memory_of(rank));
+    check_memory();
+    report_.simulation = simulate(report_.plan, shape(), cost_model());
+    for (int rank = 0; rank < sizes_.pp; ++rank) report_.traffic.push_back(traffic_of(rank));
+    report_.step_seconds = report_.simulation.makespan / order_.batches;
+    const double ranks = static_cast<double>(sizes_.tp) * sizes_.dp * sizes_.pp;
+    report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
+    return std::move(report_);
+  }
+
+ private:
+  void describe_run() {
+    report_.tensor = sizes_.tp;
+    report_.data = sizes_.dp;
+    report_.pipeline = sizes_.pp;
+    report_.parameters = model_.params.global_elements();
+    report_.schedule = *run_.pipeline.schedule;
+    report_.stages_per_rank = static_cast<int>(cut_.size()) / sizes_.pp;
+    report_.micros = order_.micros;
+    report_.batches = order_.batches;
+    report_.flops = model_.train_flops_per_sample() * static_cast<double>(*run_.batch.global_batch_size);
+    report_.tokens = *run_.batch.global_batch_size * run_.model.seq_length;
+  }
+
+  // Visits the parameters that stages of this kind use: those of one stage, or of one rank.
+  template <class Uses>
+  Held held(Uses&& uses) const {
+    Held sum;
+    for (const ParamSpec& spec : model_.params.specs()) {
+      if (!uses(spec.block)) continue;
+      const int64_t elements = aligned(spec.shard.local.elements());
+      sum.gradients += elements;
+      if (!spec.tied_to || !uses(model_.params[*spec.tied_to].block)) sum.weights += elements;
+    }
+    return sum;
+  }
+
+  Held held_by_stage(size_t stage) const {
+    return held([&](int block) { return block >= cut_[stage].begin && block < cut_[stage].end; });
+  }
+  Held held_by_rank(int rank) const {
+    return held([&](int block) {
+      for (size_t stage = 0; stage < cut_.size(); ++stage)
+        if (order_.rank_of_stage[stage] == rank && block >= cut_[stage].begin && block < cut_[stage].end)
+          return true;
+      return false;
+    });
+  }
+
+  StageReport stage_report(size_t stage) const {
+    StageReport result;
+    const StageRange& range = cut_[stage];
+    const int last = static_cast<int>(model_.blocks.size()) - 1;
+    result.rank = order_.rank_of_stage[stage];
+    result.blocks = range;
+    result.layers = std::min(range.end, last) - std::max(range.begin, 1);
+    for (const ParamSpec& spec : model_.params.specs()) {
+      const bool here = spec.block >= range.begin && spec.block < range.end;
+      const bool counted = !spec.tied_to || model_.params[*spec.tied_to].block < range.begin;
+      if (here && counted) result.parameters += spec.shard.global.elements();
+    }
+    const std::vector<double> costs = model_.block_costs();
+    const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
+    result.cost_share = std::accumulate(costs.begin() + range.begin, costs.begin() + range.end, 0.0) / all;
+    return result;
+  }
+
+  Stage executor_stage(size_t stage) const {
+    Stage result{static_cast<int>(stage), {}};
+    for (int block = cut_[stage].begin; block < cut_[stage].end; ++block) {
+      const Block& known = model_.blocks[static_cast<size_t>(block)];
+      result.blocks.push_back({known.layer.get(), known.slots, block});
+    }
+    return result;
+  }
+
+  ActivationMemory walk(int rank, const RankPlan& row, const std::vector<size_t>& stages) const {
+    PipelinePlace place;
+    for (const size_t stage : stages) place.stages.push_back(executor_stage(stage));
+    place.rank_of_stage = order_.rank_of_stage;
+    place.width = run_.model.hidden_size;
+    place.row_parts = model_.row_parts;
+    return Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row,
+                             run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_));
+  }
+
+  std::vector<size_t> stages_of(int rank) const {
+    std::vector<size_t> stages;
+    for (size_t stage = 0; stage < cut_.size(); ++stage)
+      if (order_.rank_of_stage[stage] == rank) stages.push_back(stage);
+    return stages;
+  }
+
+  MemoryReport memory_of(int rank) const {
+    const size_t element = size_of(dtype_of(run_));
+    const Held mine = held_by_rank(rank);
+    MemoryReport memory;
+    memory.parameters = static_cast<size_t>(mine.weights) * element;
+    memory.gradients = static_cast<size_t>(mine.gradients) * element;
+    memory.optimizer = 2 * memory.parameters;
+    memory.predicted_activations =
+        walk(rank, report_.plan[static_cast<size_t>(rank)], stages_of(rank)).total();
+    return memory;
+  }
+
+  void check_memory() const {
+    if (!config_.memory_limit) return;
+    const auto most = std::max_element(report_.memory.begin(), report_.memory.end(),
+                                       [](const MemoryReport& a, const MemoryReport& b) {
+                                         return a.predicted_total() < b.predicted_total();
+                                       });
+    const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / kGiB; };
+    if (gib(most->predicted_total()) <= *config_.memory_limit) return;
+    const bool activations = most->predicted_activations > most->predicted_total() / 2;
+    bad_input(
+        "pipeline rank {} needs {:.2f} GiB (weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
+        "{:.2f}), "
+        "and --memory-limit is {}: {}",
+        most - report_.memory.begin(), gib(most->predicted_total()), gib(most->parameters),
+        gib(most->gradients), gib(most->optimizer), gib(most->predicted_activations), *config_.memory_limit,
+        activations
+            ? "a smaller --micro-batch-size, --recompute-granularity full or --sequence-parallel makes the "
+              "activations smaller"
+            : "more tensor or pipeline ranks make each rank's share of the model smaller");
+  }
+
+  PlanShape shape() const {
+    PlanShape result;
+    result.stages = static_cast<int>(cut_.size());
+    result.micros = order_.micros * order_.batches;
+    for (const StageRange& range : cut_) result.blocks.push_back(range.size());
+    result.tied = order_.rank_of_stage.front() != order_.rank_of_stage.back();
+    return result;
+  }
+
+  // What the simulator is told of a stage.
+  StageCost stage_cost(size_t stage) const {
+    StageCost cost;
+    cost.f = cost.i = cost.w = 0;
+    for (int block = cut_[stage].begin; block < cut_[stage].end; ++block) {
+      const BlockSeconds& seconds = costs_.blocks[static_cast<size_t>(block)];
+      cost.f += seconds.f;
+      cost.i += seconds.i;
+      cost.w += seconds.w;
+    }
+    const size_t element = size_of(dtype_of(run_));
+    const Held mine = held_by_stage(stage);
+    cost.message_bytes = boundary_bytes(run_);
+    cost.parameter_bytes = static_cast<size_t>(mine.weights) * element;
+    cost.state_bytes = static_cast<size_t>(mine.gradients + 2 * mine.weights) * element;
+    return cost;
+  }
+
+  CostModel cost_model() const {
+    CostModel model;
+    model.message_seconds = costs_.message_latency;
+    model.bytes_per_second = costs_.bytes_per_second;
+    for (size_t stage = 0; stage < cut_.size(); ++stage) {
+      model.stages.push_back(stage_cost(stage));
+      const Held mine = held_by_stage(stage);
+      const double bytes = static_cast<double>(mine.gradients) * static_cast<double>(size_of(dtype_of(run_)));
+      model.stages.back().reduce =
+          ring_seconds(bytes, sizes_.dp, costs_.bytes_per_second, costs_.message_latency);
+      model.stages.back().step = static_cast<double>(mine.weights) * costs_.update_seconds;
+    }
+    model.tied_seconds = tied_seconds();
+    return model;
+  }
+
+  // The two ranks that share the embedding add up their gradients of it.
+  double tied_seconds() const {
+    for (const ParamSpec& spec : model_.params.specs())
+      if (spec.tied_to)
+        return ring_seconds(
+            static_cast<double>(spec.shard.local.elements()) * static_cast<double>(size_of(dtype_of(run_))),
+            2, costs_.bytes_per_second, costs_.message_latency);
+    return 0;
+  }
+
+  TrafficReport traffic_of(int rank) const {
+    TrafficReport traffic;
+    const std::vector<double> bytes = tensor_bytes(run_, model_);
+    for (const size_t stage : stages_of(rank))
+      for (int block = cut_[stage].begin; block < cut_[stage].end; ++block)
+        traffic.tensor += bytes[static_cast<size_t>(block)] * report_.micros;
+    traffic.pipeline =
+        static_cast<double>(report_.simulation.ranks[static_cast<size_t>(rank)].sent_bytes) / order_.batches;
+    const double gradients = static_cast<double>(report_.memory[static_cast<size_t>(rank)].gradients);
+    traffic.data = 2.0 * (sizes_.dp - 1) / sizes_.dp * gradients;
+    return traffic;
+  }
+
+  const PlanConfig& config_;
+  const PretrainConfig& run_;
+  MeshSizes sizes_;
+  Model model_;
+  PlanCosts costs_;
+  StepOrder order_;
+  std::vector<StageRange> cut_;
+  PlanReport report_;
+};
+
+}  // namespace
+
+PlanReport make_plan_report(const PlanConfig& config) { return Builder(config).build(); }
+
+}  // namespace trifold

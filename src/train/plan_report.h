@@ -1,0 +1,61 @@
+// What a configuration would do on a whole mesh, worked out on one machine: stages, plan, time, memory and
+// traffic of every pipeline rank. No rank is started and nothing of the model is allocated.
+//
+// Times come from counts: matrix-product flops at the given rate, bytes at the given bandwidth, with ring
+// collectives (2 (n-1)/n of the bytes of an all-reduce, 2 (n-1) latencies); or from the times of a benchmark.
+// Tensor collectives are not hidden behind computation, gradient reduction is where the plan hides it.
+// A backward has twice the flops of its forward: the products of attention all fall on I, those with weights
+// half on I and half on W; recomputation is done in I. Memory is exact: the plan of each rank is walked dry.
+// References: arXiv 2104.04473 (flops, traffic), 2205.05198 (sequence parallel), 2401.10241 (I and W apart).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "models/stages.h"
+#include "pipeline/check.h"
+#include "pipeline/simulate.h"
+#include "train/metrics.h"
+
+namespace trifold {
+
+struct StageReport {
+  int rank = 0;            // pipeline rank
+  StageRange blocks;       // block 0 is the embedding, the last one the head
+  int layers = 0;          // transformer layers among them
+  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts where it is held
+  double cost_share = 0;   // of the model's forward
+};
+
+// Bytes that one rank sends in a step.
+struct TrafficReport {
+  double tensor = 0;
+  double pipeline = 0;
+  double data = 0;
+};
+
+struct PlanReport {
+  int tensor = 1, data = 1, pipeline = 1;
+  int64_t parameters = 0;  // of the model; tied ones once
+  std::string schedule;
+  int stages_per_rank = 1;
+  int micros = 0;   // of one global batch
+  int batches = 1;  // global batches in the simulation: more than one for an asynchronous schedule
+  std::vector<StageReport> stages;
+  std::vector<MemoryReport> memory;    // of each pipeline rank
+  std::vector<TrafficReport> traffic;  // of each pipeline rank
+  double step_seconds = 0;             // of one global batch
+  double flops = 0;                    // model flops of one step, see Model::train_flops_per_sample
+  double mfu = 0;                      // flops / (step_seconds x ranks x peak rate)
+  int64_t tokens = 0;                  // of one step
+  Plan plan;
+  Simulation simulation;
+};
+
+// `config` must be resolved, its vocabulary included. BadInput when a rank needs more than --memory-limit, or
+// for files that are wrong.
+PlanReport make_plan_report(const PlanConfig& config);
+
+}  // namespace trifold

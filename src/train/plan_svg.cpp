@@ -1,0 +1,340 @@
+#include "train/plan_svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace trifold {
+
+namespace {
+
+// Up to here every action is a box of its own.
+constexpr size_t kMostBoxes = 12'000;
+
+// What is told apart by colour.
+enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step };
+
+struct LookInfo {
+  const char* name;
+  std::array<int, 3> color;  // of the first stage of a rank
+  const char* legend;
+};
+
+constexpr std::array<LookInfo, 8> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
+                                          {"B", {0xe6, 0x9f, 0x00}, "B backward"},
+                                          {"I", {0xd5, 0x5e, 0x00}, "I input gradient"},
+                                          {"W", {0x00, 0x9e, 0x73}, "W weight gradient"},
+                                          {"S", {0x6b, 0x6b, 0x6b}, "send"},
+                                          {"R", {0xb0, 0xb0, 0xb0}, "receive"},
+                                          {"G", {0xcc, 0x79, 0xa7}, "gradient reduction"},
+                                          {"U", {0x20, 0x20, 0x20}, "weight update"}}};
+
+Look look_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::F:
+      return Look::F;
+    case ActionKind::B:
+      return Look::B;
+    case ActionKind::I:
+      return Look::I;
+    case ActionKind::W:
+      return Look::W;
+    case ActionKind::SendF:
+    case ActionKind::SendB:
+      return Look::Send;
+    case ActionKind::RecvF:
+    case ActionKind::RecvB:
+      return Look::Receive;
+    case ActionKind::Step:
+      return Look::Step;
+    default:
+      return Look::Reduce;
+  }
+}
+
+bool in_band(Look look) { return look == Look::Send || look == Look::Receive || look == Look::Reduce; }
+
+// The colour of the `chunk`-th of `chunks` stages: later ones are mixed with more white.
+std::array<int, 3> shade(Look look, size_t chunk, size_t chunks) {
+  std::array<int, 3> color = kLooks[static_cast<size_t>(look)].color;
+  const double white = chunks < 2 ? 0 : 0.55 * static_cast<double>(chunk) / static_cast<double>(chunks - 1);
+  for (int& part : color) part += static_cast<int>(std::lround((255 - part) * white));
+  return color;
+}
+
+std::string hex(const std::array<int, 3>& color) {
+  return fmt::format("#{:02x}{:02x}{:02x}", color[0], color[1], color[2]);
+}
+
+// White letters on dark boxes.
+bool is_dark(const std::array<int, 3>& color) {
+  return 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] < 128;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<')
+      result += "&lt;";
+    else if (c == '&')
+      result += "&amp;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+struct TimeUnit {
+  double seconds;
+  const char* name;
+};
+
+TimeUnit unit_for(double makespan) {
+  if (makespan >= 2) return {1, "s"};
+  if (makespan >= 2e-3) return {1e-3, "ms"};
+  return {1e-6, "µs"};
+}
+
+// 1, 2 or 5 times a power of ten such that about `count` of them make up `span`.
+double tick_step(double span, int count) {
+  const double raw = span / count;
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (raw <= factor * power) return factor * power;
+  return 10 * power;
+}
+
+class Picture {
+ public:
+  Picture(const Simulation& simulation, const PictureText& text) : simulation_(simulation), text_(text) {
+    for (const TimelineEntry& entry : simulation.timeline) {
+      stages_[entry.rank].insert(entry.action.stage);
+      looks_.insert(look_of(entry.action.kind));
+    }
+    for (const auto& [rank, stages] : stages_) chunks_ = std::max(chunks_, stages.size());
+    detailed_ = simulation.timeline.size() <= kMostBoxes;
+    lay_out();
+  }
+
+  std::string draw() {
+    open();
+    rows();
+    axis();
+    if (detailed_)
+      boxes();
+    else
+      paths();
+    legend();
+    out_ += "</svg>\n";
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+
+  size_t ranks() const { return simulation_.ranks.size(); }
+  double x(double seconds) const { return kLeft + seconds * scale_; }
+  double y(size_t rank) const { return top_ + static_cast<double>(rank) * (row_ + band_ + gap_); }
+  double bottom() const { return y(ranks()) - gap_; }
+
+  // Rows become thinner the more there are. The width gives the typical box room for its number, within
+  // reason.
+  void lay_out() {
+    row_ = ranks() <= 16 ? 26 : ranks() <= 40 ? 18 : std::max(4.0, 720.0 / static_cast<double>(ranks()));
+    band_ = !detailed_ ? 0 : ranks() <= 16 ? 5 : 3;
+    gap_ = ranks() <= 16 ? 9 : ranks() <= 40 ? 5 : row_ > 8 ? 2 : 1;
+    std::vector<double> lengths;
+    for (const TimelineEntry& entry : simulation_.timeline)
+      if (is_compute(entry.action.kind) && entry.action.block == Action::kAll)
+        lengths.push_back(entry.end - entry.begin);
+    std::sort(lengths.begin(), lengths.end());
+    const double makespan = std::max(simulation_.makespan, 1e-12);
+    const double typical = lengths.empty() ? makespan : std::max(lengths[lengths.size() / 3], makespan / 1e6);
+    plot_ = std::clamp(25 * makespan / typical, 860.0, detailed_ ? 2000.0 : 2800.0);
+    scale_ = plot_ / makespan;
+  }
+
+  void open() {
+    const double width = kLeft + plot_ + kRight;
+    const double height = bottom() + 58;
+    print(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 0 {:.0f} "
+        "{:.0f}\">\n",
+        width, height, width, height);
+    print(
+        "<style>text{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;fill:#333}}"
+        ".n{{font-size:11px;text-anchor:middle}}.t{{font-size:11px;text-anchor:middle;fill:#666}}"
+        ".r{{font-size:{}px;text-anchor:end}}.s{{font-size:9px;text-anchor:end;fill:#888}}"
+        ".l{{font-size:12px}}",
+        row_ >= 12 ? 12 : 9);
+    for (const Look look : looks_)
+      for (size_t chunk = 0; chunk < chunks_; ++chunk) {
+        const std::string color = hex(shade(look, chunk, chunks_));
+        print(".{0}{1}{{fill:{2}}}.p{0}{1}{{stroke:{2};fill:none}}", kLooks[static_cast<size_t>(look)].name,
+              chunk, color);
+      }
+    print("</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+    print("<text x=\"{}\" y=\"27\" style=\"font-size:17px;font-weight:bold\">{}</text>\n", kMargin,
+          escaped(text_.title));
+    print("<text x=\"{}\" y=\"47\" class=\"l\" style=\"fill:#555\">{}</text>\n", kMargin,
+          escaped(text_.subtitle));
+  }
+
+  void rows() {
+    const size_t every = row_ + gap_ >= 11 ? 1 : static_cast<size_t>(std::ceil(11 / (row_ + gap_)));
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      print("<path d=\"M{:.1f} {:.1f}h{:.1f}\" stroke=\"#eeeeec\" stroke-width=\"{:.1f}\"/>\n", kLeft,
+            y(rank) + row_ / 2, plot_, row_);
+      if (rank % every != 0) continue;
+      const bool two_lines = row_ >= 24;
+      print("<text class=\"r\" x=\"{:.1f}\" y=\"{:.1f}\">rank {}</text>\n", kLeft - 10,
+            y(rank) + (two_lines ? row_ / 2 - 1 : row_ / 2 + 4), rank);
+      if (two_lines)
+        print("<text class=\"s\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kLeft - 10, y(rank) + row_ / 2 + 11,
+              stages_text(static_cast<int>(rank)));
+    }
+  }
+
+  std::string stages_text(int rank) {
+    const std::set<int>& stages = stages_[rank];
+    if (stages.size() <= 3)
+      return fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
+    return fmt::format("stages {} .. {}", *stages.begin(), *stages.rbegin());
+  }
+
+  void axis() {
+    const TimeUnit unit = unit_for(simulation_.makespan);
+    const double span = simulation_.makespan / unit.seconds;
+    const double step = tick_step(span, static_cast<int>(plot_ / 110));
+    const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+    const double base = bottom() + 6;
+    for (int i = 0; i * step <= span * (1 + 1e-9); ++i) {
+      const double at = x(i * step * unit.seconds);
+      print("<path d=\"M{0:.1f} {1:.1f}V{2:.1f}\" stroke=\"#c9c9c6\" stroke-width=\"1\"/>\n", at, top_ - 4,
+            base);
+      print("<text class=\"t\" x=\"{:.1f}\" y=\"{:.1f}\">{:.{}f}</text>\n", at, base + 14, i * step, digits);
+    }
+    print("<path d=\"M{:.1f} {:.1f}h{:.1f}\" stroke=\"#888888\" stroke-width=\"1\"/>\n", kLeft, base, plot_);
+    print("<text class=\"t\" x=\"{:.1f}\" y=\"{:.1f}\">time ({})</text>\n", kLeft + plot_ / 2, base + 32,
+          unit.name);
+  }
+
+  size_t chunk_of(const TimelineEntry& entry) {
+    const std::set<int>& stages = stages_[entry.rank];
+    return static_cast<size_t>(std::distance(stages.begin(), stages.find(entry.action.stage)));
+  }
+
+  void boxes() {
+    const TimeUnit unit = unit_for(simulation_.makespan);
+    for (const TimelineEntry& entry : simulation_.timeline) {
+      const Look look = look_of(entry.action.kind);
+      const size_t chunk = chunk_of(entry);
+      const double left = x(entry.begin);
+      const double width = std::max((entry.end - entry.begin) * scale_, in_band(look) ? 1.5 : 0.5);
+      const double gap = width > 3 ? 0.8 : 0;  // a hair of paper between neighbours
+      const double above = y(static_cast<size_t>(entry.rank)) + (in_band(look) ? row_ + 1 : 0);
+      print("<rect class=\"{}{} box\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}>",
+            kLooks[static_cast<size_t>(look)].name, chunk, left, above, width - gap,
+            in_band(look) ? band_ : row_, in_band(look) || width < 6 ? "" : " rx=\"1.5\"");
+      print("<title>{}: {:.4g} to {:.4g} {}</title></rect>\n", to_string(entry.action),
+            entry.begin / unit.seconds, entry.end / unit.seconds, unit.name);
+      if (!in_band(look)) number(entry, look, chunk, left, above, width);
+    }
+  }
+
+  // The micro-batch in its box, where it fits.
+  void number(const TimelineEntry& entry, Look look, size_t chunk, double left, double above, double width) {
+    if (entry.action.micro == Action::kAll || row_ < 14) return;
+    const std::string micro = std::to_string(entry.action.micro);
+    if (width < 6.4 * static_cast<double>(micro.size()) + 3) return;
+    print("<text class=\"n\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", left + width / 2, above + row_ / 2 + 4,
+          is_dark(shade(look, chunk, chunks_)) ? " style=\"fill:#fff\"" : "", micro);
+  }
+
+  // Coordinates are tenths of a pixel in whole numbers, so that a box takes about ten letters; boxes of one
+  // colour that touch are one.
+  void paths() {
+    struct Line {
+      std::string text;
+      double begin = -1, end = -1;
+    };
+    std::map<std::tuple<int, Look, size_t>, Line> lines;
+    const auto flush = [&](Line& line) {
+      if (line.end < 0) return;
+      const auto from = std::lround(10 * line.begin);
+      line.text += fmt::format("M{} 0h{}", from, std::max(1L, std::lround(10 * line.end) - from));
+    };
+    for (const TimelineEntry& entry : simulation_.timeline) {
+      const Look look = look_of(entry.action.kind);
+      if (in_band(look)) continue;
+      Line& line = lines[{entry.rank, look, chunk_of(entry)}];
+      const double begin = entry.begin * scale_;
+      const double end = entry.end * scale_;
+      if (line.end < 0 || begin > line.end + 0.05) {
+        flush(line);
+        line.begin = begin;
+      }
+      line.end = std::max(line.end, end);
+    }
+    for (auto& [key, line] : lines) {
+      flush(line);
+      const auto& [rank, look, chunk] = key;
+      print(
+          "<path class=\"p{}{}\" transform=\"translate({} {:.1f}) scale(.1)\" stroke-width=\"{:.0f}\" "
+          "d=\"{}\"/>\n",
+          kLooks[static_cast<size_t>(look)].name, chunk, kLeft, y(static_cast<size_t>(rank)) + row_ / 2,
+          10 * row_, line.text);
+    }
+  }
+
+  void legend() {
+    double at = kMargin;
+    const auto entry = [&](const std::string& color, const std::string& name) {
+      print("<path d=\"M{:.0f} 66h14\" stroke=\"{}\" stroke-width=\"12\"/>\n", at, color);
+      print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">{}</text>\n", at + 19, name);
+      at += 19 + 6.6 * static_cast<double>(name.size()) + 16;
+    };
+    for (const Look look : looks_)
+      if (detailed_ || !in_band(look))
+        entry(hex(shade(look, 0, chunks_)), kLooks[static_cast<size_t>(look)].legend);
+    entry("#eeeeec", "idle");
+    if (chunks_ < 2) return;
+    print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">stages of a rank:</text>\n", at);
+    at += 105;
+    for (size_t chunk = 0; chunk < std::min<size_t>(chunks_, 8); ++chunk) {
+      print("<path d=\"M{:.0f} 66h14\" stroke=\"{}\" stroke-width=\"12\"/>\n", at,
+            hex(shade(Look::F, chunk, chunks_)));
+      at += 16;
+    }
+    print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">first to last</text>\n", at + 5);
+  }
+
+  static constexpr double kMargin = 16;
+  static constexpr double kLeft = 92;
+  static constexpr double kRight = 26;
+
+  const Simulation& simulation_;
+  const PictureText& text_;
+  std::map<int, std::set<int>> stages_;  // of each rank
+  std::set<Look> looks_;
+  size_t chunks_ = 1;
+  bool detailed_ = true;
+  double top_ = 92, row_ = 26, band_ = 5, gap_ = 9, plot_ = 860, scale_ = 1;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string timeline_svg(const Simulation& simulation, const PictureText& text) {
+  return Picture(simulation, text).draw();
+}
+
+}  // namespace trifold

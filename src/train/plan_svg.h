@@ -1,0 +1,24 @@
+// A drawing of a simulated step: one row a pipeline rank, time to the right.
+//
+// Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
+// pointer; computation stands in the row, messages and reductions in a thin band below it. Where there are
+// too many to be seen one by one, the boxes of a row and colour become one <path>, and messages are left out.
+// Colours are those of Okabe and Ito, which people with any colour vision can tell apart; several stages of a
+// rank are shades of one colour.
+#pragma once
+
+#include <string>
+
+#include "pipeline/simulate.h"
+
+namespace trifold {
+
+struct PictureText {
+  std::string title;     // one line
+  std::string subtitle;  // one line
+};
+
+// The text of an SVG file, complete with title, legend and time axis.
+std::string timeline_svg(const Simulation& simulation, const PictureText& text);
+
+}  // namespace trifold

@@ -1,0 +1,131 @@
+"""`trifold plan`, and plans as files: what it prints and writes, and what it refuses."""
+
+import json
+import os
+import pathlib
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+from program import TEXT, ProgramTest
+
+CONFIGS = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs"
+
+MODEL = ("--num-layers 4 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --vocab-size 300 "
+         "--micro-batch-size 2 --global-batch-size 16").split()
+PIPELINE = ["--ranks", "2", "--pp", "2"]
+
+
+def cells(text):
+    return [row.split(",") for row in text.splitlines()]
+
+
+class Plan(ProgramTest):
+    def plan(self, *arguments, **options):
+        return self.trifold("plan", *MODEL, *PIPELINE, *arguments, **options)
+
+    def read(self, name):
+        return (self.folder / name).read_text()
+
+    def refused(self, *arguments, words, command=None):
+        before = self.files()
+        run = command or self.plan
+        _, message = run(*arguments, status=2)
+        for word in words:
+            self.assertIn(word, message)
+        self.assertEqual(self.files(), before, "something was written")
+        return message
+
+    def test_configurations_of_thousands_of_ranks_take_seconds(self):
+        for name, words in (("gpt-1t", ["3072 ranks", "1.01 T parameters", "2 layers each", "512 micro-batches"]),
+                            ("gpt-175b", ["1536 ranks", "174.6 G parameters", "interleaved", "stages      32"])):
+            out, _ = self.trifold("plan", "--config", CONFIGS / f"{name}.cfg", "--svg", "big.svg", timeout=60)
+            for word in [*words, "bubble", "memory", "traffic", "0SEND_F0"]:
+                self.assertIn(word, out)
+            self.assertLess((self.folder / "big.svg").stat().st_size, 3_000_000)
+            ElementTree.parse(self.folder / "big.svg")
+        out, _ = self.trifold("plan", "--config", CONFIGS / "gpt2-124m.cfg")
+        self.assertIn("124.5 M parameters", out)
+
+    def test_the_drawing_has_a_box_for_every_action(self):
+        for schedule in ("1f1b", "zb-v"):
+            self.plan("--schedule", schedule, "--svg", "step.svg", "--schedule-csv", "step.csv")
+            actions = sum(len(row) for row in cells(self.read("step.csv")))
+            root = ElementTree.parse(self.folder / "step.svg").getroot()
+            boxes = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if "box" in e.get("class", "")]
+            self.assertEqual(len(boxes), actions)
+            width = float(root.get("width"))
+            for box in boxes:
+                self.assertGreaterEqual(float(box.get("x")), 0)
+                self.assertLessEqual(float(box.get("x")) + float(box.get("width")), width)
+
+    def test_figures_as_json(self):
+        self.plan("--json", "plan.json")
+        plan = json.loads(self.read("plan.json"))
+        self.assertEqual(plan["micro_batches"], 8)
+        self.assertEqual(len(plan["pipeline_ranks"]), 2)
+        self.assertEqual(sum(stage["layers"] for stage in plan["stages"]), 4)
+        self.assertAlmostEqual(sum(stage["cost_share"] for stage in plan["stages"]), 1)
+        for rank in plan["pipeline_ranks"]:
+            self.assertAlmostEqual(rank["busy_seconds"] + rank["idle_seconds"], plan["step_seconds"])
+
+    def test_a_written_schedule_reads_back(self):
+        self.plan("--schedule", "zb-h1", "--schedule-csv", "a.csv")
+        self.plan("--schedule", "a.csv", "--schedule-csv", "b.csv")
+        self.assertEqual(self.read("a.csv"), self.read("b.csv"))
+
+    def test_a_schedule_of_the_user_trains_as_its_generator_does(self):
+        self.plan("--schedule", "1f1b", "--schedule-csv", "full.csv")
+        computation = [[c for c in row if c[1:2] in "FB" and "@" not in c] for row in cells(self.read("full.csv"))]
+        for stage, row in enumerate(computation):
+            row.append(f"{stage}B7")  # the pass took the last one apart
+        (self.folder / "mine.csv").write_text("\n".join(",".join(row) for row in computation) + "\n")
+        run = ["--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 3]
+        self.pretrain(*run, "--log-json", "own.jsonl")
+        for name in ("mine", "full"):
+            self.pretrain(*run, "--schedule", f"{name}.csv", "--log-json", f"{name}.jsonl")
+            self.assertEqual(self.losses("own.jsonl"), self.losses(f"{name}.jsonl"))
+
+    def test_bad_schedule_files(self):
+        def file(text):
+            (self.folder / "bad.csv").write_text(text)
+
+        rows = ["0F{0},".format(m) + "0B{0}".format(m) for m in range(8)]
+        good = ",".join(rows) + "\n" + ",".join(rows).replace("0F", "1F").replace("0B", "1B") + "\n"
+        for run in (self.plan, lambda *a, **o: self.pretrain(
+                "--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 3, "--save", "d", *a, **o)):
+            def refused(*words):
+                self.refused("--schedule", "bad.csv", words=["--schedule bad.csv", *words], command=run)
+            file(good.replace("1F3", "1X3"))
+            refused("row 2", "cell 7", "1X3")
+            file(good.splitlines()[0] + "\n")
+            refused("1 row", "--pipeline-model-parallel-size 1")
+            file(good.replace(",0F7,0B7", "").replace(",1F7,1B7", ""))
+            refused("7 micro-batches", "--global-batch-size 14")
+            file(good.replace("1B3", "1B2"))
+            refused("0B3", "waits for the gradient of stage 1", "rank 1")
+            file("")
+            refused("empty")
+            file(good.replace("1F", "7F").replace("1B", "7B"))
+            refused("stage")
+            (self.folder / "bad.csv").unlink()
+            refused("cannot be read")
+
+    def test_problems_are_told_at_once(self):
+        self.refused("--tp", "3", "--ranks", "6", "--sequence-parallel", "--num-layers", "1", "--schedule", "pipedream",
+                     words=["5 problems", "--num-attention-heads 2 is not divisible", "--hidden-size 32 is not divisible",
+                            "--seq-length", "--num-layers 1 is less than the stages", "--clip-grad 0"],
+                     command=lambda *a, **o: self.trifold(
+                         "plan", *[w for n, v in zip(MODEL[::2], MODEL[1::2]) if n not in a for w in (n, v)], "--pp", "2",
+                         *a, **o))
+
+    def test_memory_limit_and_outputs(self):
+        self.refused("--memory-limit", "0.00001", words=["--memory-limit", "pipeline rank", "needs"])
+        self.refused("--svg", "no/where.svg", words=["--svg", "no/where.svg"])
+        self.refused("--costs", "nothing.json", words=["--costs nothing.json"])
+        self.trifold("plan", *[w for w in MODEL if w not in ("--vocab-size", "300")], "--data-path", TEXT)
+        self.refused(words=["--vocab-size is needed"], command=lambda **o: self.trifold(
+            "plan", *[w for w in MODEL if w not in ("--vocab-size", "300")], **o))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,171 @@
+// What `trifold plan` says, against the runs it is about and against published numbers.
+#include "train/plan_report.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <mutex>
+
+#include "config/validate.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+PlanConfig plan_of(PretrainConfig run) {
+  PlanConfig config;
+  config.run = std::move(run);
+  return resolve(config);
+}
+
+// GPT-3 on 1536 ranks: 12 copies of pipelines of 16 ranks of 8 tensor ranks.
+PlanConfig gpt3() {
+  PlanConfig config;
+  PretrainConfig& run = config.run;
+  run.model.num_layers = 96;
+  run.model.hidden_size = 12288;
+  run.model.num_attention_heads = 96;
+  run.model.seq_length = 2048;
+  run.model.vocab_size = 51200;
+  run.mesh.ranks = 1536;
+  run.mesh.tensor_model_parallel_size = 8;
+  run.mesh.pipeline_model_parallel_size = 16;
+  run.batch.micro_batch_size = 1;
+  run.batch.global_batch_size = 1536;
+  return resolve(config);
+}
+
+TEST(PlanReport, KnowsThePublishedNumbersOfGpt3) {
+  const auto start = std::chrono::steady_clock::now();
+  const PlanReport report = make_plan_report(gpt3());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // sanitizers included
+  EXPECT_NEAR(static_cast<double>(report.parameters), 174.6e9, 0.1e9);
+  EXPECT_NEAR(report.flops, 3.341e18, 0.001e18);  // Megatron-LM's counter for this model and batch
+  EXPECT_EQ(report.stages.size(), 16U);
+  EXPECT_EQ(report.micros, 128);
+  EXPECT_EQ(report.memory.size(), 16U);
+  // A layer sends 8 b s h (t - 1) / t elements over the tensor axis (arXiv 2104.04473); rank 5 has 6 layers.
+  EXPECT_EQ(report.stages[5].layers, 6);
+  EXPECT_NEAR(report.traffic[5].tensor, 128 * 6 * 4 * 8.0 * 2048 * 12288 * 7 / 8, 1.0);
+  // An inner rank sends an activation forward and a gradient back for each micro-batch.
+  EXPECT_NEAR(report.traffic[5].pipeline, 128 * 2 * 4.0 * 2048 * 12288, 1.0);
+  EXPECT_NEAR(report.traffic[5].data, 2.0 * 11 / 12 * static_cast<double>(report.memory[5].gradients), 1.0);
+  // 12 h^2 + 13 h parameters a layer; norms are whole on every tensor rank.
+  const double layer = 12.0 * 12288 * 12288;
+  EXPECT_NEAR(static_cast<double>(report.memory[5].parameters), 6 * 4 * layer / 8, 1e-3 * 6 * 4 * layer / 8);
+}
+
+// The memory that a run has reserved on each rank is what the plan says, byte for byte.
+TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
+  PretrainConfig base = small_run();
+  base.model.num_layers = 4;
+  base.batch.micro_batch_size = 1;
+  for (const auto& [name, chunks] : {std::pair("1f1b", 1), {"zb-h1", 1}, {"interleaved", 2}, {"zb-v", 2}}) {
+    PretrainConfig config = scheduled(on_mesh(base, 1, 2, 2), name, chunks);
+    config.mesh.sequence_parallel = chunks == 2;
+    const PlanReport report = make_plan_report(plan_of(config));
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    std::vector<MemoryReport> measured(2);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      // tensor rank 0 of both pipeline ranks
+      if (world.rank() % 2 == 0) measured[static_cast<size_t>(world.rank() / 2)] = trainer.memory();
+      EXPECT_EQ(trainer.report().plan, to_string(report.plan));
+    });
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(report.memory[rank].parameters, measured[rank].parameters) << name << " rank " << rank;
+      EXPECT_EQ(report.memory[rank].gradients, measured[rank].gradients) << name << " rank " << rank;
+      EXPECT_EQ(report.memory[rank].optimizer, measured[rank].optimizer) << name << " rank " << rank;
+      EXPECT_EQ(report.memory[rank].predicted_activations, measured[rank].predicted_activations)
+          << name << " rank " << rank;
+    }
+  }
+}
+
+TEST(PlanReport, OneRankIsBusyAllTheTime) {
+  PlanConfig config = plan_of(small_run());
+  const PlanReport report = make_plan_report(config);
+  EXPECT_NEAR(report.simulation.bubble, 0, 1e-12);
+  EXPECT_NEAR(report.step_seconds, report.flops / (config.peak_gflops * 1e9), 0.2 * report.step_seconds);
+  EXPECT_GT(report.mfu, 0.8);
+  EXPECT_LE(report.mfu, 1.0);
+  EXPECT_EQ(report.traffic[0].tensor + report.traffic[0].pipeline + report.traffic[0].data, 0);
+}
+
+TEST(PlanReport, RecomputationAndSequenceParallelTradeTimeForMemory) {
+  PretrainConfig config = on_mesh(small_run(), 1, 2, 2);
+  config.model.num_layers = 8;
+  const PlanReport kept = make_plan_report(plan_of(config));
+  config.mesh.sequence_parallel = true;
+  const PlanReport cut = make_plan_report(plan_of(config));
+  EXPECT_LT(cut.memory[0].predicted_activations, kept.memory[0].predicted_activations);
+  config.mesh.recompute_granularity = RecomputeGranularity::Full;
+  const PlanReport again = make_plan_report(plan_of(config));
+  EXPECT_LT(again.memory[0].predicted_activations, cut.memory[0].predicted_activations);
+  EXPECT_GT(again.step_seconds, 1.1 * cut.step_seconds);
+  EXPECT_EQ(again.flops, kept.flops);
+}
+
+TEST(PlanReport, AsynchronousSchedulesAreMeansOverTheWindow) {
+  PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 2), "pipedream-2bw");
+  config.optimizer.clip_grad = 0;
+  config.pipeline.async_window = 20;
+  const PlanReport report = make_plan_report(plan_of(config));
+  EXPECT_EQ(report.batches, 20);
+  EXPECT_EQ(report.micros, 4);
+  const PlanReport synchronous = make_plan_report(plan_of(on_mesh(small_run(), 1, 1, 2)));
+  EXPECT_LT(report.step_seconds, synchronous.step_seconds);
+  EXPECT_LT(report.simulation.bubble, synchronous.simulation.bubble);
+}
+
+std::string refusal(const PlanConfig& config) {
+  try {
+    make_plan_report(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return "";
+}
+
+TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
+  PlanConfig config = gpt3();
+  config.memory_limit = 40;
+  const std::string text = refusal(config);
+  EXPECT_NE(text.find("pipeline rank 0 needs "), std::string::npos) << text;
+  EXPECT_NE(text.find("--recompute-granularity"), std::string::npos) << text;
+  config.memory_limit = 1e6;
+  EXPECT_NO_THROW(make_plan_report(config));
+}
+
+TEST(PlanReport, TakesMeasuredTimes) {
+  const std::string file = testing::TempDir() + "trifold_costs_" + std::to_string(getpid()) + ".json";
+  const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
+  PlanConfig config = plan_of(on_mesh(small_run(), 1, 1, 2));
+  config.costs = file;
+  const std::string sizes =
+      R"({"blocks": {"hidden_size": 32, "seq_length": 16, "tensor_model_parallel_size": 1,)"
+      R"("message_latency": 0, "bytes_per_second": 1e30, "update_seconds": 0,)"
+      R"("embedding": {"f": 0, "i": 0, "w": 0}, "layer": {"f": 1, "i": 1, "w": 1}, "head": {"f": 0, "i": 0, "w": 0},)"
+      R"("micro_batch_size": )";
+  // Cut into embedding + layer and layer + head, or nearly so: a stage has one layer of 3 seconds, and 4
+  // micro-batches through 2 stages take 4 + 1 rounds.
+  write(sizes + "2}}");
+  const PlanReport report = make_plan_report(config);
+  ASSERT_EQ(report.stages[0].layers, 1);
+  EXPECT_NEAR(report.step_seconds, 15, 1e-6);
+  EXPECT_NEAR(report.simulation.bubble, 0.2, 1e-9);
+  write(sizes + "4}}");
+  EXPECT_NE(refusal(config).find("measured with micro_batch_size 4, this plan has 2"), std::string::npos);
+  write("{}");
+  EXPECT_NE(refusal(config).find("bench --what blocks"), std::string::npos);
+  write("no json");
+  EXPECT_NE(refusal(config).find("--costs " + file), std::string::npos);
+  std::remove(file.c_str());
+  EXPECT_NE(refusal(config).find("cannot be opened"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trifold::test

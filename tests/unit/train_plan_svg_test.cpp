@@ -1,0 +1,65 @@
+#include "train/plan_svg.h"
+
+#include <gtest/gtest.h>
+
+#include "pipeline/passes.h"
+#include "pipeline/schedules.h"
+
+namespace trifold {
+namespace {
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+Simulation simulated(Schedule schedule, int ranks, int chunks, int micros, size_t& actions) {
+  const std::vector<int> blocks(static_cast<size_t>(ranks * chunks), 1);
+  const std::vector<std::vector<int>> ends(blocks.size(), {0});
+  const Plan plan =
+      add_communication(add_reduce(make_schedule(schedule, ranks, chunks, micros), blocks, ends));
+  actions = 0;
+  for (const RankPlan& row : plan) actions += row.size();
+  PlanShape shape;
+  shape.stages = ranks * chunks;
+  shape.micros = micros;
+  shape.blocks = blocks;
+  CostModel costs;
+  StageCost stage;
+  stage.f = stage.i = stage.w = 1e-3;
+  stage.message_bytes = 8;
+  costs.stages.assign(static_cast<size_t>(shape.stages), stage);
+  costs.message_seconds = 1e-4;
+  costs.bytes_per_second = 1e9;
+  return simulate(plan, shape, costs);
+}
+
+TEST(PlanSvg, HasABoxForEveryAction) {
+  for (const Schedule schedule : {Schedule::OneFOneB, Schedule::ZbV}) {
+    size_t actions = 0;
+    const int chunks = schedule == Schedule::ZbV ? 2 : 1;
+    const std::string svg = timeline_svg(simulated(schedule, 4, chunks, 8, actions), {"a < b & c", "small"});
+    EXPECT_EQ(count(svg, " box\""), actions);
+    EXPECT_EQ(count(svg, "</title></rect>"), actions);
+    EXPECT_EQ(count(svg, "a &lt; b &amp; c"), 1U);
+    EXPECT_EQ(count(svg, ">rank "), 4U);
+    for (int micro = 0; micro < 8; ++micro)
+      EXPECT_GE(count(svg, ">" + std::to_string(micro) + "</text>"), 4U) << "number of micro-batch " << micro;
+    EXPECT_EQ(count(svg, "first to last"), chunks == 2 ? 1U : 0U);
+    EXPECT_EQ(count(svg, "W weight gradient"), chunks == 2 ? 1U : 0U);
+  }
+}
+
+TEST(PlanSvg, ManyActionsMakeNoHugeFile) {
+  size_t actions = 0;
+  const std::string svg = timeline_svg(simulated(Schedule::OneFOneB, 64, 1, 512, actions), {"large", ""});
+  EXPECT_GT(actions, 100'000U);
+  EXPECT_LT(svg.size(), 2'000'000U);
+  EXPECT_EQ(count(svg, " box\""), 0U);
+  EXPECT_EQ(count(svg, "class=\"pF0\""), 64U);
+  EXPECT_EQ(count(svg, "class=\"pB0\""), 64U);
+}
+
+}  // namespace
+}  // namespace trifold
