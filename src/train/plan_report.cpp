@@ -154,11 +154,12 @@ class Builder {
     const size_t element = size_of(dtype_of(run_));
     const Held mine = held_by_rank(rank);
     MemoryReport memory;
-    memory.parameters = static_cast<size_t>(mine.weights) * element;
+    const RankPlan& row = report_.plan[static_cast<size_t>(rank)];
+    const size_t one_version = static_cast<size_t>(mine.weights) * element;
+    memory.parameters = one_version * static_cast<size_t>(weight_versions(row));
     memory.gradients = static_cast<size_t>(mine.gradients) * element;
-    memory.optimizer = 2 * memory.parameters;
-    memory.predicted_activations =
-        walk(rank, report_.plan[static_cast<size_t>(rank)], stages_of(rank)).total();
+    memory.optimizer = 2 * one_version;
+    memory.predicted_activations = walk(rank, row, stages_of(rank)).total();
     return memory;
   }
 

@@ -118,6 +118,17 @@ class Plan(ProgramTest):
                          "plan", *[w for n, v in zip(MODEL[::2], MODEL[1::2]) if n not in a for w in (n, v)], "--pp", "2",
                          *a, **o))
 
+    def test_measured_costs(self):
+        self.trifold("bench", *MODEL, *PIPELINE, "--what", "blocks", "--iters", 2, "--json", "costs.json")
+        out, _ = self.plan("--costs", "costs.json", "--json", "plan.json")
+        self.assertIn("costs.json", out)
+        blocks = json.loads(self.read("costs.json"))["blocks"]
+        layer = sum(blocks["layer"][part] for part in "fiw")
+        plan = json.loads(self.read("plan.json"))
+        # At least what the busiest rank computes: 8 micro-batches through 2 of the 4 layers.
+        self.assertGreater(plan["step_seconds"], 8 * 2 * layer)
+        self.refused("--costs", "costs.json", "--tp", "2", "--ranks", "4", words=["tensor_model_parallel_size 1"])
+
     def test_memory_limit_and_outputs(self):
         self.refused("--memory-limit", "0.00001", words=["--memory-limit", "pipeline rank", "needs"])
         self.refused("--svg", "no/where.svg", words=["--svg", "no/where.svg"])
