@@ -127,7 +127,9 @@ class Plan(ProgramTest):
         plan = json.loads(self.read("plan.json"))
         # At least what the busiest rank computes: 8 micro-batches through 2 of the 4 layers.
         self.assertGreater(plan["step_seconds"], 8 * 2 * layer)
-        self.refused("--costs", "costs.json", "--tp", "2", "--ranks", "4", words=["tensor_model_parallel_size 1"])
+        self.refused("--costs", "costs.json", "--tp", "2", "--data-parallel-size", "1", words=["--ranks 2 is not tensor 2"])
+        (self.folder / "costs.json").write_text(self.read("costs.json").replace("\"seq_length\": 32", "\"seq_length\": 64"))
+        self.refused("--costs", "costs.json", words=["measured with seq_length 64"])
 
     def test_memory_limit_and_outputs(self):
         self.refused("--memory-limit", "0.00001", words=["--memory-limit", "pipeline rank", "needs"])
