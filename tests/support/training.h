@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,12 +59,19 @@ inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedu
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
+  std::optional<double> valid_loss;  // after the last step, where it was asked for
 };
 
-// Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` where they
-// are given.
-inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const std::string& load = "",
-                   const std::string& save = "") {
+// What else a run does.
+struct TrainOptions {
+  int64_t stop_after = 0;  // steps in all; 0: as the configuration says
+  std::string load = {};   // where they are given
+  std::string save = {};
+  bool evaluate = false;  // at the end
+};
+
+inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
+  const auto& [stop_after, load, save, evaluate] = options;
   const SyntheticTokens data(config.model.seq_length, 7, 11);  // few distinct tokens: something to learn
   const int64_t last = stop_after == 0 ? config.batch.train_iters : stop_after;
   Curve curve;
@@ -78,8 +86,20 @@ inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const s
       }
     }
     if (!save.empty()) trainer.save(save);
+    if (!evaluate) return;
+    const double loss = trainer.evaluate().loss;
+    if (world.rank() == 0) curve.valid_loss = loss;
   });
   return curve;
 }
+
+// Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` where they
+// are given.
+inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const std::string& load = "",
+                   const std::string& save = "") {
+  return train(config, {stop_after, load, save});
+}
+
+inline Curve train_and_evaluate(const PretrainConfig& config) { return train(config, {.evaluate = true}); }
 
 }  // namespace trifold::test

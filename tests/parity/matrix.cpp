@@ -1,0 +1,92 @@
+#include "parity/matrix.h"
+
+#include <gtest/gtest.h>
+
+#include "support/compare.h"
+
+namespace trifold::test {
+
+namespace {
+
+const char* name_of(RecomputeGranularity granularity) {
+  switch (granularity) {
+    case RecomputeGranularity::None:
+      return "none";
+    case RecomputeGranularity::Selective:
+      return "selective";
+    case RecomputeGranularity::Full:
+      return "full";
+  }
+  return "?";
+}
+
+// Small enough for thousands of steps a minute; heads, rows and vocabulary can be cut 8 times.
+PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
+  PretrainConfig config = on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp);
+  config.model.num_layers = c.model.layers;
+  config.model.num_attention_heads = 8;
+  config.model.ffn_hidden_size = 64;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(8);
+  config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
+  config.model.untie_embeddings_and_output_weights = !c.model.tied;
+  config.precision.f64 = c.model.f64;
+  config.mesh.sequence_parallel = mesh.sequence_parallel;
+  config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = int64_t{c.micros} * c.mesh.dp;
+  config.eval.eval_iters = 2;
+  return config;
+}
+
+void expect_bits(const Curve& cut, const Curve& whole) {
+  EXPECT_EQ(first_difference<double>(cut.losses, whole.losses), kSame) << "losses";
+  EXPECT_EQ(first_difference<double>(cut.grad_norms, whole.grad_norms), kSame) << "gradient norms";
+  EXPECT_EQ(cut.valid_loss, whole.valid_loss) << "validation";
+}
+
+// Losses agree to `tolerance`; a norm is a sum of many squares that cancel less and may be off by more.
+void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
+  ASSERT_EQ(mesh.losses.size(), one.losses.size());
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_LT(relative_error(mesh.losses[i], one.losses[i]), tolerance) << "loss of step " << i + 1;
+    EXPECT_LT(relative_error(mesh.grad_norms[i], one.grad_norms[i]), 20 * tolerance)
+        << "norm of step " << i + 1;
+  }
+  EXPECT_LT(relative_error(*mesh.valid_loss, *one.valid_loss), tolerance) << "validation";
+}
+
+}  // namespace
+
+std::string name_of(const MatrixMesh& mesh) {
+  return fmt::format("pp{}_dp{}_tp{}{}", mesh.pp, mesh.dp, mesh.tp,
+                     mesh.sequence_parallel ? "_sequence" : "");
+}
+
+std::string name_of(const MatrixCase& c) {
+  return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {} recompute {}", name_of(c.mesh),
+                     c.schedule, c.chunks, c.micros, c.model.layers, c.model.dropout,
+                     c.model.f64 ? "f64" : "f32", c.model.tied ? "tied" : "untied", name_of(c.recompute));
+}
+
+const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
+  const Key key{
+      mesh.dp,     mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp, c.model.layers, c.model.dropout,
+      c.model.f64, c.model.tied};
+  const auto found = known_.find(key);
+  if (found != known_.end()) return found->second;
+  return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;
+}
+
+void Matrix::check(const MatrixCase& c) {
+  SCOPED_TRACE(name_of(c));
+  PretrainConfig config = scheduled(config_of(c, c.mesh), c.schedule, c.chunks);
+  config.mesh.recompute_granularity = c.recompute;
+  const Curve curve = train_and_evaluate(config);
+  ASSERT_EQ(curve.losses.size(), 20U);
+  const Curve& one = reference(c, {});
+  expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
+  expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel}));
+  EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
+}
+
+}  // namespace trifold::test

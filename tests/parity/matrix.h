@@ -1,0 +1,55 @@
+// One place in the matrix of meshes, schedules and modes, and what must hold there.
+//
+// A run on pp x dp x tp ranks gives the bits of the run with the same dp, tp and sequence parallelism on one
+// stage, whatever the schedule and whatever is computed a second time; and, within rounding, the curve of one
+// rank. A curve is all losses, all gradient norms and the loss on validation data at the end.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "config/schedule.h"
+#include "support/training.h"
+
+namespace trifold::test {
+
+struct MatrixMesh {
+  int pp = 1, dp = 1, tp = 1;
+  bool sequence_parallel = false;
+};
+
+struct MatrixModel {
+  int64_t layers = 7;
+  double dropout = 0;
+  bool f64 = false;
+  bool tied = true;
+};
+
+struct MatrixCase {
+  MatrixMesh mesh;
+  std::string schedule = "1f1b";
+  int chunks = 1;
+  int micros = 4;  // of each data-parallel rank
+  MatrixModel model;
+  RecomputeGranularity recompute = RecomputeGranularity::None;
+};
+
+std::string name_of(const MatrixMesh& mesh);
+std::string name_of(const MatrixCase& c);
+
+// Remembers the curves that several cases are compared with.
+class Matrix {
+ public:
+  // Adds test failures that name the case.
+  void check(const MatrixCase& c);
+
+ private:
+  const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
+
+  // By mesh, global batch and model.
+  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool>;
+  std::map<Key, Curve> known_;
+};
+
+}  // namespace trifold::test

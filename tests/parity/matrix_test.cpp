@@ -1,0 +1,110 @@
+// A cut through the matrix of meshes, schedules and modes: every mesh of 8 ranks and every schedule at least
+// once in f32 and in f64. matrix_long_test.cpp has all of it.
+#include <gtest/gtest.h>
+
+#include "parity/matrix.h"
+
+namespace trifold::test {
+namespace {
+
+constexpr RecomputeGranularity kSelective = RecomputeGranularity::Selective;
+constexpr RecomputeGranularity kFull = RecomputeGranularity::Full;
+
+void check_all(const std::vector<MatrixCase>& cases) {
+  Matrix matrix;
+  for (const MatrixCase& c : cases) matrix.check(c);
+}
+
+// {layers, dropout, f64}
+constexpr MatrixModel kPlain{7, 0.0, false};
+constexpr MatrixModel kDropout{7, 0.2, false};
+constexpr MatrixModel kExact{7, 0.2, true};
+constexpr MatrixModel kDeep{14, 0.2, false};
+constexpr MatrixModel kDeepExact{14, 0.0, true};
+
+TEST(Matrix, OneStage) {
+  check_all({
+      {{1, 8, 1}, "1f1b", 1, 2, kDropout},
+      {{1, 4, 2}, "1f1b", 1, 3, kExact},
+      {{1, 2, 4, true}, "1f1b", 1, 2, kDropout, kSelective},
+      {{1, 1, 8}, "1f1b", 1, 2, kPlain},
+      {{1, 1, 8, true}, "1f1b", 1, 2, kExact, kFull},
+      {{1, 2, 4}, "interleaved", 2, 3, kExact},
+      {{1, 8, 1}, "zb-v", 2, 2, kDropout},
+      {{1, 4, 2, true}, "dualpipe-v", 2, 4, kDropout},
+  });
+}
+
+TEST(Matrix, TwoStages) {
+  check_all({
+      {{2, 4, 1}, "gpipe", 1, 4, kDropout},
+      {{2, 4, 1}, "zb-v", 2, 5, kExact},
+      {{2, 2, 2}, "1f1b", 1, 5, kExact},
+      {{2, 2, 2, true}, "1f1b", 1, 2, kDropout, kFull},
+      {{2, 2, 2, true}, "interleaved", 2, 4, kExact},
+      {{2, 2, 2}, "interleaved", 2, 5, kDropout, kSelective},
+      {{2, 2, 2, true}, "zb-h1", 1, 4, kDropout, kSelective},
+      {{2, 2, 2, true}, "dualpipe-v", 2, 4, kExact},
+      {{2, 1, 4}, "zb-h2", 1, 4, kDropout},
+      {{2, 1, 4, true}, "zb-h1", 1, 5, kExact},
+      {{2, 1, 4, true}, "dualpipe-v", 2, 5, kDropout, kFull},
+  });
+}
+
+TEST(Matrix, FourStages) {
+  check_all({
+      {{4, 2, 1}, "gpipe", 1, 8, kExact},
+      {{4, 2, 1}, "1f1b", 1, 3, kDropout},  // fewer micro-batches than stages
+      {{4, 2, 1}, "zb-h1", 1, 8, kDropout, kFull},
+      {{4, 2, 1}, "zb-v", 2, 8, kDropout, kSelective},
+      {{4, 1, 2}, "1f1b", 1, 8, kDropout},
+      {{4, 1, 2, true}, "interleaved", 2, 8, kDropout, kFull},
+      {{4, 1, 2, true}, "zb-h2", 1, 9, kExact},
+      {{4, 1, 2, true}, "zb-v", 2, 4, kExact, kFull},
+      {{4, 1, 2}, "dualpipe-v", 2, 8, kDropout},
+  });
+}
+
+TEST(Matrix, EightStages) {
+  check_all({
+      {{8, 1, 1}, "gpipe", 1, 8, kDropout},
+      {{8, 1, 1}, "1f1b", 1, 1, kDropout},
+      {{8, 1, 1}, "1f1b", 1, 17, kExact},
+      {{8, 1, 1}, "zb-h1", 1, 8, kExact, kSelective},
+      {{8, 1, 1}, "zb-h2", 1, 16, kDropout},
+      {{8, 1, 1}, "interleaved", 2, 8, kDeep},  // one block a stage, the last one the head alone
+      {{8, 1, 1}, "zb-v", 2, 8, kDeepExact},
+      {{8, 1, 1}, "dualpipe-v", 2, 16, kDeep},
+  });
+}
+
+// The head as a matrix of its own has no gradient to exchange between the first stage and the last.
+TEST(Matrix, UntiedHead) {
+  const MatrixModel untied{7, 0.2, false, false};
+  check_all({
+      {{2, 2, 2, true}, "1f1b", 1, 4, untied},
+      {{4, 2, 1}, "zb-h1", 1, 4, untied},
+      {{4, 1, 2}, "zb-v", 2, 4, untied, kFull},
+  });
+}
+
+// Layers that cannot be shared out evenly, and stages of one block: the first holds the embedding alone, the
+// last the head alone.
+TEST(Matrix, UnevenStages) {
+  check_all({
+      {{3, 1, 1}, "1f1b", 1, 5, kDropout},
+      {{3, 1, 2, true}, "zb-h1", 1, 4, kExact},
+      {{4, 1, 1}, "1f1b", 1, 6, {2, 0.2, false}},
+      {{4, 1, 1}, "zb-h2", 1, 6, {2, 0.2, false}, kFull},
+      {{2, 1, 2}, "zb-v", 2, 4, {2, 0.0, true}},
+      {{2, 1, 1}, "interleaved", 4, 4, {6, 0.2, false}},
+      {{3, 2, 1}, "interleaved", 3, 4, kDropout},
+      {{5, 1, 1}, "gpipe", 1, 7, kDropout},
+      {{6, 1, 1}, "dualpipe-v", 2, 12, {11, 0.2, false}},
+  });
+}
+
+TEST(Matrix, SixtyFourRanks) { check_all({{{4, 4, 4, true}, "1f1b", 1, 4, kExact, kSelective}}); }
+
+}  // namespace
+}  // namespace trifold::test
