@@ -57,7 +57,9 @@ int main(int argc, char** argv) {
   try {
     return dispatch(argc, argv);
   } catch (const Error& error) {
-    fmt::print(stderr, "trifold: {}\n", error.what());
+    // Of several processes, the one that failed tells why; the others end because of it.
+    const bool told = error.kind() == ErrorKind::Aborted && mpi_launch_size().value_or(1) > 1;
+    if (!told) fmt::print(stderr, "trifold: {}\n", error.what());
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "trifold: out of memory\n");

@@ -47,7 +47,7 @@ void ThreadGroups::abort(std::string_view why) noexcept {
   for (const auto& group : groups_) group->wake_all();
 }
 
-void ThreadGroups::throw_aborted() const { throw Error(why_); }
+void ThreadGroups::throw_aborted() const { throw Error(why_, ErrorKind::Aborted); }
 
 std::string ThreadGroups::status() const {
   const std::lock_guard lock(mutex_);

@@ -43,9 +43,11 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, co
 }
 
 Executor::~Executor() {
-  try {
-    side_.synchronize();
-  } catch (...) {  // whoever waits for the stream next is told
+  for (Stream* stream : {&side_, place_.forward_stream, place_.backward_stream}) {
+    try {
+      if (stream != nullptr) stream->synchronize();
+    } catch (...) {  // whoever waits for the stream next is told
+    }
   }
 }
 
@@ -179,6 +181,7 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
   Tensor x = input_of(state, action.micro);
   Slot& slot = state.slots.take(action.micro, stream_);
   slot.batch = batch_of(action.micro, inputs);
+  if (!is_open_) flows_[0].reset();  // of what the last backward left there
   Run run = make_run(action, slot, flows_[0], inputs);
   for (const StageBlock& block : state.stage.blocks) {
     slot.saved.emplace_back(block.slots);

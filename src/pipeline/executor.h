@@ -76,7 +76,8 @@ class Executor {
   Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
            GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
-  // Waits for collectives under way: they use this memory.
+  // Waits for messages and collectives under way: they use this memory. After an error they come to an end
+  // only when the other ranks have been told (Communicator::abort).
   ~Executor();
   Executor(Executor&&) = default;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "train/ranks.h"
+
 namespace trifold {
 
 namespace {
@@ -49,7 +51,11 @@ LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micr
                     Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
                                               micro_batch_size, source.seq_length(), replica.dtype()));
   BatchBuffer buffer(micro_batch_size, source.seq_length());
-  return sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
+  LossSums sums;
+  abort_on_error(replica.world(), [&] {
+    sums = sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
+  });
+  return sums;
 }
 
 }  // namespace trifold

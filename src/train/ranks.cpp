@@ -13,12 +13,25 @@ namespace trifold {
 
 namespace {
 
-// The first error that any rank met; the others are aborted and fail because of it.
+bool is_abort(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& held) {
+    return held.kind() == ErrorKind::Aborted;
+  } catch (...) {
+    return false;
+  }
+}
+
+// The first error that any rank met; the others are aborted and fail because of it. Their errors may come
+// here before it does.
 class FirstError {
  public:
   void take(int rank, ThreadWorld& world) {
     const std::lock_guard lock(mutex_);
-    if (error_) return;
+    const bool aborted = is_abort(std::current_exception());
+    if (error_ && (aborted || !is_consequence_)) return;
+    is_consequence_ = aborted;
     try {
       throw;
     } catch (Error& error) {
@@ -36,6 +49,7 @@ class FirstError {
  private:
   std::mutex mutex_;
   std::exception_ptr error_;
+  bool is_consequence_ = false;
 };
 
 void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(Communicator&)> rank_main) {
@@ -77,6 +91,15 @@ void run_process(std::chrono::milliseconds timeout, FunctionRef<void(Communicato
 }
 
 }  // namespace
+
+void abort_on_error(Communicator& world, FunctionRef<void()> work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    world.abort(fmt::format("rank {}: {}", world.rank(), error.what()));
+    throw;
+  }
+}
 
 void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.distributed_timeout_minutes * 60'000));

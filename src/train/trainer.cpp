@@ -8,6 +8,7 @@
 #include "optim/lr_schedule.h"
 #include "train/evaluation.h"
 #include "train/host.h"
+#include "train/ranks.h"
 
 namespace trifold {
 
@@ -148,6 +149,12 @@ class Trainer::Window {
 };
 
 std::vector<StepReport> Trainer::advance(const std::atomic<int>* signal) {
+  std::vector<StepReport> reports;
+  abort_on_error(replica_.world(), [&] { reports = run_plan(signal); });
+  return reports;
+}
+
+std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
   const auto start = Clock::now();
   prepare(batches_of_plan(config_, steps_done_));
   grads_.zero(replica_.compute());
@@ -222,8 +229,11 @@ EvalReport Trainer::evaluate() {
   check(valid_ != nullptr, "there is no validation data to evaluate on");
   const auto start = Clock::now();
   const int64_t samples = config_.eval.eval_iters * *config_.batch.global_batch_size;
-  const LossSums sums =
-      sum_over_ranks(replica_, forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples));
+  LossSums sums;
+  abort_on_error(replica_.world(), [&] {
+    sums = sum_over_ranks(replica_,
+                          forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples));
+  });
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
 }
 

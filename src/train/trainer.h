@@ -58,6 +58,7 @@ class Trainer {
   class Window;
 
   void make_executor();
+  std::vector<StepReport> run_plan(const std::atomic<int>* signal);
   // Makes the plan that covers `batches` global batches, unless it is there.
   void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.

@@ -45,6 +45,7 @@ TEST(Matrix, TwoStages) {
       {{2, 2, 2}, "interleaved", 2, 5, kDropout, kSelective},
       {{2, 2, 2, true}, "zb-h1", 1, 4, kDropout, kSelective},
       {{2, 2, 2, true}, "dualpipe-v", 2, 4, kExact},
+      {{2, 1, 4}, "gpipe", 1, 4, kDropout, kFull},
       {{2, 1, 4}, "zb-h2", 1, 4, kDropout},
       {{2, 1, 4, true}, "zb-h1", 1, 5, kExact},
       {{2, 1, 4, true}, "dualpipe-v", 2, 5, kDropout, kFull},

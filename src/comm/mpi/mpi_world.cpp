@@ -204,7 +204,7 @@ void MpiWorld::set_broken(std::string_view why) {
 void MpiWorld::throw_if_broken() {
   const auto held = lock();
   look_for_abort();
-  if (broken()) throw Error(why_);
+  if (broken()) throw Error(why_, ErrorKind::Aborted);
 }
 
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
@@ -213,7 +213,7 @@ void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) 
   for (uint64_t seen = 0;; backoff.pause()) {
     const auto held = lock();
     look_for_abort();
-    if (broken()) throw Error(why_);
+    if (broken()) throw Error(why_, ErrorKind::Aborted);
     if (done()) return;
     if (finished_ != seen) backoff.reset();
     seen = finished_;
