@@ -30,6 +30,13 @@ int run(const EvaluateConfig& config) {
     data.tokenizer_type = checkpoint.data.tokenizer_type;
     data.tokenizer_model = checkpoint.data.tokenizer_model;
   }
+  // The last batch may hold a single sequence.
+  if (config.mesh.sequence_parallel &&
+      checkpoint.model.seq_length % config.mesh.tensor_model_parallel_size != 0)
+    bad_input(
+        "--sequence-parallel cuts each sequence over --tensor-model-parallel-size {}, which does not "
+        "divide the model's {} positions: leave it out",
+        config.mesh.tensor_model_parallel_size, checkpoint.model.seq_length);
   const Split part = part_of(config.part);
   const Corpus corpus(data, *checkpoint.model.vocab_size);
   if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "launch/stage_lines.h"
 #include "train/output_files.h"
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
@@ -23,54 +24,10 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kFewRanks = 8;  // all are shown
 constexpr size_t kFirstActions = 16;
 
-// "1.01 T", "174.6 G", "38.6 k"
-std::string count_text(double value) {
-  const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
-  size_t unit = 0;
-  for (; value >= 1000 && unit < 6; ++unit) value /= 1000;
-  return fmt::format("{:.{}f}{}", value, unit == 0 ? 0 : value < 10 ? 2 : 1, units[unit]);
-}
-
 std::string seconds_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.3f} ms", 1e3 * seconds);
   return fmt::format("{:.3f} us", 1e6 * seconds);
-}
-
-// "embedding, layers 1 to 3", "layers 4 to 6, head"
-std::string blocks_text(const PlanReport& report, const StageReport& stage) {
-  const int last = report.stages.back().blocks.end - 1;
-  std::string text;
-  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-  if (stage.blocks.begin == 0) add("embedding");
-  const int first_layer = std::max(stage.blocks.begin, 1);
-  if (stage.layers == 1) add(fmt::format("layer {}", first_layer));
-  if (stage.layers > 1) add(fmt::format("layers {} to {}", first_layer, first_layer + stage.layers - 1));
-  if (stage.blocks.end - 1 == last) add("head");
-  return text;
-}
-
-// Neighbouring stages of the same size are one line.
-void print_stages(const PlanReport& report) {
-  const auto& stages = report.stages;
-  const int last = stages.back().blocks.end - 1;
-  const auto alike = [&](const StageReport& a, const StageReport& b) {
-    return a.blocks.begin > 0 && b.blocks.end <= last && a.layers == b.layers && a.parameters == b.parameters;
-  };
-  fmt::print("stages      {}, {} a rank, cut by cost\n", stages.size(), report.stages_per_rank);
-  for (size_t begin = 0; begin < stages.size();) {
-    size_t end = begin + 1;
-    while (end < stages.size() && alike(stages[begin], stages[end])) ++end;
-    const bool run = end - begin > 2;
-    if (!run) end = begin + 1;
-    const std::string number = run ? fmt::format("{} to {}", begin, end - 1) : fmt::format("{}", begin);
-    const std::string what =
-        run ? fmt::format("{} layer{} each", stages[begin].layers, stages[begin].layers == 1 ? "" : "s")
-            : fmt::format("rank {}: {}", stages[begin].rank, blocks_text(report, stages[begin]));
-    fmt::print("  {:>9}  {:<38} {:>9} parameters  {:5.2f} % of the cost\n", number, what,
-               count_text(static_cast<double>(stages[begin].parameters)), 100 * stages[begin].cost_share);
-    begin = end;
-  }
 }
 
 // All ranks when they are few, else the first, the middle and the last, and the one that needs most memory.
@@ -129,7 +86,7 @@ void print_report(const PlanConfig& config, const PlanReport& report) {
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
       "nothing computed again)\n",
       count_text(static_cast<double>(report.parameters)), count_text(report.flops));
-  print_stages(report);
+  for (const std::string& line : stage_lines(report.stages, report.pipeline)) fmt::print("{}\n", line);
   fmt::print("schedule    {}, {} micro-batches of {} a step on each of {} pipelines (global batch {})\n",
              report.schedule, report.micros, batch.micro_batch_size, report.data, *batch.global_batch_size);
   if (report.batches > 1)

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "launch/stage_lines.h"
 
 namespace trifold::launch {
 
@@ -23,6 +24,22 @@ std::string shortened(const std::string& plan) {
   std::string line = plan.substr(0, plan.find('\n'));
   if (line.size() <= 100) return line;
   return line.substr(0, 60) + " ... " + line.substr(line.size() - 35);
+}
+
+// What the pipeline rank that needs most needs, and the least that one does.
+std::string memory_text(const std::vector<MemoryReport>& ranks) {
+  const auto less = [](const MemoryReport& a, const MemoryReport& b) {
+    return a.predicted_total() < b.predicted_total();
+  };
+  const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end(), less);
+  std::string whose = "a rank";
+  if (less(*least, *most))
+    whose = fmt::format("on pipeline rank {}, {} on rank {}", most - ranks.begin(),
+                        bytes_text(least->predicted_total()), least - ranks.begin());
+  return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}",
+                     bytes_text(most->predicted_total()), whose, bytes_text(most->parameters),
+                     bytes_text(most->gradients), bytes_text(most->optimizer),
+                     bytes_text(most->predicted_activations));
 }
 
 std::string duration_text(double seconds) {
@@ -92,10 +109,10 @@ void Progress::on_start(const RunReport& report) {
   print_line(fmt::format("mesh        {}; operations {}", report.mesh, report.operations));
   print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
                          static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e9));
-  print_line(fmt::format("memory      {} a rank: parameters {}, gradients {}, optimizer {}, activations {}",
-                         bytes_text(report.memory.predicted_total()), bytes_text(report.memory.parameters),
-                         bytes_text(report.memory.gradients), bytes_text(report.memory.optimizer),
-                         bytes_text(report.memory.predicted_activations)));
+  if (report.stages.size() > 1)
+    for (const std::string& line : stage_lines(report.stages, static_cast<int>(report.memory.size())))
+      print_line(line);
+  print_line(memory_text(report.memory));
   print_line("plan        " + shortened(report.plan));
   print_line(
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "

@@ -58,7 +58,7 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
   result.flops = batch * report.train_flops_per_sample / result.seconds;
   result.gemm_flops = trainer.measure_peak();
   result.share = result.flops / result.gemm_flops;
-  result.memory = report.memory;
+  result.memory = trainer.memory();
   result.measured_peak = peak_resident();
   result.ranks_in_process = world.backend() == "thread" ? world.size() : 1;
   return result;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "train/stage_report.h"
+
 namespace trifold {
 
 // One training step; all but times and rates are the same on every rank. Losses are means over the tokens of
@@ -51,7 +53,8 @@ struct RunReport {
   int64_t parameters = 0;
   double train_flops_per_sample = 0;
   double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
-  MemoryReport memory;
+  std::vector<StageReport> stages;
+  std::vector<MemoryReport> memory;  // of each pipeline rank
   int64_t first_step = 1;
   int64_t last_step = 0;
   std::string plan;  // text form, one line a rank

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "core/error.h"
 #include "models/gpt.h"
@@ -56,7 +55,7 @@ class Builder {
   PlanReport build() {
     describe_run();
     report_.plan = complete_plan(order_, cut_, model_, dtype_of(run_));
-    for (size_t stage = 0; stage < cut_.size(); ++stage) report_.stages.push_back(stage_report(stage));
+    report_.stages = report_stages(model_, cut_, order_.rank_of_stage);
     for (int rank = 0; rank < sizes_.pp; ++rank) report_.memory.push_back(memory_of(rank));
     check_memory();
     report_.simulation = simulate(report_.plan, shape(), cost_model());
@@ -104,24 +103,6 @@ class Builder {
           return true;
       return false;
     });
-  }
-
-  StageReport stage_report(size_t stage) const {
-    StageReport result;
-    const StageRange& range = cut_[stage];
-    const int last = static_cast<int>(model_.blocks.size()) - 1;
-    result.rank = order_.rank_of_stage[stage];
-    result.blocks = range;
-    result.layers = std::min(range.end, last) - std::max(range.begin, 1);
-    for (const ParamSpec& spec : model_.params.specs()) {
-      const bool here = spec.block >= range.begin && spec.block < range.end;
-      const bool counted = !spec.tied_to || model_.params[*spec.tied_to].block < range.begin;
-      if (here && counted) result.parameters += spec.shard.global.elements();
-    }
-    const std::vector<double> costs = model_.block_costs();
-    const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
-    result.cost_share = std::accumulate(costs.begin() + range.begin, costs.begin() + range.end, 0.0) / all;
-    return result;
   }
 
   Stage executor_stage(size_t stage) const {

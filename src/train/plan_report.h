@@ -14,20 +14,11 @@
 #include <vector>
 
 #include "config/config.h"
-#include "models/stages.h"
 #include "pipeline/check.h"
 #include "pipeline/simulate.h"
 #include "train/metrics.h"
 
 namespace trifold {
-
-struct StageReport {
-  int rank = 0;            // pipeline rank
-  StageRange blocks;       // block 0 is the embedding, the last one the head
-  int layers = 0;          // transformer layers among them
-  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts where it is held
-  double cost_share = 0;   // of the model's forward
-};
 
 // Bytes that one rank sends in a step.
 struct TrafficReport {

@@ -247,6 +247,26 @@ MemoryReport Trainer::memory() const {
   return {replica_.weights().bytes(), grads_.bytes(), optimizer_.bytes(), activations_.total()};
 }
 
+std::vector<MemoryReport> Trainer::memory_of_pipeline() {
+  constexpr size_t kParts = 4;
+  const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));
+  const MemoryReport mine = memory();
+  std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
+  size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
+  for (const size_t part : {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations})
+    bytes[at++] = static_cast<double>(part);
+  replica_.mesh()
+      .comm({Axis::Pp})
+      .all_reduce({bytes.data(), DType::F64, {static_cast<int64_t>(bytes.size())}}, Reduce::Sum,
+                  replica_.compute());
+  replica_.compute().synchronize();
+  std::vector<MemoryReport> all;
+  const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
+  for (size_t rank = 0; rank < ranks; ++rank)
+    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3)});
+  return all;
+}
+
 RunReport Trainer::report() {
   RunReport report;
   report.mesh = replica_.description();
@@ -254,7 +274,8 @@ RunReport Trainer::report() {
   report.parameters = replica_.model().params.global_elements();
   report.train_flops_per_sample = replica_.model().train_flops_per_sample();
   report.peak_flops = peak_flops_;
-  report.memory = memory();
+  report.stages = report_stages(replica_.model(), replica_.cut(), order_.rank_of_stage);
+  report.memory = memory_of_pipeline();
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;
   report.plan = to_string(plan_);

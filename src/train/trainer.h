@@ -49,7 +49,7 @@ class Trainer {
   double measure_peak();
 
   int64_t steps_done() const { return steps_done_; }
-  RunReport report();
+  RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
   Replica& replica() { return replica_; }
   const GradientBuffer& grads() const { return grads_; }
@@ -70,6 +70,7 @@ class Trainer {
   std::vector<StepReport> reports_of(const std::vector<LossSums>& sums, const std::vector<double>& norms,
                                      double seconds) const;
   bool agree_to_stop(bool requested);
+  std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool with_copies);
   CheckpointMeta checkpoint_meta() const;
 

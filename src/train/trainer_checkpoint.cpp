@@ -56,11 +56,13 @@ std::string Trainer::save(const std::string& root) {
 
 namespace {
 
-// Options that say where and how a run happens, not what it computes.
+// Options that say where and how a run happens, not what it computes. Schedules are among them, but for the
+// asynchronous ones.
 bool is_incidental(const std::string& difference) {
-  for (const char* option :
-       {"save", "load", "log_", "ranks", "data_parallel_size", "threads_per_rank", "device",
-        "distributed_timeout", "micro_batch_size", "exit_interval", "tokenizer_model"})
+  if (difference.find("\"pipedream") != std::string::npos) return false;
+  for (const char* option : {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages",
+                             "virtual_pipeline", "recompute", "threads_per_rank", "device",
+                             "distributed_timeout", "micro_batch_size", "exit_interval", "tokenizer_model"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }

@@ -1,0 +1,55 @@
+#include "launch/stage_lines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trifold::launch {
+
+namespace {
+
+// "embedding, layers 1 to 3", "layers 4 to 6, head"
+std::string blocks_text(const StageReport& stage, int head) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (stage.blocks.begin == 0) add("embedding");
+  const int first_layer = std::max(stage.blocks.begin, 1);
+  if (stage.layers == 1) add(fmt::format("layer {}", first_layer));
+  if (stage.layers > 1) add(fmt::format("layers {} to {}", first_layer, first_layer + stage.layers - 1));
+  if (stage.blocks.end - 1 == head) add("head");
+  return text;
+}
+
+}  // namespace
+
+std::string count_text(double value) {
+  const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t unit = 0;
+  for (; value >= 1000 && unit < 6; ++unit) value /= 1000;
+  return fmt::format("{:.{}f}{}", value, unit == 0 ? 0 : value < 10 ? 2 : 1, units[unit]);
+}
+
+std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks) {
+  const int head = stages.back().blocks.end - 1;
+  const auto alike = [&](const StageReport& a, const StageReport& b) {
+    return a.blocks.begin > 0 && b.blocks.end <= head && a.layers == b.layers && a.parameters == b.parameters;
+  };
+  std::vector<std::string> lines{fmt::format("stages      {}, {} a rank, cut by cost", stages.size(),
+                                             static_cast<int>(stages.size()) / pipeline_ranks)};
+  for (size_t begin = 0; begin < stages.size();) {
+    size_t end = begin + 1;
+    while (end < stages.size() && alike(stages[begin], stages[end])) ++end;
+    const bool run = end - begin > 2;
+    if (!run) end = begin + 1;
+    const StageReport& stage = stages[begin];
+    const std::string number = run ? fmt::format("{} to {}", begin, end - 1) : fmt::format("{}", begin);
+    const std::string what = run ? fmt::format("{} layer{} each", stage.layers, stage.layers == 1 ? "" : "s")
+                                 : fmt::format("rank {}: {}", stage.rank, blocks_text(stage, head));
+    lines.push_back(fmt::format("  {:>9}  {:<38} {:>9} parameters  {:5.2f} % of the cost", number, what,
+                                count_text(static_cast<double>(stage.parameters)), 100 * stage.cost_share));
+    begin = end;
+  }
+  return lines;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,17 @@
+// The cut of a model into pipeline stages as lines of text, for `trifold plan` and `trifold pretrain`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/stage_report.h"
+
+namespace trifold::launch {
+
+// A headline and a line for each stage; a run of neighbours of the same size is one line.
+std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks);
+
+// "1.01 T", "174.6 G", "38.6 k"
+std::string count_text(double value);
+
+}  // namespace trifold::launch

@@ -1,0 +1,25 @@
+// What the cut of a model into pipeline stages came to: for people.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "models/stages.h"
+
+namespace trifold {
+
+struct StageReport {
+  int rank = 0;            // pipeline rank
+  StageRange blocks;       // block 0 is the embedding, the last one the head
+  int layers = 0;          // transformer layers among them
+  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts where it is held
+  double cost_share = 0;   // of the model's forward
+};
+
+// Of every stage, in order. `rank_of_stage`: the pipeline rank that has it.
+std::vector<StageReport> report_stages(const Model& model, std::span<const StageRange> cut,
+                                       std::span<const int> rank_of_stage);
+
+}  // namespace trifold
