@@ -1,0 +1,143 @@
+#include "core/exact_sum.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+// Digit d counts in units of 2^(32 d - 1074). The last digit is signed and begins at bit 2112; the largest
+// double has bit 2097, so 2^60 of them fit.
+constexpr int kDigits = 67;
+constexpr size_t kPositive = kDigits;
+constexpr size_t kNegative = kDigits + 1;
+constexpr size_t kNan = kDigits + 2;
+static_assert(kNan + 1 == ExactSum::kLimbs);
+
+constexpr int kDigitBits = 32;
+constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
+constexpr int kLowestExponent = -1074;
+constexpr int kMantissaBits = 53;
+
+// One addition changes a digit by less than 2^33, so that many additions stay below 2^62.
+constexpr int64_t kMostPending = int64_t{1} << 29;
+
+// Afterwards every digit but the last is in [0, 2^32): the one such form of the number.
+void carry_digits(ExactSum::Limbs& limbs) {
+  int64_t carried = 0;
+  for (size_t d = 0; d + 1 < kDigits; ++d) {
+    const int64_t sum = limbs[d] + carried;
+    limbs[d] = sum & static_cast<int64_t>(kDigitMask);
+    carried = sum >> kDigitBits;
+  }
+  limbs[kDigits - 1] += carried;
+}
+
+// Bits [low, low + 64) of a number whose digits are all in [0, 2^32); bits below 0 are 0.
+uint64_t bits_from(const ExactSum::Limbs& limbs, int low) {
+  uint64_t bits = 0;
+  for (int d = 0; d < kDigits; ++d) {
+    const int shift = d * kDigitBits - low;
+    const auto digit = static_cast<uint64_t>(limbs[static_cast<size_t>(d)]);
+    if (shift >= 0 && shift < 64) bits |= digit << shift;
+    if (shift < 0 && shift > -kDigitBits) bits |= digit >> -shift;
+  }
+  return bits;
+}
+
+bool any_below(const ExactSum::Limbs& limbs, int bit) {
+  for (int d = 0; d * kDigitBits < bit; ++d) {
+    const int width = bit - d * kDigitBits;
+    const auto digit = static_cast<uint64_t>(limbs[static_cast<size_t>(d)]);
+    if ((width >= kDigitBits ? digit : digit & ((uint64_t{1} << width) - 1)) != 0) return true;
+  }
+  return false;
+}
+
+// The double nearest to a number that is not negative, in carried form.
+double rounded(const ExactSum::Limbs& limbs) {
+  int top = kDigits - 1;
+  while (top >= 0 && limbs[static_cast<size_t>(top)] == 0) --top;
+  if (top < 0) return 0;
+  const auto highest = static_cast<uint64_t>(limbs[static_cast<size_t>(top)]);
+  const int length = top * kDigitBits + static_cast<int>(std::bit_width(highest));
+  // Where the number is short every bit fits: subnormals need no care of their own.
+  const int low = length > kMantissaBits ? length - kMantissaBits : 0;
+  uint64_t mantissa = bits_from(limbs, low) & ((uint64_t{1} << kMantissaBits) - 1);
+  const bool half = low > 0 && (bits_from(limbs, low - 1) & 1) != 0;
+  if (half && ((mantissa & 1) != 0 || any_below(limbs, low - 1))) ++mantissa;
+  return std::ldexp(static_cast<double>(mantissa), low + kLowestExponent);
+}
+
+}  // namespace
+
+void ExactSum::add(double value) {
+  const auto bits = std::bit_cast<uint64_t>(value);
+  const bool negative = bits >> 63 != 0;
+  const auto exponent = static_cast<int>(bits >> 52 & 0x7ff);
+  const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
+  if (exponent == 0x7ff) {
+    ++limbs_[fraction != 0 ? kNan : negative ? kNegative : kPositive];
+    return;
+  }
+  const uint64_t mantissa = exponent == 0 ? fraction : fraction | uint64_t{1} << 52;
+  const int position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit
+  const int shift = position % kDigitBits;
+  const uint64_t lower = (mantissa & kDigitMask) << shift;
+  const uint64_t upper = (mantissa >> kDigitBits) << shift;
+  // All ones where negative: (x ^ sign) - sign is then -x.
+  const int64_t sign = -static_cast<int64_t>(negative);
+  const auto put = [&](int64_t& digit, uint64_t amount) {
+    digit += (static_cast<int64_t>(amount) ^ sign) - sign;
+  };
+  int64_t* digit = &limbs_[static_cast<size_t>(position / kDigitBits)];
+  put(digit[0], lower & kDigitMask);
+  put(digit[1], (lower >> kDigitBits) + (upper & kDigitMask));
+  put(digit[2], upper >> kDigitBits);
+  if (++pending_ >= kMostPending) carry();
+}
+
+void ExactSum::add(std::span<const double> values) {
+  for (const double value : values) add(value);
+}
+
+void ExactSum::add(const ExactSum& other) { add_limbs(other.limbs_); }
+
+void ExactSum::add_limbs(std::span<const int64_t> limbs) {
+  check(limbs.size() == kLimbs, "ExactSum: {} limbs were given, but a sum has {}", limbs.size(), kLimbs);
+  Limbs carried;
+  for (size_t i = 0; i < kLimbs; ++i) carried[i] = limbs[i];
+  carry_digits(carried);
+  for (size_t i = 0; i < kLimbs; ++i) limbs_[i] += carried[i];
+  if (++pending_ >= kMostPending) carry();
+}
+
+const ExactSum::Limbs& ExactSum::limbs() {
+  carry();
+  return limbs_;
+}
+
+void ExactSum::carry() {
+  carry_digits(limbs_);
+  pending_ = 0;
+}
+
+double ExactSum::value() const {
+  const bool up = limbs_[kPositive] > 0;
+  const bool down = limbs_[kNegative] > 0;
+  if (limbs_[kNan] > 0 || (up && down)) return std::numeric_limits<double>::quiet_NaN();
+  if (up || down) return up ? HUGE_VAL : -HUGE_VAL;
+  Limbs digits = limbs_;
+  carry_digits(digits);
+  const bool negative = digits[kDigits - 1] < 0;
+  if (negative) {
+    for (size_t d = 0; d < kDigits; ++d) digits[d] = -digits[d];
+    carry_digits(digits);
+  }
+  return negative ? -rounded(digits) : rounded(digits);
+}
+
+}  // namespace trifold

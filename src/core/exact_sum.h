@@ -1,0 +1,56 @@
+// ExactSum: a sum of doubles without any rounding, so that it does not depend on the order of the additions,
+// nor on how the numbers were dealt out to threads and ranks.
+//
+// Every finite double is a whole multiple of 2^-1074 below 2^1024, so one fixed-point number of some 2100
+// bits holds any of them, and any sum of up to 2^60 of them (the accumulator of Kulisch; Demmel & Nguyen,
+// "Fast reproducible floating-point summation", ARITH 2013). It is kept in limbs, whole numbers of 64 bits of
+// which each counts 32 bits of the fixed-point number; the bits to spare take up carries for a while. An
+// addition touches three limbs.
+//
+// Infinities and NaNs are counted apart. They decide the value once there is one: NaN when there is a NaN, or
+// infinities of both signs; otherwise that infinity. A sum of finite numbers is infinite only when the exact
+// sum is beyond the largest double.
+//
+// Sums of several ranks: limbs() gives whole numbers that may be added place by place, over up to 2^30 ranks,
+// before add_limbs() takes them in. So an all_reduce(Sum) of kLimbs numbers of type I64 a sum is enough:
+//
+//   copy sum.limbs() into a row of an I64 tensor; all_reduce(Sum); total.add_limbs(row); total.value()
+//
+// Equal sums have equal limbs(), whatever was added in which order. An ExactSum is a plain value, copied
+// freely.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace trifold {
+
+class ExactSum {
+ public:
+  static constexpr int kLimbs = 70;
+  using Limbs = std::array<int64_t, kLimbs>;
+
+  ExactSum() = default;
+
+  void add(double value);
+  void add(std::span<const double> values);
+  void add(const ExactSum& other);
+
+  // The state, unique for the exact sum. It stays valid until the next addition.
+  const Limbs& limbs();
+  // Adds the state of another sum, or the sum place by place of the states of several. Throws unless there
+  // are kLimbs numbers.
+  void add_limbs(std::span<const int64_t> limbs);
+
+  // The double nearest to the exact sum, ties to even. The sum of nothing, and one that cancels, is +0.
+  double value() const;
+
+ private:
+  void carry();
+
+  Limbs limbs_{};        // digits from the lowest up, then the counts of +infinity, -infinity and NaN
+  int64_t pending_ = 0;  // additions since the last carry: they bound how far limbs have grown
+};
+
+}  // namespace trifold
