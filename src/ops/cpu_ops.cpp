@@ -49,6 +49,7 @@ OpTable make_table() {
       .cross_entropy_backward = Bound<Table, cpu::cross_entropy_backward>::call,
       .sum_squares = Bound<Table, cpu::sum_squares>::call,
       .weighted_sum = Bound<Table, cpu::weighted_sum>::call,
+      .chunk_squares = Bound<Table, cpu::chunk_squares>::call,
       .adamw = Bound<Table, cpu::adamw>::call,
   };
 }

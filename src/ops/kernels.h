@@ -75,6 +75,9 @@ constexpr int64_t kKeyChunk = 512;
 constexpr int64_t kPanel = 32;
 constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 
+// Elements of one partial sum of chunk_squares.
+constexpr int64_t kSquaresChunk = 256;
+
 template <class T>
 struct Kernels {
   void (*fill)(T* y, int64_t n, T value);
@@ -111,6 +114,7 @@ struct Kernels {
 
   double (*sum_squares)(const T* x, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
+  void (*chunk_squares)(double* partials, const T* x, int64_t n);
   void (*adamw)(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
 
   void (*attention_forward)(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape,

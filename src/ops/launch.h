@@ -56,6 +56,7 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x);
 void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight);
+void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Tensor x);
 void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor v, Tensor g,
            const AdamW& rule);
 

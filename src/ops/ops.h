@@ -24,6 +24,9 @@ namespace trifold {
 
 enum class Reduce { Sum, Max };
 
+// Elements of a chunk of chunk_squares: the grain in which flat stores are cut over ranks.
+constexpr int64_t kNormChunk = 256;
+
 // Element e of a tensor is kept when its Philox word under `key`, at global element index `first_element +
 // e`, is at least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). probability 0
 // keeps everything.
@@ -134,6 +137,11 @@ struct OpTable {
   void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2
   void (*weighted_sum)(Stream&, Tensor total, Tensor x,
                        Tensor weight);  // total f64 [1] += sum x*w; weight f32
+  // partials[c] = sum of the squares of elements [c * kNormChunk, (c + 1) * kNormChunk) of x. Added up
+  // exactly (core/exact_sum.h) they give a norm that does not depend on how x was cut at chunks. Of f32 the
+  // bits are the same in every table; of f64 a table without fused multiply-add ("generic") rounds
+  // differently. partials f64 [ceil(n / kNormChunk)]  x [n]
+  void (*chunk_squares)(Stream&, Tensor partials, Tensor x);
 
   // ---- optimizer: p, m, v are updated in place, all of one length ----
   void (*adamw)(Stream&, Tensor p, Tensor m, Tensor v, Tensor g, const AdamW& rule);

@@ -6,6 +6,7 @@
 #include "ops/kernels/dropout.h"
 #include "ops/kernels/elementwise.h"
 #include "ops/kernels/layer_norm.h"
+#include "ops/kernels/optimizer.h"
 #include "ops/kernels/rows.h"
 
 namespace trifold::cpu {
@@ -33,6 +34,7 @@ constexpr Kernels<T> make_kernels() {
       .cross_entropy_backward = cross_entropy_backward<T>,
       .sum_squares = sum_squares<T>,
       .weighted_sum = weighted_sum<T>,
+      .chunk_squares = chunk_squares<T>,
       .adamw = adamw<T>,
       .attention_forward = attention_forward<T>,
       .attention_backward = attention_backward<T>,
