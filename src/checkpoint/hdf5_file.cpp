@@ -76,6 +76,8 @@ hid_t file_type(DType dtype) {
     case DType::I32:
       return H5T_STD_I32LE;
     case DType::U16:
+    case DType::BF16:  // 16-bit floats are raw words to HDF5; the manifest says what they are
+    case DType::F16:
       return H5T_STD_U16LE;
     case DType::U8:
       return H5T_STD_U8LE;
@@ -94,6 +96,8 @@ hid_t memory_type(DType dtype) {
     case DType::I32:
       return H5T_NATIVE_INT32;
     case DType::U16:
+    case DType::BF16:
+    case DType::F16:
       return H5T_NATIVE_UINT16;
     case DType::U8:
       return H5T_NATIVE_UINT8;
@@ -161,6 +165,8 @@ void set_missing_value(hid_t properties, DType dtype) {
     case DType::I32:
       return set(std::numeric_limits<int32_t>::min());
     case DType::U16:
+    case DType::BF16:  // all bits set: a NaN
+    case DType::F16:
       return set(std::numeric_limits<uint16_t>::max());
     case DType::U8:
       return set(std::numeric_limits<uint8_t>::max());

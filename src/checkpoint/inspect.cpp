@@ -100,6 +100,10 @@ double value_at(const Buffer& block, DType dtype, int64_t index) {
       return as(uint16_t{});
     case DType::U8:
       return as(uint8_t{});
+    case DType::BF16:
+      return as(Bfloat16{});
+    case DType::F16:
+      return as(Float16{});
   }
   return 0;
 }

@@ -216,7 +216,8 @@ void check_distinct_names(const std::vector<TensorInfo>& tensors_by_name) {
 }
 
 DType dtype_named(std::string_view name) {
-  for (DType dtype : {DType::F64, DType::F32, DType::I64, DType::I32, DType::U16, DType::U8})
+  for (DType dtype :
+       {DType::F64, DType::F32, DType::I64, DType::I32, DType::U16, DType::U8, DType::BF16, DType::F16})
     if (name_of(dtype) == name) return dtype;
   bad_input("'{}' is no element type", name);
 }

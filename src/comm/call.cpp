@@ -45,7 +45,7 @@ std::string_view text_of(CallProblem problem) {
     case CallProblem::Root:
       return "its root is not a rank of this communicator";
     case CallProblem::NotSummed:
-      return "only f64, f32, i64 and i32 can be reduced";
+      return "only floats, i64 and i32 can be reduced";
   }
   return "?";
 }

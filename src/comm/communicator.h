@@ -14,6 +14,8 @@
 //     come, and aborts the world. `abort` wakes every waiting rank of the whole world with an Error.
 //   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for
 //   bit.
+//   * A sum of 16-bit floats is made in f32 and rounded to 16 bits after each addition, p - 1 times over p
+//   ranks: for activations and their gradients. What must be exact is summed in f32.
 //   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but
 //   copies.
 #pragma once

@@ -1,4 +1,4 @@
-// DType: the element types a tensor may have, and a dispatch from the run-time type to the C++ type.
+// DType: the element types a tensor may have, and dispatches from the run-time type to the C++ type.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,11 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/float16.h"
 
 namespace trifold {
 
-enum class DType : uint8_t { F64, F32, I64, I32, U16, U8 };
+enum class DType : uint8_t { F64, F32, I64, I32, U16, U8, BF16, F16 };
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -20,6 +21,8 @@ constexpr size_t size_of(DType dtype) {
     case DType::I32:
       return 4;
     case DType::U16:
+    case DType::BF16:
+    case DType::F16:
       return 2;
     case DType::U8:
       return 1;
@@ -41,8 +44,19 @@ constexpr std::string_view name_of(DType dtype) {
       return "u16";
     case DType::U8:
       return "u8";
+    case DType::BF16:
+      return "bf16";
+    case DType::F16:
+      return "f16";
   }
   return "?";
+}
+
+// The type of everything that is summed or kept exact where weights and activations are `dtype`: statistics
+// of rows, gradients of parameters, master weights and the optimizer's state. f32 for the 16-bit types, else
+// the same.
+constexpr DType accumulate_type(DType dtype) {
+  return dtype == DType::BF16 || dtype == DType::F16 ? DType::F32 : dtype;
 }
 
 template <class T>
@@ -72,6 +86,15 @@ struct TypeOf<uint8_t> {
   static constexpr DType kValue = DType::U8;
 };
 
+template <>
+struct TypeOf<Bfloat16> {
+  static constexpr DType kValue = DType::BF16;
+};
+template <>
+struct TypeOf<Float16> {
+  static constexpr DType kValue = DType::F16;
+};
+
 // Calls `body(T{})` with the floating-point C++ type of `dtype`; any other type is an Error.
 template <class Body>
 decltype(auto) dispatch_float(DType dtype, Body&& body) {
@@ -80,8 +103,25 @@ decltype(auto) dispatch_float(DType dtype, Body&& body) {
       return body(double{});
     case DType::F32:
       return body(float{});
+    case DType::BF16:
+      return body(Bfloat16{});
+    case DType::F16:
+      return body(Float16{});
     default:
-      fail("a floating-point tensor (f32 or f64) is needed here, not {}", name_of(dtype));
+      fail("a floating-point tensor is needed here, not {}", name_of(dtype));
+  }
+}
+
+// The same for what is never stored in 16 bits (accumulate_type): f64 and f32 alone.
+template <class Body>
+decltype(auto) dispatch_wide_float(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::F64:
+      return body(double{});
+    case DType::F32:
+      return body(float{});
+    default:
+      fail("an f32 or f64 tensor is needed here, not {}", name_of(dtype));
   }
 }
 

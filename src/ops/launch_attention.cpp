@@ -118,7 +118,7 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
   expect("attention", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
   expect("attention", "lse", lse, out.dtype, how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention", how.dropout);
-  dispatch_float(out.dtype, [&](auto zero) {
+  dispatch_wide_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Forward<T> work{kernels<T>(table), how, rule, out.as<T>(), lse.as<T>(), qkv.as<T>()};
     stream.run([pool = &stream.pool(), work] {
@@ -138,7 +138,7 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   expect("attention_backward", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
   expect("attention_backward", "lse", lse, out.dtype, how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention_backward", how.dropout);
-  dispatch_float(out.dtype, [&](auto zero) {
+  dispatch_wide_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> work{kernels<T>(table), how,         rule,        dqkv.as<T>(),
                            dout.as<T>(),      qkv.as<T>(), out.as<T>(), lse.as<T>()};

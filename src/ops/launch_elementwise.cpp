@@ -27,7 +27,7 @@ void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce how) {
 }  // namespace
 
 void fill(const KernelTable& table, Stream& stream, Tensor y, double value) {
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const auto kernel = kernels<T>(table).fill;
@@ -48,7 +48,7 @@ void copy(const KernelTable&, Stream& stream, Tensor y, Tensor x) {
 }
 
 void scale(const KernelTable& table, Stream& stream, Tensor y, double a) {
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const auto kernel = kernels<T>(table).scale;
@@ -60,7 +60,7 @@ void scale(const KernelTable& table, Stream& stream, Tensor y, double a) {
 void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b) {
   expect("add", "a", a, y.dtype, y.elements());
   expect("add", "b", b, y.dtype, y.elements());
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* left = a.as<T>();
@@ -77,7 +77,7 @@ void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce
   if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, how);
   if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, how);
   if (how == Reduce::Sum) return add(table, stream, y, y, x);
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
@@ -100,7 +100,7 @@ void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
 
 void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   expect("gelu", "x", x, y.dtype, y.elements());
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
@@ -113,7 +113,7 @@ void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
 void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
   expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
   expect("gelu_backward", "x", x, dx.dtype, dx.elements());
-  dispatch_float(dx.dtype, [&](auto zero) {
+  dispatch_wide_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T* grad = dy.as<T>();
@@ -130,7 +130,7 @@ namespace {
 // y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
           const DropRule& rule, uint64_t first) {
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* base = residual == nullptr ? nullptr : residual->as<T>();

@@ -37,7 +37,7 @@ void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean,
   expect("layer_norm", "rstd", rstd, x.dtype, rows);
   expect("layer_norm", "gain", gain, x.dtype, columns);
   expect("layer_norm", "bias", bias, x.dtype, columns);
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T *out = y.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>();
     const T *in = x.as<T>(), *gains = gain.as<T>(), *biases = bias.as<T>();
@@ -59,7 +59,7 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
   expect("layer_norm_backward", "mean", mean, x.dtype, rows);
   expect("layer_norm_backward", "rstd", rstd, x.dtype, rows);
   expect("layer_norm_backward", "gain", gain, x.dtype, columns);
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T *grad = dy.as<T>(), *in = x.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>(),
@@ -82,7 +82,7 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
   expect("layer_norm_backward_weight", "dy", dy, x.dtype, x.elements());
   expect("layer_norm_backward_weight", "mean", mean, x.dtype, rows);
   expect("layer_norm_backward_weight", "rstd", rstd, x.dtype, rows);
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T *gains = dgain.as<T>(), *biases = dbias.as<T>();
     const T *grad = dy.as<T>(), *in = x.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>();
@@ -98,7 +98,7 @@ void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy) 
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   expect("column_sum", "db", db, dy.dtype, columns);
-  dispatch_float(dy.dtype, [&](auto zero) {
+  dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = db.as<T>();
     const T* grad = dy.as<T>();
@@ -115,7 +115,7 @@ void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, 
   const int64_t held = rows.rank() == 0 ? 0 : rows.dim(0);
   expect("embedding", "table", rows, y.dtype, held * columns);
   expect("embedding", "ids", ids, DType::I32, y.row_count());
-  dispatch_float(y.dtype, [&](auto zero) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = rows.as<T>();
@@ -135,7 +135,7 @@ void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, 
   const int64_t held = drows.rank() == 0 ? 0 : drows.dim(0);
   expect("embedding_backward", "dtable", drows, dy.dtype, held * columns);
   expect("embedding_backward", "ids", ids, DType::I32, rows);
-  dispatch_float(dy.dtype, [&](auto zero) {
+  dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = drows.as<T>();
     const T* grad = dy.as<T>();
@@ -156,7 +156,7 @@ void softmax_stats(const KernelTable& table, Stream& stream, Tensor max, Tensor 
   expect("softmax_stats", "sum", sum, max.dtype, rows);
   expect("softmax_stats", "target", target, max.dtype, rows);
   expect("softmax_stats", "labels", labels, DType::I32, rows);
-  dispatch_float(max.dtype, [&](auto zero) {
+  dispatch_wide_float(max.dtype, [&](auto zero) {
     using T = decltype(zero);
     T *most = max.as<T>(), *total = sum.as<T>(), *hit = target.as<T>();
     const T* in = logits.as<T>();
@@ -174,7 +174,7 @@ void softmax_rescale(const KernelTable& table, Stream& stream, Tensor sum, Tenso
   const int64_t rows = sum.elements();
   expect("softmax_rescale", "local_max", local_max, sum.dtype, rows);
   expect("softmax_rescale", "global_max", global_max, sum.dtype, rows);
-  dispatch_float(sum.dtype, [&](auto zero) {
+  dispatch_wide_float(sum.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* total = sum.as<T>();
     const T *local = local_max.as<T>(), *global = global_max.as<T>();
@@ -191,7 +191,7 @@ void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor
   expect("cross_entropy", "max", max, loss.dtype, rows);
   expect("cross_entropy", "sum", sum, loss.dtype, rows);
   expect("cross_entropy", "target", target, loss.dtype, rows);
-  dispatch_float(loss.dtype, [&](auto zero) {
+  dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = loss.as<T>();
     const T *most = max.as<T>(), *total = sum.as<T>(), *hit = target.as<T>();
@@ -213,7 +213,7 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
   expect("cross_entropy_backward", "sum", sum, max.dtype, rows);
   expect("cross_entropy_backward", "labels", labels, DType::I32, rows);
   expect("cross_entropy_backward", "weight", weight, DType::F32, rows);
-  dispatch_float(max.dtype, [&](auto zero) {
+  dispatch_wide_float(max.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dlogits.as<T>();
     const T *in = logits.as<T>(), *most = max.as<T>(), *total = sum.as<T>();

@@ -45,7 +45,7 @@ AdamWRule fold(const AdamW& rule) {
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x) {
   expect("sum_squares", "total", total, DType::F64, 1);
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* in = x.as<T>();
     stream.run([pool = &stream.pool(), out = total.as<double>(), in, count = x.elements(),
@@ -59,7 +59,7 @@ void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor 
 void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight) {
   expect("weighted_sum", "total", total, DType::F64, 1);
   expect("weighted_sum", "weight", weight, DType::F32, x.elements());
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* in = x.as<T>();
     const float* w = weight.as<float>();
@@ -78,7 +78,7 @@ void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor 
   expect("adamw", "v", v, p.dtype, count);
   expect("adamw", "g", g, p.dtype, count);
   check(rule.step >= 1, "adamw: the first step is 1, not {}", rule.step);
-  dispatch_float(p.dtype, [&](auto zero) {
+  dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     T *param = p.as<T>(), *first = m.as<T>(), *second = v.as<T>();
     const T* grad = g.as<T>();
@@ -106,7 +106,7 @@ void gemm(const KernelTable&, Stream& stream, Tensor c, Tensor a, bool transpose
     fail("gemm: {} {} is not the product of {} {}{} and {} {}{}", name_of(c.dtype), to_string(c.shape),
          name_of(a.dtype), to_string(a.shape), transpose_a ? " transposed" : "", name_of(b.dtype),
          to_string(b.shape), transpose_b ? " transposed" : "");
-  dispatch_float(c.dtype, [&](auto zero) {
+  dispatch_wide_float(c.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), out = c.as<T>(),
                 left = Matrix<T>{a.as<T>(), a.last_dim(), transpose_a},

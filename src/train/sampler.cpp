@@ -92,8 +92,11 @@ int32_t Sampler::next(std::span<const int32_t> tokens, const SamplingRule& rule,
   const Tensor row = last_logits(replica_.compute(), keep_, scratch_, batch);
   replica_.compute().synchronize();
   std::vector<double> logits(static_cast<size_t>(vocab_));
-  dispatch_float(row.dtype,
-                 [&](auto zero) { std::copy_n(row.as<decltype(zero)>(), vocab_, logits.begin()); });
+  dispatch_float(row.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(row.as<T>(), row.as<T>() + vocab_, logits.begin(),
+                   [](T value) { return static_cast<double>(value); });
+  });
   const double uniform = philox_word(philox_key(seed, "sample"), position) / 4294967296.0;
   return static_cast<int32_t>(draw_token(logits, rule, uniform));
 }

@@ -62,8 +62,8 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
 
 std::vector<double> values_of(Tensor t) {
   std::vector<double> values(static_cast<size_t>(t.elements()));
-  dispatch_float(t.dtype,
-                 [&](auto zero) { std::copy_n(t.as<decltype(zero)>(), t.elements(), values.begin()); });
+  dispatch_wide_float(t.dtype,
+                      [&](auto zero) { std::copy_n(t.as<decltype(zero)>(), t.elements(), values.begin()); });
   return values;
 }
 
@@ -75,7 +75,7 @@ void set_initial_weights(Trainer& trainer, const GoldenGpt& golden) {
     EXPECT_EQ(params[id].decay, from.decayed) << from.name;
     ASSERT_TRUE(params[id].shard.global == Shape(std::span<const int64_t>(from.shape))) << from.name;
     const Tensor w = trainer.replica().weights().weight(id);
-    dispatch_float(w.dtype, [&](auto zero) {
+    dispatch_wide_float(w.dtype, [&](auto zero) {
       std::copy(from.initial.begin(), from.initial.end(), w.as<decltype(zero)>());
     });
   }
