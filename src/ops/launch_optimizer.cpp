@@ -9,7 +9,7 @@ void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Te
   const int64_t count = x.elements();
   const int64_t chunks = (count + kNormChunk - 1) / kNormChunk;
   expect("chunk_squares", "partials", partials, DType::F64, chunks);
-  dispatch_float(x.dtype, [&](auto zero) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), out = partials.as<double>(), in = x.as<T>(), count, chunks,
                 kernel = kernels<T>(table).chunk_squares] {
