@@ -29,6 +29,46 @@ class Mpi(ProgramTest):
         for one, two in zip(self.losses("one.jsonl"), self.losses("mpi.jsonl")):
             self.assertLess(abs(one - two), 1e-11 * one)
 
+    # Eight processes that poll on two cores: few steps, and no haste.
+    def check_mesh(self, *arguments):
+        run = ["--train-iters", 3, "--num-layers", 8, "--global-batch-size", 16, "--eval-interval", 3, "--eval-iters", 1,
+               "--hidden-dropout", 0.1, "--f64", "--distributed-timeout-minutes", 3]
+        place = ["--ranks", 8, *arguments]
+        self.pretrain(*run, "--log-json", "one.jsonl")
+        self.pretrain(*run, *place, "--log-json", "threads.jsonl")
+        self.pretrain(*run, *place, "--log-json", "mpi.jsonl", prefix=self.mpi(8), timeout=280)
+        lines = [[line.get("loss") or line["valid_loss"] for line in self.log(f"{name}.jsonl")]
+                 for name in ("one", "threads", "mpi")]
+        self.assertEqual(len(lines[0]), 4)
+        self.assertEqual(lines[1], lines[2])
+        for one, mpi in zip(lines[0], lines[2]):
+            self.assertLess(abs(one - mpi), 1e-11 * one)
+
+    def test_eight_processes_on_all_axes(self):
+        self.check_mesh("--pp", 2, "--tp", 2, "--sequence-parallel")
+
+    def test_eight_processes_of_tensor_and_pipeline_ranks(self):
+        self.check_mesh("--pp", 4, "--tp", 2, "--schedule", "zb-v", "--num-virtual-stages-per-pipeline-rank", 2)
+
+    def test_eight_stages_without_bubbles(self):
+        self.check_mesh("--pp", 8, "--schedule", "zb-h1")
+
+    def test_interleaved_stages(self):
+        self.check_mesh("--pp", 4, "--schedule", "interleaved", "--num-virtual-stages-per-pipeline-rank", 2)
+
+    def test_a_pipeline_of_processes_saves_and_goes_on(self):
+        run = ["--f64", "--num-layers", 3, "--lr-decay-iters", 6]
+        self.pretrain(*run, "--train-iters", 6, "--log-json", "whole.jsonl")
+        self.pretrain(*run, "--train-iters", 3, "--pp", 2, "--save", "d", "--log-json", "parts.jsonl",
+                      prefix=self.mpi(2))
+        self.pretrain(*run, "--train-iters", 6, "--load", "d", "--log-json", "parts.jsonl")
+        self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
+
+    def test_a_failure_of_one_process_ends_all_and_is_told_once(self):
+        _, message = self.pretrain("--train-iters", 5, "--pp", 2, "--log-json", "/dev/full", prefix=self.mpi(2), status=1)
+        self.assertEqual(message.count("trifold: "), 1, message)
+        self.assertIn("trifold: rank 0: --log-json /dev/full", message)
+
     def test_evaluation_is_told_once(self):
         self.pretrain("--train-iters", 2, "--save", "d")
         out, _ = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 2,

@@ -102,6 +102,11 @@ class Pipeline(ProgramTest):
         self.pretrain("--train-iters", steps + 8, "--log-json", "whole.jsonl", *window)
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
 
+    def test_a_failure_of_one_rank_ends_all_and_is_told_once(self):
+        _, message = self.train("--train-iters", 5, *mesh(pp=4), "--log-json", "/dev/full", status=1)
+        self.assertEqual(message.count("trifold: "), 1, message)
+        self.assertIn("trifold: rank 0: --log-json /dev/full", message)
+
     def test_a_schedule_of_ones_own(self):
         (self.folder / "own.csv").write_text("0F1,0F0,,0F2,0B0,0B1,0F3,0B2,0B3\n1F1,1F0,1B0,1B1,1F2,1B2,1F3,1B3\n")
         self.train("--train-iters", 4, *mesh(pp=2, schedule="1f1b"), "--log-json", "known.jsonl")
