@@ -80,12 +80,14 @@ struct LrConfig {
 };
 
 struct OptimizerConfig {
-  std::string optimizer = "adam";  // AdamW: decoupled weight decay, as in Megatron-LM
+  std::string optimizer = "adam";  // adam (AdamW, as in Megatron-LM) | lamb | sgd | adagrad
   double weight_decay = 0.01;      // skipped for biases and one-dimensional tensors
   double clip_grad = 1.0;          // 0 switches clipping off
-  double adam_beta1 = 0.9;
-  double adam_beta2 = 0.999;
-  double adam_eps = 1e-8;
+  double adam_beta1 = 0.9;         // adam and lamb
+  double adam_beta2 = 0.999;       // adam and lamb
+  double adam_eps = 1e-8;          // adam and lamb
+  double sgd_momentum = 0.9;
+  double adagrad_eps = 1e-10;
 };
 
 struct PrecisionConfig {

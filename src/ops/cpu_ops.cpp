@@ -51,6 +51,10 @@ OpTable make_table() {
       .weighted_sum = Bound<Table, cpu::weighted_sum>::call,
       .chunk_squares = Bound<Table, cpu::chunk_squares>::call,
       .adamw = Bound<Table, cpu::adamw>::call,
+      .sgd = Bound<Table, cpu::sgd>::call,
+      .adagrad = Bound<Table, cpu::adagrad>::call,
+      .lamb_moments = Bound<Table, cpu::lamb_moments>::call,
+      .lamb = Bound<Table, cpu::lamb>::call,
   };
 }
 

@@ -22,15 +22,41 @@ struct DropRule {
   double multiplier = 1;
 };
 
-// AdamW with everything that does not depend on the element folded into constants.
-struct AdamWRule {
+// Adam's moments and direction, with everything that does not depend on the element folded into constants.
+struct MomentRule {
   double grad_scale;
   double beta1, one_minus_beta1;
   double beta2, one_minus_beta2;
-  double decay;       // 1 - lr * weight_decay
-  double step_size;   // lr / (1 - beta1^step)
   double root_scale;  // 1 / sqrt(1 - beta2^step)
   double eps;
+};
+
+struct AdamWRule {
+  MomentRule moments;
+  double decay;      // 1 - lr * weight_decay
+  double step_size;  // lr / (1 - beta1^step)
+};
+
+struct LambRule {
+  MomentRule moments;
+  double first_scale;  // 1 / (1 - beta1^step)
+  double weight_decay;
+  double step_size;  // lr * trust ratio; second phase only
+};
+
+struct SgdRule {
+  double grad_scale, weight_decay, momentum, lr;
+};
+
+struct AdagradRule {
+  double grad_scale, weight_decay, eps, lr;
+};
+
+// Where an update writes its result a second time, in the type that layers compute in.
+enum class CopyType : uint8_t { None, Same };
+struct WeightCopy {
+  CopyType type = CopyType::None;
+  void* to = nullptr;
 };
 
 // Which of a row's columns are real vocabulary entries: column c is id first_id + c; columns from `held` on
@@ -115,7 +141,12 @@ struct Kernels {
   double (*sum_squares)(const T* x, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
-  void (*adamw)(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
+  void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
+  void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null
+  void (*adagrad)(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRule& rule);
+  void (*lamb_moments)(double* p_squares, double* u_squares, T* m, T* v, const T* p, const T* g, int64_t n,
+                       const LambRule& rule);
+  void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);
 
   void (*attention_forward)(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, T* scratch);

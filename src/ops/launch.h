@@ -57,7 +57,16 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x);
 void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight);
 void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Tensor x);
-void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor v, Tensor g,
+
+void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g,
            const AdamW& rule);
+void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g,
+         const Sgd& rule);
+void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g,
+             const Adagrad& rule);
+void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m,
+                  Tensor v, Tensor p, Tensor g, const Lamb& rule);
+void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
+          const Lamb& rule, double trust_ratio);
 
 }  // namespace trifold::cpu

@@ -1,23 +1,161 @@
-// Launchers of what the optimizer needs: sums of squares by chunk.
+// Launchers of update rules and of sums of squares by chunk.
+#include <cmath>
+
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cpu {
 
+namespace {
+
+// Four or five arrays are read and three written for an element.
+constexpr int64_t kUpdateGrain = kCheapGrain / 4;
+constexpr int64_t kChunkGrain = kCheapGrain / kNormChunk;
+static_assert(kSquaresChunk == kNormChunk);
+
+int64_t chunks_of(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
+
+// The rule's own names for beta^step corrections; throws where they cannot be.
+template <class Rule>
+MomentRule moment_rule(const char* op, const Rule& rule) {
+  check(rule.step >= 1, "{}: the first step is 1, not {}", op, rule.step);
+  return {.grad_scale = rule.grad_scale,
+          .beta1 = rule.beta1,
+          .one_minus_beta1 = 1 - rule.beta1,
+          .beta2 = rule.beta2,
+          .one_minus_beta2 = 1 - rule.beta2,
+          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(rule.step))),
+          .eps = rule.eps};
+}
+
+double first_correction(double beta1, int64_t step) { return 1 - std::pow(beta1, static_cast<double>(step)); }
+
+LambRule fold(const char* op, const Lamb& rule, double trust_ratio) {
+  return {.moments = moment_rule(op, rule),
+          .first_scale = 1 / first_correction(rule.beta1, rule.step),
+          .weight_decay = rule.weight_decay,
+          .step_size = rule.lr * trust_ratio};
+}
+
+WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {
+  if (copy.data == nullptr) return {};
+  expect(op, "copy", copy, p.dtype, p.elements());
+  return {CopyType::Same, copy.data};
+}
+
+// The part of `copy` that begins at element `begin` of weights of type T.
+template <class T>
+WeightCopy from(WeightCopy copy, int64_t begin) {
+  if (copy.type == CopyType::Same) copy.to = static_cast<T*>(copy.to) + begin;
+  return copy;
+}
+
+template <class T>
+T* from(T* array, int64_t begin) {
+  return array == nullptr ? nullptr : array + begin;
+}
+
+// Enqueues kernel(p, copy, states..., count, rule) over parts of the elements.
+template <class T, class Rule, class Kernel, class... Arrays>
+void update(Stream& stream, Kernel kernel, const Tensor& p, WeightCopy copy, const Rule& rule,
+            Arrays*... arrays) {
+  stream.run([=, pool = &stream.pool(), weights = p.as<T>(), count = p.elements()] {
+    pool->parallel_for(count, kUpdateGrain, [=](int64_t begin, int64_t end) {
+      kernel(weights + begin, from<T>(copy, begin), from(arrays, begin)..., end - begin, rule);
+    });
+  });
+}
+
+}  // namespace
+
 void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Tensor x) {
-  static_assert(kSquaresChunk == kNormChunk);
   const int64_t count = x.elements();
-  const int64_t chunks = (count + kNormChunk - 1) / kNormChunk;
+  const int64_t chunks = chunks_of(count);
   expect("chunk_squares", "partials", partials, DType::F64, chunks);
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), out = partials.as<double>(), in = x.as<T>(), count, chunks,
                 kernel = kernels<T>(table).chunk_squares] {
-      pool->parallel_for(chunks, kCheapGrain / kNormChunk, [=](int64_t begin, int64_t end) {
+      pool->parallel_for(chunks, kChunkGrain, [=](int64_t begin, int64_t end) {
         const int64_t first = begin * kNormChunk;
         kernel(out + begin, in + first, std::min(count, end * kNormChunk) - first);
       });
     });
+  });
+}
+
+void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g,
+           const AdamW& rule) {
+  expect("adamw", "m", m, p.dtype, p.elements());
+  expect("adamw", "v", v, p.dtype, p.elements());
+  expect("adamw", "g", g, p.dtype, p.elements());
+  const AdamWRule folded{.moments = moment_rule("adamw", rule),
+                         .decay = 1 - rule.lr * rule.weight_decay,
+                         .step_size = rule.lr / first_correction(rule.beta1, rule.step)};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    update<T>(stream, kernels<T>(table).adamw, p, copy_of("adamw", p, copy), folded, m.as<T>(), v.as<T>(),
+              static_cast<const T*>(g.as<T>()));
+  });
+}
+
+void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g,
+         const Sgd& rule) {
+  const bool has_momentum = rule.momentum != 0;
+  if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
+  expect("sgd", "g", g, p.dtype, p.elements());
+  const SgdRule folded{rule.grad_scale, rule.weight_decay, rule.momentum, rule.lr};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    update<T>(stream, kernels<T>(table).sgd, p, copy_of("sgd", p, copy), folded,
+              has_momentum ? b.as<T>() : nullptr, static_cast<const T*>(g.as<T>()));
+  });
+}
+
+void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g,
+             const Adagrad& rule) {
+  expect("adagrad", "s", s, p.dtype, p.elements());
+  expect("adagrad", "g", g, p.dtype, p.elements());
+  const AdagradRule folded{rule.grad_scale, rule.weight_decay, rule.eps, rule.lr};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    update<T>(stream, kernels<T>(table).adagrad, p, copy_of("adagrad", p, copy), folded, s.as<T>(),
+              static_cast<const T*>(g.as<T>()));
+  });
+}
+
+void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m,
+                  Tensor v, Tensor p, Tensor g, const Lamb& rule) {
+  const int64_t count = p.elements();
+  const int64_t chunks = chunks_of(count);
+  expect("lamb_moments", "p_squares", p_squares, DType::F64, chunks);
+  expect("lamb_moments", "u_squares", u_squares, DType::F64, chunks);
+  expect("lamb_moments", "m", m, p.dtype, count);
+  expect("lamb_moments", "v", v, p.dtype, count);
+  expect("lamb_moments", "g", g, p.dtype, count);
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    stream.run([pool = &stream.pool(), weight_out = p_squares.as<double>(),
+                direction_out = u_squares.as<double>(), first = m.as<T>(), second = v.as<T>(),
+                weight = p.as<T>(), grad = g.as<T>(), count, chunks, folded = fold("lamb_moments", rule, 1),
+                kernel = kernels<T>(table).lamb_moments] {
+      pool->parallel_for(chunks, kChunkGrain / 4, [&](int64_t begin, int64_t end) {
+        const int64_t at = begin * kNormChunk;
+        kernel(weight_out + begin, direction_out + begin, first + at, second + at, weight + at, grad + at,
+               std::min(count, end * kNormChunk) - at, folded);
+      });
+    });
+  });
+}
+
+void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
+          const Lamb& rule, double trust_ratio) {
+  expect("lamb", "m", m, p.dtype, p.elements());
+  expect("lamb", "v", v, p.dtype, p.elements());
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    update<T>(stream, kernels<T>(table).lamb, p, copy_of("lamb", p, copy), fold("lamb", rule, trust_ratio),
+              static_cast<const T*>(m.as<T>()), static_cast<const T*>(v.as<T>()));
   });
 }
 

@@ -1,6 +1,5 @@
-// Launchers of sums to one number, the optimizer's update, and the matrix product.
+// Launchers of sums to one number and the matrix product.
 #include <array>
-#include <cmath>
 
 #include "ops/gemm.h"
 #include "ops/launch.h"
@@ -29,18 +28,6 @@ void sum_in_parts(ThreadPool& pool, double* total, int64_t count, PartSum part_s
   *total += sum;
 }
 
-AdamWRule fold(const AdamW& rule) {
-  return {.grad_scale = rule.grad_scale,
-          .beta1 = rule.beta1,
-          .one_minus_beta1 = 1 - rule.beta1,
-          .beta2 = rule.beta2,
-          .one_minus_beta2 = 1 - rule.beta2,
-          .decay = 1 - rule.lr * rule.weight_decay,
-          .step_size = rule.lr / (1 - std::pow(rule.beta1, static_cast<double>(rule.step))),
-          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(rule.step))),
-          .eps = rule.eps};
-}
-
 }  // namespace
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x) {
@@ -67,26 +54,6 @@ void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor
                 kernel = kernels<T>(table).weighted_sum] {
       sum_in_parts(*pool, out, count,
                    [=](int64_t begin, int64_t end) { return kernel(in + begin, w + begin, end - begin); });
-    });
-  });
-}
-
-void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor m, Tensor v, Tensor g,
-           const AdamW& rule) {
-  const int64_t count = p.elements();
-  expect("adamw", "m", m, p.dtype, count);
-  expect("adamw", "v", v, p.dtype, count);
-  expect("adamw", "g", g, p.dtype, count);
-  check(rule.step >= 1, "adamw: the first step is 1, not {}", rule.step);
-  dispatch_wide_float(p.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T *param = p.as<T>(), *first = m.as<T>(), *second = v.as<T>();
-    const T* grad = g.as<T>();
-    stream.run([pool = &stream.pool(), param, first, second, grad, count, folded = fold(rule),
-                kernel = kernels<T>(table).adamw] {
-      pool->parallel_for(count, kCheapGrain / 4, [&](int64_t begin, int64_t end) {
-        kernel(param + begin, first + begin, second + begin, grad + begin, end - begin, folded);
-      });
     });
   });
 }

@@ -67,6 +67,33 @@ struct AdamW {
   double grad_scale = 1;  // the gradient is multiplied by this first (clipping, averaging)
 };
 
+// One LAMB step (You et al., arXiv 1904.00962, algorithm 2) with bias correction; fields as in AdamW.
+struct Lamb {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // times the weight, part of the direction
+  int64_t step = 1;
+  double grad_scale = 1;
+};
+
+// One step of gradient descent with momentum. Weight decay is added to the gradient.
+struct Sgd {
+  double lr = 0;
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double grad_scale = 1;
+};
+
+// One Adagrad step (Duchi et al., JMLR 2011). Weight decay is added to the gradient.
+struct Adagrad {
+  double lr = 0;
+  double eps = 1e-10;
+  double weight_decay = 0;
+  double grad_scale = 1;
+};
+
 struct OpTable {
   const char* name;  // "x86-64-v4", "x86-64-v3", "generic": shown to people
 
@@ -143,8 +170,24 @@ struct OpTable {
   // differently. partials f64 [ceil(n / kNormChunk)]  x [n]
   void (*chunk_squares)(Stream&, Tensor partials, Tensor x);
 
-  // ---- optimizer: p, m, v are updated in place, all of one length ----
-  void (*adamw)(Stream&, Tensor p, Tensor m, Tensor v, Tensor g, const AdamW& rule);
+  // ---- optimizer: one pass over the memory of some elements, every one by itself ----
+  // p (master weights), g and the rule's state have one dtype, f32 or f64, and one length; p and the state
+  // are updated in place. `copy` gets the new p in its own dtype, that of p or, of f32, a 16-bit one; a
+  // Tensor without memory (data null) is left out.
+  void (*adamw)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule);
+  // d = g grad_scale + weight_decay p;  b = momentum b + d;  p -= lr b. Without momentum (0), b has no
+  // memory.
+  void (*sgd)(Stream&, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule);
+  // d = g grad_scale + weight_decay p;  s += d^2;  p -= lr d / (sqrt(s) + eps)
+  void (*adagrad)(Stream&, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);
+  // LAMB comes in two phases, for its step is as long as two norms say, which may span ranks. The first moves
+  // m and v as Adam does and gives the chunks' squares (as chunk_squares does) of p and of the direction
+  //   u = m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay p;
+  // the second computes u again, from what the first left, instead of keeping it:  p -= lr trust_ratio u.
+  // p_squares, u_squares f64 [ceil(n / kNormChunk)]
+  void (*lamb_moments)(Stream&, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
+                       const Lamb& rule);
+  void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio);
 };
 
 // The table of the best instruction set this processor has (x86-64-v4, -v3, else the compiler's baseline).

@@ -21,7 +21,8 @@ void ShardedOptimizer::step(const ParamSource& weights, int64_t step, double lr,
     const ParamSpec& spec = params_[{i}];
     if (!params_.stored({i})) continue;
     rule.weight_decay = spec.decay ? config_.weight_decay : 0;
-    ops_.adamw(stream, weights.weight({i}), first_moment({i}), second_moment({i}), grads_.grad({i}), rule);
+    ops_.adamw(stream, weights.weight({i}), Tensor{}, first_moment({i}), second_moment({i}), grads_.grad({i}),
+               rule);
   }
 }
 

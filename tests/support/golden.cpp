@@ -109,4 +109,28 @@ std::map<std::string, GoldenCase> load_golden_layers() {
   return cases;
 }
 
+std::vector<GoldenRule> load_golden_optimizers() {
+  const Json file = load("optimizers_torch.json");
+  const auto size = file.at("size").get<size_t>();
+  const size_t all = file.at("steps").get<size_t>() * size;
+  std::vector<GoldenRule> rules;
+  for (const Json& entry : file.at("rules")) {
+    GoldenRule rule{.name = entry.at("name"), .constants = {}, .tensors = {}};
+    for (const auto& [name, value] : entry.items())
+      if (value.is_number()) rule.constants[name] = value;
+    for (const Json& tensor : entry.at("tensors")) {
+      rule.tensors.push_back({.name = tensor.at("name"),
+                              .weight_decay = tensor.at("weight_decay"),
+                              .start = tensor.at("start"),
+                              .gradient = tensor.at("gradient"),
+                              .after = tensor.at("after")});
+      const GoldenUpdates& updates = rule.tensors.back();
+      if (updates.start.size() != size || updates.gradient.size() != all || updates.after.size() != all)
+        throw std::runtime_error("a tensor of " + rule.name + " has not as many numbers as the file says");
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
 }  // namespace trifold::test

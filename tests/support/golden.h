@@ -2,6 +2,7 @@
 //
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
+//   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //
 // Everything is f64 and was computed in f64; the values read here are the very doubles PyTorch had.
 #pragma once
@@ -73,8 +74,25 @@ struct GoldenTensor {
 // Named tensors of one operation; a missing name is std::out_of_range from `at`.
 using GoldenCase = std::map<std::string, GoldenTensor>;
 
-// Both throw std::runtime_error, or nlohmann's errors, when the file is missing or not as expected.
+// One tensor under an update rule.
+struct GoldenUpdates {
+  std::string name;
+  double weight_decay = 0;
+  std::vector<double> start;     // [size]
+  std::vector<double> gradient;  // [steps, size]
+  std::vector<double> after;     // [steps, size]: the weights after each step
+};
+
+// Some steps of one update rule: "adam", "lamb", "sgd", "sgd_plain" (no momentum), "adagrad".
+struct GoldenRule {
+  std::string name;
+  std::map<std::string, double> constants;  // "lr", "adam_beta1" ...
+  std::vector<GoldenUpdates> tensors;
+};
+
+// All throw std::runtime_error, or nlohmann's errors, when the file is missing or not as expected.
 GoldenGpt load_golden_gpt();
 std::map<std::string, GoldenCase> load_golden_layers();
+std::vector<GoldenRule> load_golden_optimizers();
 
 }  // namespace trifold::test

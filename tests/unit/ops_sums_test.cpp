@@ -54,7 +54,7 @@ TEST(AdamWTest, ThreeStepsAsInThePaper) {
       const Host second(dtype, {n});
       AdamW step = rule;
       for (step.step = 1; step.step <= 3; ++step.step)
-        ops.adamw(stream, param, first, second,
+        ops.adamw(stream, param, Tensor{}, first, second,
                   Host(dtype, {n}, random_values(n, 10 + static_cast<uint64_t>(step.step))), step);
       return {param.values(), first.values(), second.values()};
     });
@@ -73,7 +73,7 @@ TEST(AdamWTest, SlicesGiveTheBitsOfTheWhole) {
         const Host v(dtype, {n}, Values(static_cast<size_t>(n), 0.5));
         for (int64_t begin = 0; begin < n; begin += slice) {
           const int64_t end = std::min(n, begin + slice);
-          ops.adamw(stream, Tensor(p).flat(begin, end), Tensor(m).flat(begin, end),
+          ops.adamw(stream, Tensor(p).flat(begin, end), Tensor{}, Tensor(m).flat(begin, end),
                     Tensor(v).flat(begin, end), Tensor(g).flat(begin, end), rule);
         }
         return p.values();

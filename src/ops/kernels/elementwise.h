@@ -64,26 +64,5 @@ void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) { dx[i] = dy[i] * Gelu::slope(x[i]); });
 }
 
-template <class T>
-void adamw(T* p, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule) {
-  const auto grad_scale = T(rule.grad_scale);
-  const auto beta1 = T(rule.beta1);
-  const auto rest1 = T(rule.one_minus_beta1);
-  const auto beta2 = T(rule.beta2);
-  const auto rest2 = T(rule.one_minus_beta2);
-  const auto decay = T(rule.decay);
-  const auto step_size = T(rule.step_size);
-  const auto root_scale = T(rule.root_scale);
-  const auto eps = T(rule.eps);
-  Lane::each(n, [=](int64_t i) {
-    const T grad = g[i] * grad_scale;
-    const T first = beta1 * m[i] + rest1 * grad;
-    const T second = beta2 * v[i] + rest2 * grad * grad;
-    m[i] = first;
-    v[i] = second;
-    p[i] = p[i] * decay - step_size * first / (root_of(second) * root_scale + eps);
-  });
-}
-
 }  // namespace
 }  // namespace trifold::cpu

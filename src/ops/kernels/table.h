@@ -36,6 +36,10 @@ constexpr Kernels<T> make_kernels() {
       .weighted_sum = weighted_sum<T>,
       .chunk_squares = chunk_squares<T>,
       .adamw = adamw<T>,
+      .sgd = sgd<T>,
+      .adagrad = adagrad<T>,
+      .lamb_moments = lamb_moments<T>,
+      .lamb = lamb<T>,
       .attention_forward = attention_forward<T>,
       .attention_backward = attention_backward<T>,
   };

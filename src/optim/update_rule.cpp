@@ -1,0 +1,128 @@
+#include "optim/update_rule.h"
+
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+void check_state(const UpdateRule& rule, const Slice& slice) {
+  check(slice.state.size() == rule.state_names().size(),
+        "a slice has {} tensors of state, but its update rule has {}", slice.state.size(),
+        rule.state_names().size());
+}
+
+class AdamWUpdate final : public UpdateRule {
+ public:
+  explicit AdamWUpdate(const OptimizerConfig& config) : config_(config) {}
+
+  std::span<const std::string_view> state_names() const override {
+    static constexpr std::array<std::string_view, 2> kNames = {"adam_m", "adam_v"};
+    return kNames;
+  }
+  void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+              Stream& stream) const override {
+    check_state(*this, slice);
+    const AdamW rule{values.lr,          config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
+                     slice.weight_decay, values.step,        values.grad_scale};
+    ops.adamw(stream, slice.master, slice.weight, slice.state[0], slice.state[1], slice.grad, rule);
+  }
+
+ private:
+  OptimizerConfig config_;
+};
+
+class LambUpdate final : public UpdateRule {
+ public:
+  explicit LambUpdate(const OptimizerConfig& config) : config_(config) {}
+
+  std::span<const std::string_view> state_names() const override {
+    static constexpr std::array<std::string_view, 2> kNames = {"lamb_m", "lamb_v"};
+    return kNames;
+  }
+  bool needs_norms() const override { return true; }
+  void measure(const Slice& slice, const StepValues& values, const SliceSquares& squares, const OpTable& ops,
+               Stream& stream) const override {
+    check_state(*this, slice);
+    ops.lamb_moments(stream, squares.weight, squares.direction, slice.state[0], slice.state[1], slice.master,
+                     slice.grad, rule(slice, values));
+  }
+  void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+              Stream& stream) const override {
+    check_state(*this, slice);
+    ops.lamb(stream, slice.master, slice.weight, slice.state[0], slice.state[1], rule(slice, values),
+             values.trust_ratio);
+  }
+
+ private:
+  Lamb rule(const Slice& slice, const StepValues& values) const {
+    return {values.lr,          config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
+            slice.weight_decay, values.step,        values.grad_scale};
+  }
+
+  OptimizerConfig config_;
+};
+
+class SgdUpdate final : public UpdateRule {
+ public:
+  explicit SgdUpdate(const OptimizerConfig& config) : momentum_(config.sgd_momentum) {}
+
+  std::span<const std::string_view> state_names() const override {
+    static constexpr std::array<std::string_view, 1> kNames = {"sgd_momentum"};
+    if (momentum_ == 0) return {};
+    return kNames;
+  }
+  void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+              Stream& stream) const override {
+    check_state(*this, slice);
+    const Tensor momentum = slice.state.empty() ? Tensor{} : slice.state[0];
+    ops.sgd(stream, slice.master, slice.weight, momentum, slice.grad,
+            {values.lr, momentum_, slice.weight_decay, values.grad_scale});
+  }
+
+ private:
+  double momentum_;
+};
+
+class AdagradUpdate final : public UpdateRule {
+ public:
+  explicit AdagradUpdate(const OptimizerConfig& config) : eps_(config.adagrad_eps) {}
+
+  std::span<const std::string_view> state_names() const override {
+    static constexpr std::array<std::string_view, 1> kNames = {"adagrad_sum"};
+    return kNames;
+  }
+  void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+              Stream& stream) const override {
+    check_state(*this, slice);
+    ops.adagrad(stream, slice.master, slice.weight, slice.state[0], slice.grad,
+                {values.lr, eps_, slice.weight_decay, values.grad_scale});
+  }
+
+ private:
+  double eps_;
+};
+
+}  // namespace
+
+void UpdateRule::measure(const Slice&, const StepValues&, const SliceSquares&, const OpTable&,
+                         Stream&) const {
+  fail("measure was called for an update rule that needs no norms");
+}
+
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
+  if (config.optimizer == "adam") return std::make_unique<AdamWUpdate>(config);
+  if (config.optimizer == "lamb") return std::make_unique<LambUpdate>(config);
+  if (config.optimizer == "sgd") return std::make_unique<SgdUpdate>(config);
+  if (config.optimizer == "adagrad") return std::make_unique<AdagradUpdate>(config);
+  bad_input("there is no optimizer '{}': give adam, lamb, sgd or adagrad", config.optimizer);
+}
+
+double trust_ratio(double weight_squares, double direction_squares, double weight_decay) {
+  if (weight_decay == 0 || weight_squares == 0 || direction_squares == 0) return 1;
+  return std::sqrt(weight_squares) / std::sqrt(direction_squares);
+}
+
+}  // namespace trifold

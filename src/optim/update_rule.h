@@ -1,0 +1,83 @@
+// UpdateRule: how weights move along their gradient. A rule looks at every element by itself, so it works on
+// any flat piece of a parameter; whoever owns the pieces (zero/sharded_optimizer.h) calls it for each.
+//
+// One step, for each slice:
+//   without norms (adam, sgd, adagrad)   update(slice, values)
+//   with norms (LAMB)                    measure(slice, values, squares)       all slices of a parameter
+//                                        add the squares of all of them, on whatever ranks, with ExactSum
+//                                        values.trust_ratio = trust_ratio(their sums, weight_decay)
+//                                        update(slice, values)
+// Slices begin at multiples of kNormChunk elements of their parameter, so the sums, and with them the update,
+// have the same bits however parameters are cut. Each call is one pass over the slice's memory, enqueued on
+// the stream. A rule is constant: all that changes is in the slices.
+//
+//   adam     AdamW (Loshchilov & Hutter, ICLR 2019): decay is decoupled from the gradient
+//   lamb     You et al., arXiv 1904.00962, algorithm 2, as large runs use it: bias correction; weight decay
+//            is part of the direction; the ratio is not clipped, and is 1 where a norm is 0 and for
+//            parameters without decay (biases, norms)
+//   sgd      b = momentum b + (g + decay w);  w -= lr b
+//   adagrad  s += d^2, d = g + decay w;  w -= lr d / (sqrt(s) + eps)  (Duchi et al., JMLR 2011)
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+// A contiguous piece of one parameter, flat, of n elements. Views only.
+struct Slice {
+  Tensor master;              // [n] f32 or f64: the weights that are updated
+  Tensor weight;              // [n] their copy for the layers, rounded to its dtype; no memory: master is it
+  Tensor grad;                // [n] like master
+  std::vector<Tensor> state;  // [n] like master each: what state_names() lists; all zero before step 1
+  double weight_decay = 0;    // 0 for parameters that are left out of it
+};
+
+// What all slices of a step have in common, but for the ratio: that belongs to a parameter.
+struct StepValues {
+  double lr = 0;
+  int64_t step = 1;        // counts updates from 1
+  double grad_scale = 1;   // gradients are multiplied by this first (averaging, loss scale, clipping)
+  double trust_ratio = 1;  // read only by rules that need norms
+};
+
+// Sums of squares of a slice by chunk: f64 [ceil(n / kNormChunk)] each.
+struct SliceSquares {
+  Tensor weight;
+  Tensor direction;
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // One for each tensor of state an element needs, in the order of Slice::state. They are the first part of
+  // the state's names in checkpoints ("adam_m/..."). None for sgd without momentum.
+  virtual std::span<const std::string_view> state_names() const = 0;
+
+  // Whether `measure` comes before every `update`.
+  virtual bool needs_norms() const { return false; }
+  // Moves the state along the gradient and writes the squares. An Error for rules that need no norms.
+  virtual void measure(const Slice& slice, const StepValues& values, const SliceSquares& squares,
+                       const OpTable& ops, Stream& stream) const;
+
+  // Updates master (and its copy), and the state too where that was not done by `measure`.
+  virtual void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+                      Stream& stream) const = 0;
+};
+
+// The rule that the configuration names, with its constants; weight decay is the slices'.
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config);
+
+// The factor of the step of a parameter whose weights and direction have these sums of squares: the ratio of
+// the norms; 1 where one of them is 0, or where `weight_decay` is.
+double trust_ratio(double weight_squares, double direction_squares, double weight_decay);
+
+}  // namespace trifold
