@@ -10,7 +10,7 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
 }
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
-                 uint64_t seed, std::vector<int> rank_of_stage, int weight_versions)
+                 uint64_t seed, std::vector<int> rank_of_stage, const std::vector<int>& weight_versions)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
@@ -23,7 +23,9 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       model_(make_gpt(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
-  weights_ = std::make_unique<ParamStore>(model_.params, dtype, weight_versions);
+  const auto place = static_cast<size_t>(mesh_.coord(Axis::Pp));
+  const int versions = weight_versions.empty() ? 1 : weight_versions.at(place);
+  weights_ = std::make_unique<ParamStore>(model_.params, dtype, versions);
   weights_->initialise(seed);
   if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
     own_side_.emplace(Stream::Mode::Worker, side_pool_);

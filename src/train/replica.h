@@ -21,9 +21,9 @@ class Replica {
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
   // start at their initial values for `seed`, which also keys dropout. `rank_of_stage` says where each stage
   // of the pipeline is; empty: one stage on each pipeline rank. BadInput when the model has fewer blocks than
-  // there are stages. `weight_versions` as in ParamStore.
+  // there are stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
-          std::vector<int> rank_of_stage = {}, int weight_versions = 1);
+          std::vector<int> rank_of_stage = {}, const std::vector<int>& weight_versions = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }

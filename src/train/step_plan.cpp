@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <sstream>
 
@@ -134,19 +133,15 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   return order;
 }
 
-// At a Step the new version joins those that micro-batches in flight still use.
+// A version must stay until its last use, with all that are newer by then.
 int weight_versions(const RankPlan& row) {
-  std::map<int, int> in_flight;  // micro-batch -> its version
   int newest = 0;
   int most = 1;
   for (const Action& action : row) {
-    if (action.kind == ActionKind::F) in_flight[action.micro] = action.version;
-    const bool last_block = action.block == Action::kAll || action.block == 0;
-    if ((action.kind == ActionKind::B || action.kind == ActionKind::W) && last_block)
-      in_flight.erase(action.micro);
-    if (action.kind != ActionKind::Step) continue;
-    ++newest;
-    for (const auto& [micro, version] : in_flight) most = std::max(most, newest - version + 1);
+    if (action.kind == ActionKind::Step)
+      ++newest;
+    else if (is_compute(action.kind))
+      most = std::max(most, newest - action.version + 1);
   }
   return most;
 }

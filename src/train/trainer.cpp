@@ -20,11 +20,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Of any rank: which one this is is not known yet when the weights are made.
-int most_versions(const StepOrder& order) {
-  int most = 1;
-  for (const RankPlan& row : order.compute) most = std::max(most, weight_versions(row));
-  return most;
+// Of each pipeline rank.
+std::vector<int> versions_of_ranks(const StepOrder& order) {
+  std::vector<int> versions;
+  for (const RankPlan& row : order.compute) versions.push_back(weight_versions(row));
+  return versions;
 }
 
 DType dtype_of(const PrecisionConfig& config) { return config.f64 ? DType::F64 : DType::F32; }
@@ -36,7 +36,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
     : config_(config),
       order_(step_order(config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed,
-               order_.rank_of_stage, most_versions(order_)),
+               order_.rank_of_stage, versions_of_ranks(order_)),
       grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.dtype(),
              kBucketBytes, replica_.comm(), replica_.ties()),
       optimizer_(replica_.model().params, grads_, replica_.ops(), config.optimizer, replica_.dtype()),

@@ -167,6 +167,38 @@ TEST(PipeDream, DiffersFromTheSynchronousCurve) {
   EXPECT_GT(relative_error(delayed.losses[5], prompt.losses[5]), 1e-6);
 }
 
+// 2BW's delay does not depend on the mesh, so tensor ranks, sequence parallelism and more stages change
+// nothing.
+TEST(PipeDream2BW, IsOneCurveOnEveryMesh) {
+  PretrainConfig config = async_run("pipedream-2bw", 2, 4, 5);
+  config.model.untie_embeddings_and_output_weights = false;
+  config.model.hidden_dropout = 0.1;
+  const Curve two = train(config);
+  for (const auto& [pp, tp] : {std::pair(4, 1), {2, 2}, {4, 2}, {1, 2}}) {
+    PretrainConfig mesh = on_mesh(config, 1, tp, pp);
+    mesh.mesh.sequence_parallel = tp > 1;
+    const Curve curve = train(mesh);
+    ASSERT_EQ(curve.losses.size(), two.losses.size());
+    for (size_t i = 0; i < two.losses.size(); ++i)
+      EXPECT_LT(relative_error(curve.losses[i], two.losses[i]), 1e-11) << "pp " << pp << " tp " << tp;
+  }
+}
+
+// What a backward computes a second time, it computes with the weights of its forward.
+TEST(Async, RecomputationChangesNoBit) {
+  for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+    PretrainConfig config = async_run(schedule, 4, 4, 10);
+    config.model.hidden_dropout = config.model.attention_dropout = 0.2;
+    const Curve none = train(config);
+    for (const auto mode : {RecomputeGranularity::Selective, RecomputeGranularity::Full}) {
+      config.mesh.recompute_granularity = mode;
+      const Curve again = train(config);
+      EXPECT_EQ(again.losses, none.losses) << schedule;
+      EXPECT_EQ(again.grad_norms, none.grad_norms) << schedule;
+    }
+  }
+}
+
 TEST(Async, TrainsWithDataParallelRanksAndTiedWeights) {
   for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
     PretrainConfig config = async_run(schedule, 2, 2, 10);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "config/schedule.h"
 #include "config/validate.h"
 #include "support/training.h"
 
@@ -61,8 +62,15 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
   PretrainConfig base = small_run();
   base.model.num_layers = 4;
   base.batch.micro_batch_size = 1;
-  for (const auto& [name, chunks] : {std::pair("1f1b", 1), {"zb-h1", 1}, {"interleaved", 2}, {"zb-v", 2}}) {
+  base.optimizer.clip_grad = 0;  // asynchronous schedules have none
+  for (const auto& [name, chunks] : {std::pair("1f1b", 1),
+                                     {"zb-h1", 1},
+                                     {"interleaved", 2},
+                                     {"zb-v", 2},
+                                     {"pipedream", 1},
+                                     {"pipedream-2bw", 1}}) {
     PretrainConfig config = scheduled(on_mesh(base, 1, 2, 2), name, chunks);
+    if (is_async(*find_schedule(name))) config.pipeline.async_window = 3;
     config.mesh.sequence_parallel = chunks == 2;
     const PlanReport report = make_plan_report(plan_of(config));
     const SyntheticTokens data(config.model.seq_length, 7, 11);
