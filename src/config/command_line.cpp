@@ -42,6 +42,28 @@ void take_processes(Config& config, int processes, Parsed& parsed) {
   }
 }
 
+const OptimizerConfig* optimizer_of(const PretrainConfig& config) { return &config.optimizer; }
+const OptimizerConfig* optimizer_of(const PlanConfig& config) { return &config.run.optimizer; }
+template <class Config>
+const OptimizerConfig* optimizer_of(const Config&) {
+  return nullptr;
+}
+
+// An option that the optimizer does not use is a mistake on the command line whatever its value, the default
+// included. A file may come from --print-config, which writes every option: there the value decides
+// (validate.cpp).
+template <class Config>
+void check_unused(const Config& config, Parsed& parsed) {
+  const OptimizerConfig* optimizer = optimizer_of(config);
+  if (optimizer == nullptr || parsed.doubtful.count("optimizer") > 0) return;
+  for (const auto& [name, origin] : parsed.origins)
+    if (const auto problem = unused_by_optimizer(name, *optimizer);
+        problem && origin.starts_with("command line")) {
+      parsed.problems.push_back(*problem);
+      parsed.doubtful.insert(name);
+    }
+}
+
 // Words that belong to no option: the folder of `inspect`, a mistake everywhere else.
 template <class Config>
 void take_positional(Config&, Parsed& parsed) {
@@ -104,6 +126,7 @@ Request read_command(const CommandInfo& info, Words arguments, const Surrounding
   }
   take_processes(config, surroundings.mpi_processes, parsed);
   take_positional(config, parsed);
+  check_unused(config, parsed);
   throw_problems(all_problems(parsed, problems(config)));
   resolve_noting(config, table, parsed.origins);
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};

@@ -33,8 +33,7 @@ std::string joined(std::span<const std::string> words, std::string_view separato
 
 // Values of other versions of Trifold and of Megatron-LM that deserve a better answer than "not one of".
 bool comes_later(std::string_view option, std::string_view value) {
-  static const std::vector<std::pair<std::string_view, std::string_view>> kLater = {
-      {"device", "cuda"}, {"optimizer", "lamb"}, {"optimizer", "sgd"}, {"optimizer", "adagrad"}};
+  static const std::vector<std::pair<std::string_view, std::string_view>> kLater = {{"device", "cuda"}};
   return std::find(kLater.begin(), kLater.end(), std::pair(option, value)) != kLater.end();
 }
 

@@ -156,14 +156,19 @@ void add_lr(OptionTable& table, LrConfig& lr) {
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.group("Optimizer");
   table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).")
-      .one_of({"adam"});
+      .one_of({"adam", "lamb", "sgd", "adagrad"});
   table.add("weight-decay", &optimizer.weight_decay, "Not applied to biases and one-dimensional tensors.")
       .at_least(0);
   table.add("clip-grad", &optimizer.clip_grad, "Largest norm of the gradient; 0 switches clipping off.")
       .at_least(0);
-  table.add("adam-beta1", &optimizer.adam_beta1, "Decay of the first moment.").fraction();
-  table.add("adam-beta2", &optimizer.adam_beta2, "Decay of the second moment.").fraction();
-  table.add("adam-eps", &optimizer.adam_eps, "Added to the root of the second moment.").positive();
+  table.add("adam-beta1", &optimizer.adam_beta1, "Decay of the first moment; adam and lamb.").fraction();
+  table.add("adam-beta2", &optimizer.adam_beta2, "Decay of the second moment; adam and lamb.").fraction();
+  table.add("adam-eps", &optimizer.adam_eps, "Added to the root of the second moment; adam and lamb.")
+      .positive();
+  table.add("sgd-momentum", &optimizer.sgd_momentum, "Decay of the sum of gradients; sgd. 0: no momentum.")
+      .fraction();
+  table.add("adagrad-eps", &optimizer.adagrad_eps, "Added to the root of the sum of squares; adagrad.")
+      .positive();
 }
 
 void add_precision(OptionTable& table, PrecisionConfig& precision) {

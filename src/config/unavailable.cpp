@@ -33,7 +33,7 @@ constexpr std::string_view kNames[] = {
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
     "use-checkpoint-opt-param-scheduler", "start-weight-decay", "end-weight-decay", "weight-decay-incr-style",
-    "sgd-momentum", "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
+    "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
     "main-grads-dtype", "exp-avg-dtype",
     // precision
     "bf16", "fp16", "fp8-format", "fp8-recipe", "loss-scale", "initial-loss-scale", "min-loss-scale",

@@ -71,6 +71,37 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
   check_wsd(lr, decay, problems);
 }
 
+// Options that have nothing to say to some optimizers, and the optimizers that use them.
+struct OptimizerOption {
+  std::string_view name;
+  double OptimizerConfig::*value;
+  std::vector<std::string_view> users;
+};
+const std::vector<OptimizerOption>& optimizer_options() {
+  static const std::vector<OptimizerOption> kOptions = {
+      {"adam-beta1", &OptimizerConfig::adam_beta1, {"adam", "lamb"}},
+      {"adam-beta2", &OptimizerConfig::adam_beta2, {"adam", "lamb"}},
+      {"adam-eps", &OptimizerConfig::adam_eps, {"adam", "lamb"}},
+      {"sgd-momentum", &OptimizerConfig::sgd_momentum, {"sgd"}},
+      {"adagrad-eps", &OptimizerConfig::adagrad_eps, {"adagrad"}}};
+  return kOptions;
+}
+
+// Here a value that is not the default counts as given; the command line knows better.
+void check_optimizer(const OptimizerConfig& optimizer, Problems& problems) {
+  if (!problems.sound({"optimizer"})) return;
+  for (const OptimizerOption& option : optimizer_options()) {
+    const std::string name(option.name);
+    const bool given = optimizer.*option.value != OptimizerConfig().*option.value;
+    if (!given || !problems.sound({name.c_str()})) continue;
+    if (const auto problem = unused_by_optimizer(name, optimizer)) problems.add("{}", *problem);
+  }
+  if (optimizer.optimizer == "lamb" && optimizer.weight_decay == 0)
+    problems.add(
+        "--optimizer lamb needs --weight-decay above 0: parameters without decay have no trust ratio, so it "
+        "would be adam under another name");
+}
+
 std::optional<double> as_number(const std::string& text) {
   try {
     return parse_double(text);
@@ -189,11 +220,22 @@ std::string multiples_around(int64_t value, int64_t unit) {
   return low == 0 ? fmt::format("{} is", unit) : fmt::format("{} and {} are", low, low + unit);
 }
 
+std::optional<std::string> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer) {
+  for (const auto& [name, value, users] : optimizer_options()) {
+    if (name != option) continue;
+    if (std::find(users.begin(), users.end(), optimizer.optimizer) != users.end()) return std::nullopt;
+    return fmt::format("--{} has no effect with --optimizer {}: leave it out, or give --optimizer {}", option,
+                       optimizer.optimizer, fmt::join(users, " or "));
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> problems(const PretrainConfig& config) {
   PretrainConfig copy = config;
   Problems problems(options_of(copy));
   check_layout(config, problems);
   check_lr(config.lr, config.batch.train_iters, problems);
+  check_optimizer(config.optimizer, problems);
   check_run(config, problems);
   return problems.take();
 }
@@ -233,6 +275,7 @@ std::vector<std::string> problems(const PlanConfig& config) {
   PlanConfig copy = config;
   Problems problems(options_of(copy));
   check_layout(config.run, problems);
+  check_optimizer(config.run.optimizer, problems);
   if (!config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.add("--vocab-size is needed: the size of the tokenizer's vocabulary (or name the --data-path)");
   return problems.take();

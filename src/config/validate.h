@@ -1,6 +1,7 @@
 // Checks of a configuration as a whole, and the values that follow from others.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ InspectConfig resolve(InspectConfig config);
 BenchConfig resolve(BenchConfig config);
 PlanConfig resolve(PlanConfig config);
 TokenizeConfig resolve(TokenizeConfig config);
+
+// "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use;
+// nullopt for every other option.
+std::optional<std::string> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);
 
 // Throws Error(BadInput) when `list` is not empty: one problem as it is, several as a list of lines.
 void throw_problems(const std::vector<std::string>& list);

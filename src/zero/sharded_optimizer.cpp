@@ -7,6 +7,9 @@ namespace trifold {
 ShardedOptimizer::ShardedOptimizer(const ParamList& params, const GradSink& grads, const OpTable& ops,
                                    const OptimizerConfig& config, DType dtype)
     : params_(params), grads_(grads), ops_(ops), config_(config) {
+  // The other rules come with sharded states; until then they must not run as AdamW.
+  if (config.optimizer != "adam")
+    bad_input("--optimizer {} is not available yet: give --optimizer adam", config.optimizer);
   const FlatLayout layout(params);
   buffer_ = Buffer(2 * static_cast<size_t>(layout.elements()) * size_of(dtype));
   const Tensor both = buffer_.tensor(dtype, {2 * layout.elements()});

@@ -78,7 +78,6 @@ TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
                     "--" + name + " is not available in this version of Trifold");
   expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler"}), "not available");
   expect_contains(refusal_of(complete() + Words{"--train_samples", "9"}), "give --train-iters instead");
-  expect_contains(refusal_of(complete() + Words{"--optimizer", "lamb"}), "--optimizer lamb is not available");
   expect_contains(refusal_of(complete() + Words{"--device", "cuda"}), "--device cuda is not available");
   for (const std::string name : {"recommend", "reshard", "convert"})
     expect_contains(refusal_of({name, "--x"}), "'" + name + "' is not available in this version");
@@ -91,6 +90,26 @@ TEST(ConfigCommandLine, TellsAZeroThatWasGivenFromAMissingValue) {
   expect_contains(refusal_of({"pretrain", "--train-iters", "0"}),
                   "--train-iters 0 is not possible: it must be from 1 to");
   expect_contains(refusal_of({"pretrain"}), "--train-iters needs a value: from 1 to");
+}
+
+// The value is the default, so only the command line can know that it was given.
+TEST(ConfigCommandLine, RefusesWhatTheOptimizerDoesNotUse) {
+  const std::string once = "--adam-beta1 has no effect with --optimizer sgd";
+  for (const char* value : {"0.9", "0.8"}) {
+    const std::string text = refusal_of(complete() + Words{"--optimizer", "sgd", "--adam-beta1", value});
+    expect_contains(text, once);
+    expect_lacks(text, "problems");
+  }
+  expect_contains(refusal_of(complete() + Words{"--sgd-momentum", "0.9"}), "no effect with --optimizer adam");
+  expect_contains(refusal_of({"plan", "--num-layers", "2", "--hidden-size", "8", "--num-attention-heads", "2",
+                              "--seq-length", "8", "--vocab-size", "64", "--micro-batch-size", "1",
+                              "--optimizer", "adagrad", "--adam-eps", "1e-8"}),
+                  "--adam-eps has no effect with --optimizer adagrad");
+  // Where the optimizer itself is wrong, nothing is said about what it would use.
+  expect_lacks(refusal_of(complete() + Words{"--optimizer", "sdg", "--sgd-momentum", "0.9"}), "no effect");
+  const PretrainConfig config = pretrain({"--optimizer", "sgd", "--sgd-momentum", "0"});
+  EXPECT_EQ(config.optimizer.optimizer, "sgd");
+  EXPECT_EQ(config.optimizer.sgd_momentum, 0);
 }
 
 TEST(ConfigCommandLine, ListsAllowedValues) {
