@@ -26,6 +26,7 @@ OpTable make_table() {
       .name = Table.name,
       .fill = Bound<Table, cpu::fill>::call,
       .copy = Bound<Table, cpu::copy>::call,
+      .convert = Bound<Table, cpu::convert>::call,
       .scale = Bound<Table, cpu::scale>::call,
       .add = Bound<Table, cpu::add>::call,
       .reduce = Bound<Table, cpu::reduce>::call,

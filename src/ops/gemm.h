@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/thread_pool.h"
+#include "ops/kernels.h"
 
 namespace trifold::cpu {
 
@@ -25,11 +26,25 @@ void gemm_block(float* c, int64_t c_stride, Matrix<float> a, Matrix<float> b, in
 void gemm_block(double* c, int64_t c_stride, Matrix<double> a, Matrix<double> b, int64_t m, int64_t n,
                 int64_t k, double alpha, double beta);
 
-// The same over a pool: c is cut into tiles by (m, n, k) alone, never by the number of workers, and every
-// worker computes some of them with gemm_block, so the result is the same bits on any pool.
-template <class T>
-void gemm_tiled(ThreadPool& pool, T* c, Matrix<T> a, Matrix<T> b, int64_t m, int64_t n, int64_t k,
-                double alpha, double beta);
+// The same of 16-bit factors T, summed in f32, into C: T (rounded once) or f32.
+//
+// gemm_block_native asks oneDNN for a product in T's own instructions and does it; false, with c untouched,
+// where the processor or the library has none. Descriptions of products are kept per thread.
+// gemm_block_widened works everywhere: it converts the factors with `kernels`, a limited depth at a time, and
+// multiplies in f32.
+template <class C, class T>
+bool gemm_block_native(C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b, int64_t m, int64_t n, int64_t k,
+                       double alpha, double beta);
+template <class C, class T>
+void gemm_block_widened(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b,
+                        int64_t m, int64_t n, int64_t k, double alpha, double beta);
+
+// The product over a pool: c is cut into tiles by (m, n, k) alone, never by the number of workers, and every
+// worker computes some of them with gemm_block, so the result is the same bits on any pool. C and T are one
+// type, or C is f32 and T a 16-bit type.
+template <class C, class T>
+void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix<T> a, Matrix<T> b, int64_t m,
+                int64_t n, int64_t k, double alpha, double beta);
 
 // How gemm_tiled cuts c.
 struct Tiling {
@@ -37,5 +52,8 @@ struct Tiling {
   int64_t columns;  // of a tile
 };
 Tiling tiling_for(int64_t m, int64_t n, int64_t k);
+
+// Tells OpenMP, on which oneDNN runs, that the calling thread works alone.
+void use_one_openmp_thread();
 
 }  // namespace trifold::cpu

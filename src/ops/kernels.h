@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "core/float16.h"
+
 namespace trifold::cpu {
 
 // Dropout in the form kernels need: keep where word >= threshold, multiply what is kept.
@@ -94,8 +96,9 @@ struct HeadGradient {
   T* value;
 };
 
-// Attention's blocks, see kernels/attention.h. Its scratch is kScoreScratch numbers and a packed copy of the
-// keys (seq rounded up to whole panels, times width); backward it is twice that.
+// Attention's blocks, see kernels/attention.h. A panel copy is seq, rounded up to whole panels, times width.
+// Its scratch is kScoreScratch numbers, 2 blocks of kQueryBlock x width, and 2 panel copies; backward twice
+// kScoreScratch, 3 blocks and 5 panel copies.
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyChunk = 512;
 constexpr int64_t kPanel = 32;
@@ -104,10 +107,16 @@ constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 // Elements of one partial sum of chunk_squares.
 constexpr int64_t kSquaresChunk = 256;
 
+// Of activations, weights and their products. T is what tensors are stored in; `Wide` is what is computed
+// with, and the type of statistics and of the gradients of parameters.
 template <class T>
-struct Kernels {
-  void (*fill)(T* y, int64_t n, T value);
-  void (*scale)(T* y, int64_t n, T a);
+struct StorageKernels {
+  using Wide = Accumulate<T>;
+
+  void (*fill)(T* y, int64_t n, Wide number);
+  void (*to_f32)(float* y, const T* x, int64_t n);
+  void (*from_f32)(T* y, const float* x, int64_t n);
+  void (*scale)(T* y, int64_t n, Wide a);
   void (*add)(T* y, const T* a, const T* b, int64_t n);
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
   void (*gelu)(T* y, const T* x, int64_t n);
@@ -115,30 +124,43 @@ struct Kernels {
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.
   void (*dropout)(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule);
 
-  void (*layer_norm)(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, int64_t rows,
+  void (*layer_norm)(T* y, Wide* mean, Wide* rstd, const T* x, const T* gain, const T* bias, int64_t rows,
                      int64_t columns, double eps);
-  void (*layer_norm_backward)(T* dx, const T* dy, const T* x, const T* mean, const T* rstd, const T* gain,
-                              int64_t rows, int64_t columns);
+  void (*layer_norm_backward)(T* dx, const T* dy, const T* x, const Wide* mean, const Wide* rstd,
+                              const T* gain, int64_t rows, int64_t columns);
   // Column sums work on columns [begin, end) of all rows: a strip belongs to one worker.
-  void (*layer_norm_backward_weight)(T* dgain, T* dbias, const T* dy, const T* x, const T* mean,
-                                     const T* rstd, int64_t rows, int64_t columns, int64_t begin,
+  void (*layer_norm_backward_weight)(Wide* dgain, Wide* dbias, const T* dy, const T* x, const Wide* mean,
+                                     const Wide* rstd, int64_t rows, int64_t columns, int64_t begin,
                                      int64_t end);
-  void (*column_sum)(T* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
+  void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
 
   void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
                     int64_t held, bool accumulate);
-  void (*embedding_backward)(T* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
+  void (*embedding_backward)(Wide* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
                              int64_t begin, int64_t end, int64_t first_id, int64_t held);
 
-  void (*softmax_stats)(T* max, T* sum, T* target, const T* logits, const int32_t* labels, int64_t rows,
-                        const VocabularyPart& part);
-  void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
-  void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
-  void (*cross_entropy_backward)(T* dlogits, const T* logits, const T* max, const T* sum,
+  void (*softmax_stats)(Wide* max, Wide* sum, Wide* target, const T* logits, const int32_t* labels,
+                        int64_t rows, const VocabularyPart& part);
+  void (*cross_entropy_backward)(T* dlogits, const T* logits, const Wide* max, const Wide* sum,
                                  const int32_t* labels, const float* weight, double scale, int64_t rows,
                                  const VocabularyPart& part);
 
   double (*sum_squares)(const T* x, int64_t n);
+
+  void (*attention_forward)(T* out, Wide* lse, const HeadInput<T>& in, const HeadShape& shape,
+                            const DropRule& rule, Wide* scratch);
+  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
+  // They are complete when `last` is set; heads that share them come one after another on one scratch.
+  void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
+                             const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
+                             bool assign, bool last, Wide* scratch);
+};
+
+// Of statistics, gradients of parameters and the optimizer's state: never stored in 16 bits.
+template <class T>
+struct Kernels {
+  void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
+  void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
@@ -147,19 +169,16 @@ struct Kernels {
   void (*lamb_moments)(double* p_squares, double* u_squares, T* m, T* v, const T* p, const T* g, int64_t n,
                        const LambRule& rule);
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);
-
-  void (*attention_forward)(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape,
-                            const DropRule& rule, T* scratch);
-  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
-  void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const T* lse,
-                             const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
-                             bool assign, T* scratch);
 };
 
 struct KernelTable {
   const char* name;
   Kernels<float> f32;
   Kernels<double> f64;
+  StorageKernels<float> stored_f32;
+  StorageKernels<double> stored_f64;
+  StorageKernels<Bfloat16> stored_bf16;
+  StorageKernels<Float16> stored_f16;
 };
 
 extern const KernelTable kKernelsGeneric;

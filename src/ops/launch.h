@@ -13,6 +13,7 @@ namespace trifold::cpu {
 
 void fill(const KernelTable& table, Stream& stream, Tensor y, double value);
 void copy(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
+void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
 void scale(const KernelTable& table, Stream& stream, Tensor y, double a);
 void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b);
 void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how);

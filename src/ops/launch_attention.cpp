@@ -17,8 +17,10 @@ T* scratch(int64_t count) {
   return memory.data();
 }
 
-int64_t forward_scratch(const Attention& how) {
-  return kScoreScratch + (how.seq + kPanel - 1) / kPanel * kPanel * how.head_dim;
+// What kernels.h says a head needs.
+int64_t scratch_of(const Attention& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
+  return scores * kScoreScratch +
+         (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
 }
 
 HeadShape shape_of(const Attention& how, int64_t sample, int64_t head) {
@@ -54,31 +56,31 @@ int64_t lse_offset(const Attention& how, int64_t sample, int64_t head) {
 
 template <class T>
 struct Forward {
-  const Kernels<T>& kernels;
+  const StorageKernels<T>& kernels;
   Attention how;
   DropRule rule;
   T* out;
-  T* lse;
+  Accumulate<T>* lse;
   const T* qkv;
 
   void head(int64_t sample, int64_t head) const {
     const Offsets at = offsets_of(how, sample, head);
     kernels.attention_forward(out + out_offset(how, sample, head), lse + lse_offset(how, sample, head),
                               {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
-                              rule, scratch<T>(forward_scratch(how)));
+                              rule, scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
   }
 };
 
 template <class T>
 struct Backward {
-  const Kernels<T>& kernels;
+  const StorageKernels<T>& kernels;
   Attention how;
   DropRule rule;
   T* dqkv;
   const T* dout;
   const T* qkv;
   const T* out;
-  const T* lse;
+  const Accumulate<T>* lse;
 
   // All query heads that read one key head.
   void group(int64_t sample, int64_t kv_head) const {
@@ -90,7 +92,8 @@ struct Backward {
       kernels.attention_backward({dqkv + at.query, dqkv + at.key, dqkv + at.value}, dout + row, out + row,
                                  lse + lse_offset(how, sample, head),
                                  {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
-                                 rule, i == 0, scratch<T>(2 * forward_scratch(how)));
+                                 rule, i == 0, i == shared - 1,
+                                 scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
     }
   }
 };
@@ -116,11 +119,12 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
   check_attention("attention", how);
   expect("attention", "qkv", qkv, out.dtype, qkv_elements(how));
   expect("attention", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
-  expect("attention", "lse", lse, out.dtype, how.batch * how.heads * how.seq);
+  expect("attention", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention", how.dropout);
-  dispatch_wide_float(out.dtype, [&](auto zero) {
+  dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Forward<T> work{kernels<T>(table), how, rule, out.as<T>(), lse.as<T>(), qkv.as<T>()};
+    const Forward<T> work{storage_kernels<T>(table), how,        rule, out.as<T>(),
+                          lse.as<Accumulate<T>>(),   qkv.as<T>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work.head(i / work.how.heads, i % work.how.heads);
@@ -136,12 +140,13 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   expect("attention_backward", "qkv", qkv, out.dtype, qkv_elements(how));
   expect("attention_backward", "dout", dout, out.dtype, out.elements());
   expect("attention_backward", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
-  expect("attention_backward", "lse", lse, out.dtype, how.batch * how.heads * how.seq);
+  expect("attention_backward", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention_backward", how.dropout);
-  dispatch_wide_float(out.dtype, [&](auto zero) {
+  dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Backward<T> work{kernels<T>(table), how,         rule,        dqkv.as<T>(),
-                           dout.as<T>(),      qkv.as<T>(), out.as<T>(), lse.as<T>()};
+    const Backward<T> work{
+        storage_kernels<T>(table), how, rule, dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), out.as<T>(),
+        lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.kv_heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work.group(i / work.how.kv_heads, i % work.how.kv_heads);

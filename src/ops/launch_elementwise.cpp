@@ -27,12 +27,12 @@ void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce how) {
 }  // namespace
 
 void fill(const KernelTable& table, Stream& stream, Tensor y, double value) {
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
-    const auto kernel = kernels<T>(table).fill;
+    const auto kernel = storage_kernels<T>(table).fill;
     over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
-      kernel(out + begin, end - begin, static_cast<T>(value));
+      kernel(out + begin, end - begin, static_cast<Accumulate<T>>(value));
     });
   });
 }
@@ -47,25 +47,48 @@ void copy(const KernelTable&, Stream& stream, Tensor y, Tensor x) {
   });
 }
 
+void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  expect_float("convert", "y", y);
+  expect_float("convert", "x", x);
+  if (y.dtype == x.dtype) return copy(table, stream, y, x);
+  check(y.elements() == x.elements() && (y.dtype == DType::F32 || x.dtype == DType::F32),
+        "convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
+        name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
+  const bool to_f32 = y.dtype == DType::F32;
+  dispatch_float(to_f32 ? x.dtype : y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (to_f32) {
+      over_elements(stream, y.elements(), kCheapGrain,
+                    [out = y.as<float>(), in = x.as<T>(), kernel = storage_kernels<T>(table).to_f32](
+                        int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+    } else {
+      over_elements(stream, y.elements(), kCheapGrain,
+                    [out = y.as<T>(), in = x.as<float>(), kernel = storage_kernels<T>(table).from_f32](
+                        int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+    }
+  });
+}
+
 void scale(const KernelTable& table, Stream& stream, Tensor y, double a) {
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
-    const auto kernel = kernels<T>(table).scale;
-    over_elements(stream, y.elements(), kCheapGrain,
-                  [=](int64_t begin, int64_t end) { kernel(out + begin, end - begin, static_cast<T>(a)); });
+    const auto kernel = storage_kernels<T>(table).scale;
+    over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, end - begin, static_cast<Accumulate<T>>(a));
+    });
   });
 }
 
 void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b) {
   expect("add", "a", a, y.dtype, y.elements());
   expect("add", "b", b, y.dtype, y.elements());
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* left = a.as<T>();
     const T* right = b.as<T>();
-    const auto kernel = kernels<T>(table).add;
+    const auto kernel = storage_kernels<T>(table).add;
     over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
       kernel(out + begin, left + begin, right + begin, end - begin);
     });
@@ -77,11 +100,11 @@ void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce
   if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, how);
   if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, how);
   if (how == Reduce::Sum) return add(table, stream, y, y, x);
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = kernels<T>(table).maximum;
+    const auto kernel = storage_kernels<T>(table).maximum;
     over_elements(stream, y.elements(), kCheapGrain,
                   [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
   });
@@ -100,11 +123,11 @@ void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
 
 void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   expect("gelu", "x", x, y.dtype, y.elements());
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = kernels<T>(table).gelu;
+    const auto kernel = storage_kernels<T>(table).gelu;
     over_elements(stream, y.elements(), kMathGrain,
                   [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
   });
@@ -113,12 +136,12 @@ void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
 void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
   expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
   expect("gelu_backward", "x", x, dx.dtype, dx.elements());
-  dispatch_wide_float(dx.dtype, [&](auto zero) {
+  dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T* grad = dy.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = kernels<T>(table).gelu_backward;
+    const auto kernel = storage_kernels<T>(table).gelu_backward;
     over_elements(stream, dx.elements(), kMathGrain, [=](int64_t begin, int64_t end) {
       kernel(out + begin, grad + begin, in + begin, end - begin);
     });
@@ -130,12 +153,12 @@ namespace {
 // y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
           const DropRule& rule, uint64_t first) {
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* base = residual == nullptr ? nullptr : residual->as<T>();
     const T* in = x.as<T>();
-    const auto kernel = kernels<T>(table).dropout;
+    const auto kernel = storage_kernels<T>(table).dropout;
     over_elements(stream, y.elements(), rule.active ? kMathGrain : kCheapGrain,
                   [=](int64_t begin, int64_t end) {
                     kernel(out + begin, base == nullptr ? nullptr : base + begin, in + begin, end - begin,

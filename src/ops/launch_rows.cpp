@@ -33,15 +33,16 @@ void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean,
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
   expect("layer_norm", "y", y, x.dtype, x.elements());
-  expect("layer_norm", "mean", mean, x.dtype, rows);
-  expect("layer_norm", "rstd", rstd, x.dtype, rows);
+  expect("layer_norm", "mean", mean, accumulate_type(x.dtype), rows);
+  expect("layer_norm", "rstd", rstd, accumulate_type(x.dtype), rows);
   expect("layer_norm", "gain", gain, x.dtype, columns);
   expect("layer_norm", "bias", bias, x.dtype, columns);
-  dispatch_wide_float(x.dtype, [&](auto zero) {
+  dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T *out = y.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>();
+    T* out = y.as<T>();
+    auto *center = mean.as<Accumulate<T>>(), *inverse = rstd.as<Accumulate<T>>();
     const T *in = x.as<T>(), *gains = gain.as<T>(), *biases = bias.as<T>();
-    const auto kernel = kernels<T>(table).layer_norm;
+    const auto kernel = storage_kernels<T>(table).layer_norm;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, center + begin, inverse + begin, in + begin * columns, gains, biases,
              end - begin, columns, eps);
@@ -56,15 +57,15 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
   const int64_t columns = x.last_dim();
   expect("layer_norm_backward", "dx", dx, x.dtype, x.elements());
   expect("layer_norm_backward", "dy", dy, x.dtype, x.elements());
-  expect("layer_norm_backward", "mean", mean, x.dtype, rows);
-  expect("layer_norm_backward", "rstd", rstd, x.dtype, rows);
+  expect("layer_norm_backward", "mean", mean, accumulate_type(x.dtype), rows);
+  expect("layer_norm_backward", "rstd", rstd, accumulate_type(x.dtype), rows);
   expect("layer_norm_backward", "gain", gain, x.dtype, columns);
-  dispatch_wide_float(x.dtype, [&](auto zero) {
+  dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
-    const T *grad = dy.as<T>(), *in = x.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>(),
-            *gains = gain.as<T>();
-    const auto kernel = kernels<T>(table).layer_norm_backward;
+    const T *grad = dy.as<T>(), *in = x.as<T>(), *gains = gain.as<T>();
+    const auto *center = mean.as<Accumulate<T>>(), *inverse = rstd.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).layer_norm_backward;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, grad + begin * columns, in + begin * columns, center + begin,
              inverse + begin, gains, end - begin, columns);
@@ -77,16 +78,18 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
   expect_matrix("layer_norm_backward_weight", "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
-  expect("layer_norm_backward_weight", "dgain", dgain, x.dtype, columns);
-  expect("layer_norm_backward_weight", "dbias", dbias, x.dtype, columns);
+  const DType wide = accumulate_type(x.dtype);
+  expect("layer_norm_backward_weight", "dgain", dgain, wide, columns);
+  expect("layer_norm_backward_weight", "dbias", dbias, wide, columns);
   expect("layer_norm_backward_weight", "dy", dy, x.dtype, x.elements());
-  expect("layer_norm_backward_weight", "mean", mean, x.dtype, rows);
-  expect("layer_norm_backward_weight", "rstd", rstd, x.dtype, rows);
-  dispatch_wide_float(x.dtype, [&](auto zero) {
+  expect("layer_norm_backward_weight", "mean", mean, wide, rows);
+  expect("layer_norm_backward_weight", "rstd", rstd, wide, rows);
+  dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T *gains = dgain.as<T>(), *biases = dbias.as<T>();
-    const T *grad = dy.as<T>(), *in = x.as<T>(), *center = mean.as<T>(), *inverse = rstd.as<T>();
-    const auto kernel = kernels<T>(table).layer_norm_backward_weight;
+    auto *gains = dgain.as<Accumulate<T>>(), *biases = dbias.as<Accumulate<T>>();
+    const T *grad = dy.as<T>(), *in = x.as<T>();
+    const auto *center = mean.as<Accumulate<T>>(), *inverse = rstd.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).layer_norm_backward_weight;
     over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
       kernel(gains, biases, grad, in, center, inverse, rows, columns, begin, end);
     });
@@ -97,12 +100,12 @@ void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy) 
   expect_matrix("column_sum", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
-  expect("column_sum", "db", db, dy.dtype, columns);
-  dispatch_wide_float(dy.dtype, [&](auto zero) {
+  expect("column_sum", "db", db, accumulate_type(dy.dtype), columns);
+  dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* out = db.as<T>();
+    auto* out = db.as<Accumulate<T>>();
     const T* grad = dy.as<T>();
-    const auto kernel = kernels<T>(table).column_sum;
+    const auto kernel = storage_kernels<T>(table).column_sum;
     over_columns(stream, rows, columns,
                  [=](int64_t begin, int64_t end) { kernel(out, grad, rows, columns, begin, end); });
   });
@@ -115,12 +118,12 @@ void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, 
   const int64_t held = rows.rank() == 0 ? 0 : rows.dim(0);
   expect("embedding", "table", rows, y.dtype, held * columns);
   expect("embedding", "ids", ids, DType::I32, y.row_count());
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = rows.as<T>();
     const int32_t* id = ids.as<int32_t>();
-    const auto kernel = kernels<T>(table).embedding;
+    const auto kernel = storage_kernels<T>(table).embedding;
     over_rows(stream, y.row_count(), columns, kCheapGrain, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, in, id + begin, end - begin, columns, first_id, held, accumulate);
     });
@@ -133,14 +136,14 @@ void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, 
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   const int64_t held = drows.rank() == 0 ? 0 : drows.dim(0);
-  expect("embedding_backward", "dtable", drows, dy.dtype, held * columns);
+  expect("embedding_backward", "dtable", drows, accumulate_type(dy.dtype), held * columns);
   expect("embedding_backward", "ids", ids, DType::I32, rows);
-  dispatch_wide_float(dy.dtype, [&](auto zero) {
+  dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* out = drows.as<T>();
+    auto* out = drows.as<Accumulate<T>>();
     const T* grad = dy.as<T>();
     const int32_t* id = ids.as<int32_t>();
-    const auto kernel = kernels<T>(table).embedding_backward;
+    const auto kernel = storage_kernels<T>(table).embedding_backward;
     over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
       kernel(out, grad, id, rows, columns, begin, end, first_id, held);
     });
@@ -152,16 +155,18 @@ void softmax_stats(const KernelTable& table, Stream& stream, Tensor max, Tensor 
   expect_matrix("softmax_stats", "logits", logits);
   const int64_t rows = max.elements();
   const VocabularyPart part = vocabulary_part(logits.last_dim(), first_id, vocab);
-  expect("softmax_stats", "logits", logits, max.dtype, rows * part.columns);
-  expect("softmax_stats", "sum", sum, max.dtype, rows);
-  expect("softmax_stats", "target", target, max.dtype, rows);
+  expect("softmax_stats", "logits", logits, logits.dtype, rows * part.columns);
+  const DType wide = accumulate_type(logits.dtype);
+  expect("softmax_stats", "max", max, wide, rows);
+  expect("softmax_stats", "sum", sum, wide, rows);
+  expect("softmax_stats", "target", target, wide, rows);
   expect("softmax_stats", "labels", labels, DType::I32, rows);
-  dispatch_wide_float(max.dtype, [&](auto zero) {
+  dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T *most = max.as<T>(), *total = sum.as<T>(), *hit = target.as<T>();
+    auto *most = max.as<Accumulate<T>>(), *total = sum.as<Accumulate<T>>(), *hit = target.as<Accumulate<T>>();
     const T* in = logits.as<T>();
     const int32_t* label = labels.as<int32_t>();
-    const auto kernel = kernels<T>(table).softmax_stats;
+    const auto kernel = storage_kernels<T>(table).softmax_stats;
     over_rows(stream, rows, part.columns, kMathGrain, [=](int64_t begin, int64_t end) {
       kernel(most + begin, total + begin, hit + begin, in + begin * part.columns, label + begin, end - begin,
              part);
@@ -208,18 +213,20 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
   expect_matrix("cross_entropy_backward", "logits", logits);
   const int64_t rows = max.elements();
   const VocabularyPart part = vocabulary_part(logits.last_dim(), first_id, vocab);
-  expect("cross_entropy_backward", "logits", logits, max.dtype, rows * part.columns);
-  expect("cross_entropy_backward", "dlogits", dlogits, max.dtype, rows * part.columns);
+  expect("cross_entropy_backward", "logits", logits, logits.dtype, rows * part.columns);
+  expect("cross_entropy_backward", "max", max, accumulate_type(logits.dtype), rows);
+  expect("cross_entropy_backward", "dlogits", dlogits, logits.dtype, rows * part.columns);
   expect("cross_entropy_backward", "sum", sum, max.dtype, rows);
   expect("cross_entropy_backward", "labels", labels, DType::I32, rows);
   expect("cross_entropy_backward", "weight", weight, DType::F32, rows);
-  dispatch_wide_float(max.dtype, [&](auto zero) {
+  dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dlogits.as<T>();
-    const T *in = logits.as<T>(), *most = max.as<T>(), *total = sum.as<T>();
+    const T* in = logits.as<T>();
+    const auto *most = max.as<Accumulate<T>>(), *total = sum.as<Accumulate<T>>();
     const int32_t* label = labels.as<int32_t>();
     const float* weights = weight.as<float>();
-    const auto kernel = kernels<T>(table).cross_entropy_backward;
+    const auto kernel = storage_kernels<T>(table).cross_entropy_backward;
     over_rows(stream, rows, part.columns, kMathGrain, [=](int64_t begin, int64_t end) {
       const int64_t from = begin * part.columns;
       kernel(out + from, in + from, most + begin, total + begin, label + begin, weights + begin, scale,

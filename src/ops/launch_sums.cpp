@@ -32,11 +32,11 @@ void sum_in_parts(ThreadPool& pool, double* total, int64_t count, PartSum part_s
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x) {
   expect("sum_squares", "total", total, DType::F64, 1);
-  dispatch_wide_float(x.dtype, [&](auto zero) {
+  dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* in = x.as<T>();
     stream.run([pool = &stream.pool(), out = total.as<double>(), in, count = x.elements(),
-                kernel = kernels<T>(table).sum_squares] {
+                kernel = storage_kernels<T>(table).sum_squares] {
       sum_in_parts(*pool, out, count,
                    [=](int64_t begin, int64_t end) { return kernel(in + begin, end - begin); });
     });
@@ -58,7 +58,7 @@ void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor
   });
 }
 
-void gemm(const KernelTable&, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
+void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
           bool transpose_b, double alpha, double beta) {
   expect_matrix("gemm", "c", c);
   expect_matrix("gemm", "a", a);
@@ -66,19 +66,25 @@ void gemm(const KernelTable&, Stream& stream, Tensor c, Tensor a, bool transpose
   const int64_t m = c.row_count();
   const int64_t n = c.last_dim();
   const int64_t k = transpose_a ? a.row_count() : a.last_dim();
-  const bool fits = c.dtype == a.dtype && c.dtype == b.dtype && a.elements() == m * k &&
-                    b.elements() == k * n && a.last_dim() == (transpose_a ? m : k) &&
-                    b.last_dim() == (transpose_b ? k : n);
+  const bool types_fit = a.dtype == b.dtype && (c.dtype == a.dtype || c.dtype == accumulate_type(a.dtype));
+  const bool fits = types_fit && a.elements() == m * k && b.elements() == k * n &&
+                    a.last_dim() == (transpose_a ? m : k) && b.last_dim() == (transpose_b ? k : n);
   if (!fits)
     fail("gemm: {} {} is not the product of {} {}{} and {} {}{}", name_of(c.dtype), to_string(c.shape),
          name_of(a.dtype), to_string(a.shape), transpose_a ? " transposed" : "", name_of(b.dtype),
          to_string(b.shape), transpose_b ? " transposed" : "");
-  dispatch_wide_float(c.dtype, [&](auto zero) {
+  dispatch_float(a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    stream.run([pool = &stream.pool(), out = c.as<T>(),
-                left = Matrix<T>{a.as<T>(), a.last_dim(), transpose_a},
-                right = Matrix<T>{b.as<T>(), b.last_dim(), transpose_b}, m, n, k, alpha,
-                beta] { gemm_tiled<T>(*pool, out, left, right, m, n, k, alpha, beta); });
+    const auto product = [&](auto* out) {
+      stream.run([pool = &stream.pool(), kernels = &storage_kernels<T>(table), out,
+                  left = Matrix<T>{a.as<T>(), a.last_dim(), transpose_a},
+                  right = Matrix<T>{b.as<T>(), b.last_dim(), transpose_b}, m, n, k, alpha,
+                  beta] { gemm_tiled(*pool, *kernels, out, left, right, m, n, k, alpha, beta); });
+    };
+    if (c.dtype == a.dtype)
+      product(c.as<T>());
+    else
+      product(c.as<Accumulate<T>>());
   });
 }
 

@@ -11,8 +11,15 @@ void expect(const char* op, const char* name, const Tensor& tensor, DType dtype,
 }
 
 void expect_float(const char* op, const char* name, const Tensor& tensor) {
-  if (tensor.dtype == DType::F32 || tensor.dtype == DType::F64) return;
-  fail("{}: {} is {}, but f32 or f64 is needed", op, name, name_of(tensor.dtype));
+  switch (tensor.dtype) {
+    case DType::F64:
+    case DType::F32:
+    case DType::BF16:
+    case DType::F16:
+      return;
+    default:
+      fail("{}: {} is {}, but a floating-point type is needed", op, name, name_of(tensor.dtype));
+  }
 }
 
 void expect_matrix(const char* op, const char* name, const Tensor& tensor) {

@@ -1,4 +1,5 @@
-// What launchers share: choosing the kernels of a type, checking tensors, and sizes of parts.
+// What launchers share: choosing the kernels of a type (`kernels` of wide ones alone, `storage_kernels` of
+// all), checking tensors, and sizes of parts.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,25 @@ inline const Kernels<double>& kernels<double>(const KernelTable& table) {
   return table.f64;
 }
 
+template <class T>
+const StorageKernels<T>& storage_kernels(const KernelTable& table);
+template <>
+inline const StorageKernels<float>& storage_kernels<float>(const KernelTable& table) {
+  return table.stored_f32;
+}
+template <>
+inline const StorageKernels<double>& storage_kernels<double>(const KernelTable& table) {
+  return table.stored_f64;
+}
+template <>
+inline const StorageKernels<Bfloat16>& storage_kernels<Bfloat16>(const KernelTable& table) {
+  return table.stored_bf16;
+}
+template <>
+inline const StorageKernels<Float16>& storage_kernels<Float16>(const KernelTable& table) {
+  return table.stored_f16;
+}
+
 // Elements one worker must get, by the price of an element.
 constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
 constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word
@@ -31,7 +51,7 @@ inline int64_t row_grain(int64_t columns, int64_t elements) {
 // Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
 void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
 
-// Throws unless `tensor` is f32 or f64.
+// Throws unless `tensor` is of floats.
 void expect_float(const char* op, const char* name, const Tensor& tensor);
 
 // Throws unless `tensor` is a floating-point matrix, that is, has at least one dim.

@@ -5,8 +5,11 @@
 //   stream
 //     is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the enqueued
 //     work.
-//   * All floating-point tensors of one call have one dtype, f32 or f64, unless said otherwise. ids and
-//   labels are i32.
+//   * All floating-point tensors of one call have one dtype, any of f64, f32, bf16, f16, unless said
+//   otherwise. Statistics of rows (mean, rstd, lse, max, sum, target, loss) and gradients of parameters
+//   (dgain, dbias, db, dtable) have its accumulate_type: f32 for the 16-bit types. Those are computed with in
+//   f32; what is stored is rounded once, to nearest even. Operations on statistics and optimizer states alone
+//   take f32 and f64. ids and labels are i32.
 //   * Activation gradients are assigned ("dx = "), parameter gradients are accumulated ("dw += ").
 //   * An output may alias an input only where the comment says so.
 //   * A result never depends on the number of threads: every sum has a fixed order.
@@ -99,7 +102,9 @@ struct OpTable {
 
   // ---- movement and elementwise ----
   void (*fill)(Stream&, Tensor y, double value);
-  void (*copy)(Stream&, Tensor y, Tensor x);                // y = x, any dtype, the same in both
+  void (*copy)(Stream&, Tensor y, Tensor x);  // y = x, any dtype, the same in both
+  // y = x rounded to y's dtype; one of them is f32 (or both are the same), the other any float type
+  void (*convert)(Stream&, Tensor y, Tensor x);
   void (*scale)(Stream&, Tensor y, double a);               // y = a * y
   void (*add)(Stream&, Tensor y, Tensor a, Tensor b);       // y = a + b; y may be a or b
   void (*reduce)(Stream&, Tensor y, Tensor x, Reduce how);  // y = y + x, or max(y, x); also i32 and i64
@@ -107,7 +112,8 @@ struct OpTable {
 
   // ---- matrix product: c = alpha * op(a) op(b) + beta * c, op transposing when its flag is set ----
   // c [M, N]; a [M, K] or, transposed, [K, M]; b [K, N] or, transposed, [N, K]. With beta 0, c need not be
-  // initialised. Tensors of more than two dims count as matrices [row_count, last dim].
+  // initialised. c has the dtype of a and b, rounded once, or their accumulate_type. Tensors of more than two
+  // dims count as matrices [row_count, last dim].
   void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                double beta);
 

@@ -59,6 +59,12 @@ class Host {
       case DType::I32:
         tensor_.as<int32_t>()[i] = static_cast<int32_t>(value);
         break;
+      case DType::BF16:
+        tensor_.as<Bfloat16>()[i] = Bfloat16(value);
+        break;
+      case DType::F16:
+        tensor_.as<Float16>()[i] = Float16(value);
+        break;
       default:
         FAIL() << "no such test tensor";
     }
@@ -71,6 +77,10 @@ class Host {
         return static_cast<double>(tensor_.as<float>()[i]);
       case DType::I64:
         return static_cast<double>(tensor_.as<int64_t>()[i]);
+      case DType::BF16:
+        return static_cast<double>(tensor_.as<Bfloat16>()[i]);
+      case DType::F16:
+        return static_cast<double>(tensor_.as<Float16>()[i]);
       default:
         return static_cast<double>(tensor_.as<int32_t>()[i]);
     }

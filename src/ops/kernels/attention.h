@@ -8,6 +8,10 @@
 // Scores are products with transposed keys. Those are packed once per head into panels of kPanel keys, each
 // [width, kPanel] and contiguous, the last one filled up with zeros: then a tile of scores reads one short
 // stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal.
+//
+// Everything inside is in Wide, the type that T is computed in. Where T is stored in 16 bits, rows are
+// widened into scratch before products and results are rounded from there once; otherwise they are used in
+// place.
 #pragma once
 
 #include "ops/kernels.h"
@@ -74,21 +78,66 @@ template <class T>
   __builtin_memcpy(to + 3 * to_stride, &d, sizeof d);
 }
 
-// Panels of kPanel rows of `from` [seq, width], transposed.
+// Rows of numbers to compute with, `stride` apart.
+template <class Wide>
+struct Rows {
+  Wide* data;
+  int64_t stride;
+  Wide* at(int64_t row) const { return data + row * stride; }
+};
+
+// `rows` rows of a stored matrix: its own, or a copy in `memory` [rows, width].
 template <class T>
-void pack_panels(T* panels, const T* from, const HeadShape& shape) {
+inline Rows<const Accumulate<T>> widened(const T* from, int64_t stride, int64_t rows, int64_t width,
+                                         Accumulate<T>* memory) {
+  if constexpr (kIsWide<T>) {
+    return {from, stride};
+  } else {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* in = from + r * stride;
+      Accumulate<T>* out = memory + r * width;
+      Lane::each(width, [=](int64_t i) { out[i] = value(in[i]); });
+    }
+    return {memory, width};
+  }
+}
+
+// Where results for rows of `to` are made: there, or in `memory`, from where `store` rounds them.
+template <class T>
+inline Rows<Accumulate<T>> results_for(T* to, int64_t stride, int64_t width, Accumulate<T>* memory) {
+  if constexpr (kIsWide<T>) {
+    return {to, stride};
+  } else {
+    return {memory, width};
+  }
+}
+template <class T>
+inline void store(T* to, int64_t stride, Rows<Accumulate<T>> from, int64_t rows, int64_t width) {
+  if constexpr (!kIsWide<T>)
+    for (int64_t r = 0; r < rows; ++r) {
+      T* out = to + r * stride;
+      const Accumulate<T>* in = from.at(r);
+      Lane::each(width, [=](int64_t i) { put(out[i], in[i]); });
+    }
+}
+
+// Panels of kPanel rows of `from` [seq, width], transposed. `memory` is [kPanel, width].
+template <class T>
+void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, Accumulate<T>* memory) {
+  using Wide = Accumulate<T>;
   const int64_t fours = shape.width / 4 * 4;
   for (int64_t key = 0; key < shape.seq; key += kPanel) {
-    T* panel = panels + key * shape.width;
+    Wide* panel = panels + key * shape.width;
+    const int64_t held = at_most(kPanel, shape.seq - key);
+    const Rows<const Wide> keys =
+        widened(from + key * shape.qkv_stride, shape.qkv_stride, held, shape.width, memory);
     for (int64_t j = 0; j < kPanel; j += 4) {
-      const T* rows = from + (key + j) * shape.qkv_stride;
-      const bool whole = key + j + 4 <= shape.seq;
+      const bool whole = j + 4 <= held;
       if (whole)
         for (int64_t d = 0; d < fours; d += 4)
-          transpose_four(panel + d * kPanel + j, kPanel, rows + d, shape.qkv_stride);
+          transpose_four(panel + d * kPanel + j, kPanel, keys.at(j) + d, keys.stride);
       for (int64_t d = whole ? fours : 0; d < shape.width; ++d)
-        for (int64_t i = 0; i < 4; ++i)
-          panel[d * kPanel + j + i] = key + j + i < shape.seq ? rows[i * shape.qkv_stride + d] : T(0);
+        for (int64_t i = j; i < j + 4; ++i) panel[d * kPanel + i] = i < held ? keys.at(i)[d] : Wide(0);
     }
   }
 }
@@ -117,24 +166,23 @@ void score_product(T* scores, Left<T> left, const T* packed, const ScoreBlock& b
 
 // c[r] = alpha * sum over visible j of scores[r, j] right[j], or added to c.
 template <class T>
-void weighted_rows(T* c, int64_t c_stride, const T* scores, const T* right, const ScoreBlock& block,
+void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                    const HeadShape& shape, T alpha, bool add) {
   for (int64_t r = 0; r < block.rows; r += kTileRows) {
     const int64_t rows = at_most(kTileRows, block.rows - r);
-    product(c + r * c_stride, c_stride, Left<T>{scores + r * kScoreStride, kScoreStride, 1}, right,
-            shape.qkv_stride, rows, shape.width, block.visible(shape, r + rows - 1), alpha, add);
+    product(c.at(r), c.stride, Left<T>{scores + r * kScoreStride, kScoreStride, 1}, right.data, right.stride,
+            rows, shape.width, block.visible(shape, r + rows - 1), alpha, add);
   }
 }
 
 // c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], or added to c.
 template <class T>
-void weighted_columns(T* c, const T* scores, const T* right, int64_t right_stride, const ScoreBlock& block,
+void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                       const HeadShape& shape, T alpha, bool add) {
   for (int64_t j = 0; j < block.keys; j += kTileRows) {
     const int64_t first = at_most(block.first_row(shape, j), block.rows);
-    product(c + j * shape.qkv_stride, shape.qkv_stride,
-            Left<T>{scores + first * kScoreStride + j, 1, kScoreStride}, right + first * right_stride,
-            right_stride, at_most(kTileRows, block.keys - j), shape.width, block.rows - first, alpha, add);
+    product(c.at(j), c.stride, Left<T>{scores + first * kScoreStride + j, 1, kScoreStride}, right.at(first),
+            right.stride, at_most(kTileRows, block.keys - j), shape.width, block.rows - first, alpha, add);
   }
 }
 
@@ -171,48 +219,60 @@ inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
 }
 
 template <class T>
-void attention_queries(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
-                       int64_t query, const T* packed_keys, T* scores) {
+void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
+                       const Rows<const Accumulate<T>>& values, const HeadShape& shape, const DropRule& rule,
+                       int64_t query, const Accumulate<T>* packed_keys, Accumulate<T>* scores) {
+  using Wide = Accumulate<T>;
   ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
   const int64_t end = shape.causal ? query + block.rows : shape.seq;
-  T* result = out + query * shape.out_stride;
-  T max[kQueryBlock];
-  T sum[kQueryBlock];
+  Wide* memory = scores + kScoreScratch;
+  const Rows<const Wide> queries =
+      widened(in.query + query * shape.qkv_stride, shape.qkv_stride, block.rows, shape.width, memory);
+  T* stored = out + query * shape.out_stride;
+  const Rows<Wide> result =
+      results_for(stored, shape.out_stride, shape.width, memory + kQueryBlock * shape.width);
+  Wide max[kQueryBlock];
+  Wide sum[kQueryBlock];
   for (int64_t r = 0; r < block.rows; ++r) {
-    max[r] = kLowest<T>;
+    max[r] = kLowest<Wide>;
     sum[r] = 0;
   }
   for (block.key = 0; block.key < end; block.key += kKeyChunk) {
     block.keys = at_most(kKeyChunk, end - block.key);
-    score_product(scores, Left<T>{in.query + query * shape.qkv_stride, shape.qkv_stride, 1}, packed_keys,
-                  block, shape, T(shape.scale));
+    score_product(scores, Left<Wide>{queries.data, queries.stride, 1}, packed_keys, block, shape,
+                  Wide(shape.scale));
     for (int64_t r = 0; r < block.rows; ++r) {
-      T* row = scores + r * kScoreStride;
+      Wide* row = scores + r * kScoreStride;
       const int64_t n = block.visible(shape, r);
-      const T factor = softmax_row(row, n, max[r], sum[r]);
-      if (rule.active) dropout<T>(row, nullptr, row, whole_groups(n), block.element(shape, r), rule);
-      T* accumulated = result + r * shape.out_stride;
+      const Wide factor = softmax_row(row, n, max[r], sum[r]);
+      if (rule.active) dropout<Wide>(row, nullptr, row, whole_groups(n), block.element(shape, r), rule);
+      Wide* accumulated = result.at(r);
       if (block.key > 0) Lane::each(shape.width, [=](int64_t i) { accumulated[i] *= factor; });
     }
-    weighted_rows(result, shape.out_stride, scores, in.value + block.key * shape.qkv_stride, block, shape,
-                  T(1), block.key > 0);
+    weighted_rows<Wide>(result, scores, {values.at(block.key), values.stride}, block, shape, Wide(1),
+                        block.key > 0);
   }
   for (int64_t r = 0; r < block.rows; ++r) {
-    T* row = result + r * shape.out_stride;
-    const T inverse = 1 / sum[r];
-    Lane::each(shape.width, [=](int64_t i) { row[i] *= inverse; });
+    const Wide* row = result.at(r);
+    T* to = stored + r * shape.out_stride;
+    const Wide inverse = 1 / sum[r];
+    Lane::each(shape.width, [=](int64_t i) { put(to[i], row[i] * inverse); });
     lse[query + r] = max[r] + log_of(sum[r]);
   }
 }
 
+// Scratch: scores, two blocks of rows, packed keys, widened values.
 template <class T>
-void attention_forward(T* out, T* lse, const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
-                       T* scratch) {
-  T* scores = scratch;
-  T* packed_keys = scratch + kScoreScratch;
-  pack_panels(packed_keys, in.key, shape);
+void attention_forward(T* out, Accumulate<T>* lse, const HeadInput<T>& in, const HeadShape& shape,
+                       const DropRule& rule, Accumulate<T>* scratch) {
+  using Wide = Accumulate<T>;
+  Wide* blocks = scratch + kScoreScratch;
+  Wide* packed_keys = blocks + 2 * kQueryBlock * shape.width;
+  Wide* memory = packed_keys + (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
+  pack_panels(packed_keys, in.key, shape, blocks);
+  const Rows<const Wide> values = widened(in.value, shape.qkv_stride, shape.seq, shape.width, memory);
   for (int64_t query = 0; query < shape.seq; query += kQueryBlock)
-    attention_queries(out, lse, in, shape, rule, query, packed_keys, scores);
+    attention_queries(out, lse, in, values, shape, rule, query, packed_keys, scratch);
 }
 
 // p = exp(score - lse); the gradient of the score is p (dp - delta), dp the gradient of p through its
@@ -253,53 +313,84 @@ void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const Sc
   }
 }
 
+// What the blocks of one head's backward share. Three blocks of rows lie at `blocks`.
 template <class T>
-void attention_backward_queries(const HeadGradient<T>& grad, const T* dout, const T* out, const T* lse,
-                                const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
-                                int64_t query, bool first, const T* packed_keys, const T* packed_values,
-                                T* scores, T* dscores) {
+struct BackwardHead {
+  using Wide = Accumulate<T>;
+  Rows<const Wide> keys;
+  Rows<Wide> dkeys, dvalues;
+  Wide *scores, *dscores, *packed_keys, *packed_values, *blocks;
+
+  Wide* block(int index, int64_t width) const { return blocks + index * kQueryBlock * width; }
+};
+
+template <class T>
+void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T* dout, const T* out,
+                                const Accumulate<T>* lse, const T* query_rows, const HeadShape& shape,
+                                const DropRule& rule, int64_t query, bool first) {
+  using Wide = Accumulate<T>;
   ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
   const int64_t end = shape.causal ? query + block.rows : shape.seq;
   const int64_t stride = shape.qkv_stride;
-  const auto scale = T(shape.scale);
-  const T* queries = in.query + query * stride;
-  const T* dresult = dout + query * shape.out_stride;
-  const T* result = out + query * shape.out_stride;
-  T delta[kQueryBlock];
+  const int64_t width = shape.width;
+  const auto scale = Wide(shape.scale);
+  const Rows<const Wide> queries =
+      widened(query_rows + query * stride, stride, block.rows, width, head.block(0, width));
+  const Rows<const Wide> dresult =
+      widened(dout + query * shape.out_stride, shape.out_stride, block.rows, width, head.block(1, width));
+  const Rows<Wide> dqueries = results_for(dquery + query * stride, stride, width, head.block(2, width));
+  Wide delta[kQueryBlock];
   for (int64_t r = 0; r < block.rows; ++r) {
-    const T* a = dresult + r * shape.out_stride;
-    const T* b = result + r * shape.out_stride;
-    delta[r] = Lane::sum<T>(shape.width, [=](auto at) { return at(a) * at(b); });
+    const Wide* a = dresult.at(r);
+    const T* b = out + (query + r) * shape.out_stride;
+    delta[r] = Lane::sum<Wide>(width, [=](auto at) { return at(a) * at(b); });
   }
   for (block.key = 0; block.key < end; block.key += kKeyChunk) {
     block.keys = at_most(kKeyChunk, end - block.key);
-    const int64_t offset = block.key * stride;
-    score_product(scores, Left<T>{queries, stride, 1}, packed_keys, block, shape, scale);
-    score_product(dscores, Left<T>{dresult, shape.out_stride, 1}, packed_values, block, shape, T(1));
-    gradient_rows(scores, dscores, lse + query, delta, block, shape, rule);
-    weighted_columns(grad.value + offset, scores, dresult, shape.out_stride, block, shape, T(1), !first);
-    weighted_columns(grad.key + offset, dscores, queries, stride, block, shape, scale, !first);
-    weighted_rows(grad.query + query * stride, stride, dscores, in.key + offset, block, shape, scale,
-                  block.key > 0);
+    score_product(head.scores, Left<Wide>{queries.data, queries.stride, 1}, head.packed_keys, block, shape,
+                  scale);
+    score_product(head.dscores, Left<Wide>{dresult.data, dresult.stride, 1}, head.packed_values, block, shape,
+                  Wide(1));
+    gradient_rows(head.scores, head.dscores, lse + query, delta, block, shape, rule);
+    weighted_columns<Wide>({head.dvalues.at(block.key), head.dvalues.stride}, head.scores, dresult, block,
+                           shape, Wide(1), !first);
+    weighted_columns<Wide>({head.dkeys.at(block.key), head.dkeys.stride}, head.dscores, queries, block, shape,
+                           scale, !first);
+    weighted_rows<Wide>(dqueries, head.dscores, {head.keys.at(block.key), head.keys.stride}, block, shape,
+                        scale, block.key > 0);
   }
+  store(dquery + query * stride, stride, dqueries, block.rows, width);
 }
 
 // The last block of queries sees every key and goes first: where `assign` is set it assigns the gradients of
-// keys and values; all other blocks, and all other heads that share these keys, add to them.
+// keys and values; all other blocks, and all other heads that share these keys, add to them. For 16-bit types
+// they grow in scratch, which stays from head to head, and are rounded when `last` is set.
 template <class T>
-void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out, const T* lse,
+void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out, const Accumulate<T>* lse,
                         const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule, bool assign,
-                        T* scratch) {
-  T* scores = scratch;
-  T* dscores = scratch + kScoreScratch;
-  T* packed_keys = dscores + kScoreScratch;
-  T* packed_values = packed_keys + (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
-  pack_panels(packed_keys, in.key, shape);
-  pack_panels(packed_values, in.value, shape);
-  const int64_t last = (shape.seq - 1) / kQueryBlock * kQueryBlock;
-  for (int64_t query = last; query >= 0; query -= kQueryBlock)
-    attention_backward_queries(grad, dout, out, lse, in, shape, rule, query, assign && query == last,
-                               packed_keys, packed_values, scores, dscores);
+                        bool last, Accumulate<T>* scratch) {
+  const int64_t stride = shape.qkv_stride;
+  const int64_t whole = shape.seq * shape.width;
+  const int64_t panels = (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
+  BackwardHead<T> head;
+  head.scores = scratch;
+  head.dscores = head.scores + kScoreScratch;
+  head.blocks = head.dscores + kScoreScratch;
+  head.packed_keys = head.blocks + 3 * kQueryBlock * shape.width;
+  head.packed_values = head.packed_keys + panels;
+  Accumulate<T>* memory = head.packed_values + panels;
+  pack_panels(head.packed_keys, in.key, shape, head.blocks);
+  pack_panels(head.packed_values, in.value, shape, head.blocks);
+  head.keys = widened(in.key, stride, shape.seq, shape.width, memory);
+  head.dkeys = results_for(grad.key, stride, shape.width, memory + whole);
+  head.dvalues = results_for(grad.value, stride, shape.width, memory + 2 * whole);
+  const int64_t final_block = (shape.seq - 1) / kQueryBlock * kQueryBlock;
+  for (int64_t query = final_block; query >= 0; query -= kQueryBlock)
+    attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query,
+                               assign && query == final_block);
+  if (!last) return;
+  store(grad.key, stride, head.dkeys, shape.seq, shape.width);
+  store(grad.value, stride, head.dvalues, shape.seq, shape.width);
 }
 
 }  // namespace

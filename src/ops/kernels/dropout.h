@@ -56,21 +56,24 @@ template <class Body>
 
 template <class T>
 void dropout(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule) {
+  using Wide = Accumulate<T>;
   if (!rule.active) {
     if (residual == nullptr) return Lane::each(n, [=](int64_t i) { y[i] = x[i]; });
-    return Lane::each(n, [=](int64_t i) { y[i] = residual[i] + x[i]; });
+    return Lane::each(n, [=](int64_t i) { put(y[i], value(residual[i]) + value(x[i])); });
   }
-  const auto multiplier = T(rule.multiplier);
+  const auto multiplier = Wide(rule.multiplier);
   const uint32_t threshold = rule.threshold;
   for_drop_tiles(n, first, rule, [=](int64_t begin, int64_t count, const uint32_t* words) {
     T* out = y + begin;
     const T* in = x + begin;
+    const auto dropped = [=](int64_t i) {
+      return words[i] >= threshold ? value(in[i]) * multiplier : Wide(0);
+    };
     if (residual == nullptr) {
-      Lane::each(count, [=](int64_t i) { out[i] = words[i] >= threshold ? in[i] * multiplier : T(0); });
+      Lane::each(count, [=](int64_t i) { put(out[i], dropped(i)); });
     } else {
       const T* base = residual + begin;
-      Lane::each(count,
-                 [=](int64_t i) { out[i] = base[i] + (words[i] >= threshold ? in[i] * multiplier : T(0)); });
+      Lane::each(count, [=](int64_t i) { put(out[i], value(base[i]) + dropped(i)); });
     }
   });
 }

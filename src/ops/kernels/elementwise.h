@@ -9,27 +9,38 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
-void fill(T* y, int64_t n, T value) {
-  Lane::each(n, [=](int64_t i) { y[i] = value; });
+void fill(T* y, int64_t n, Accumulate<T> number) {
+  Lane::each(n, [=](int64_t i) { put(y[i], number); });
 }
 
 template <class T>
-void scale(T* y, int64_t n, T a) {
-  Lane::each(n, [=](int64_t i) { y[i] *= a; });
+void to_f32(float* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { y[i] = static_cast<float>(value(x[i])); });
+}
+
+template <class T>
+void from_f32(T* y, const float* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(y[i], x[i]); });
+}
+
+template <class T>
+void scale(T* y, int64_t n, Accumulate<T> a) {
+  Lane::each(n, [=](int64_t i) { put(y[i], value(y[i]) * a); });
 }
 
 template <class T>
 void add(T* y, const T* a, const T* b, int64_t n) {
-  Lane::each(n, [=](int64_t i) { y[i] = a[i] + b[i]; });
+  Lane::each(n, [=](int64_t i) { put(y[i], value(a[i]) + value(b[i])); });
 }
 
 // A NaN in x fails the first comparison and is taken; one in y is seen by the second.
 template <class T>
 void maximum(T* y, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) {
-    const T a = y[i];
-    const T most = a > x[i] ? a : x[i];
-    y[i] = a != a ? a : most;
+    const auto a = value(y[i]);
+    const auto b = value(x[i]);
+    const auto most = a > b ? a : b;
+    put(y[i], a != a ? a : most);
   });
 }
 
@@ -56,12 +67,12 @@ struct Gelu {
 
 template <class T>
 void gelu(T* y, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { y[i] = Gelu::forward(x[i]); });
+  Lane::each(n, [=](int64_t i) { put(y[i], Gelu::forward(value(x[i]))); });
 }
 
 template <class T>
 void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { dx[i] = dy[i] * Gelu::slope(x[i]); });
+  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * Gelu::slope(value(x[i]))); });
 }
 
 }  // namespace

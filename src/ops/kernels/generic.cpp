@@ -3,6 +3,6 @@
 
 namespace trifold::cpu {
 
-constinit const KernelTable kKernelsGeneric{"generic", make_kernels<float>(), make_kernels<double>()};
+constinit const KernelTable kKernelsGeneric = make_table("generic");
 
 }  // namespace trifold::cpu

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "ops/kernels/simd.h"
+#include "ops/kernels/storage.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): see above
@@ -28,26 +29,26 @@ struct Lane {
   // alone.
   template <class T, class Value>
   [[gnu::always_inline]] static inline T sum(int64_t n, Value value) {
-    using At = typename Simd<T>::At;
+    using Vectors = At<T>;
     constexpr int64_t kLanes = Simd<T>::kLanes;
     typename Simd<T>::Vector a{}, b{}, c{}, d{};
     int64_t i = 0;
     for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      a += value(At{i});
-      b += value(At{i + kLanes});
-      c += value(At{i + 2 * kLanes});
-      d += value(At{i + 3 * kLanes});
+      a += value(Vectors{i});
+      b += value(Vectors{i + kLanes});
+      c += value(Vectors{i + 2 * kLanes});
+      d += value(Vectors{i + 3 * kLanes});
     }
-    for (; i + kLanes <= n; i += kLanes) a += value(At{i});
+    for (; i + kLanes <= n; i += kLanes) a += value(Vectors{i});
     T total = fold<T>((a + b) + (c + d), [](auto x, auto y) { return x + y; });
-    for (; i < n; ++i) total += value(typename Simd<T>::AtOne{i});
+    for (; i < n; ++i) total += value(AtOne<T>{i});
     return total;
   }
 
   // The largest array[i], at least `start`; NaNs are passed over.
-  template <class T>
-  [[gnu::always_inline]] static inline T max(int64_t n, T start, const T* array) {
-    using At = typename Simd<T>::At;
+  template <class T, class Stored>
+  [[gnu::always_inline]] static inline T max(int64_t n, T start, const Stored* array) {
+    using Vectors = At<T>;
     constexpr int64_t kLanes = Simd<T>::kLanes;
     T most = start;
     int64_t i = 0;
@@ -55,19 +56,22 @@ struct Lane {
       typename Simd<T>::Vector a = start - typename Simd<T>::Vector{};
       typename Simd<T>::Vector b = a;
       for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-        const auto x = At{i}(array);
-        const auto y = At{i + kLanes}(array);
+        const auto x = Vectors{i}(array);
+        const auto y = Vectors{i + kLanes}(array);
         a = x > a ? x : a;
         b = y > b ? y : b;
       }
       for (; i + kLanes <= n; i += kLanes) {
-        const auto x = At{i}(array);
+        const auto x = Vectors{i}(array);
         a = x > a ? x : a;
       }
       a = b > a ? b : a;
       most = fold<T>(a, [](auto x, auto y) { return y > x ? y : x; });
     }
-    for (; i < n; ++i) most = array[i] > most ? array[i] : most;
+    for (; i < n; ++i) {
+      const T x = AtOne<T>{i}(array);
+      most = x > most ? x : most;
+    }
     return most;
   }
 

@@ -15,12 +15,12 @@ void embedding(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t c
     T* out = y + r * columns;
     const int64_t id = ids[r] - first_id;
     if (id < 0 || id >= held) {
-      if (!accumulate) Lane::each(columns, [=](int64_t c) { out[c] = 0; });
+      if (!accumulate) Lane::each(columns, [=](int64_t c) { put(out[c], 0); });
       continue;
     }
     const T* in = table + id * columns;
     if (accumulate) {
-      Lane::each(columns, [=](int64_t c) { out[c] += in[c]; });
+      Lane::each(columns, [=](int64_t c) { put(out[c], value(out[c]) + value(in[c])); });
     } else {
       Lane::each(columns, [=](int64_t c) { out[c] = in[c]; });
     }
@@ -29,14 +29,14 @@ void embedding(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t c
 
 // Columns [begin, end) of every row, in order: a strip of the table belongs to one worker.
 template <class T>
-void embedding_backward(T* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
+void embedding_backward(Accumulate<T>* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
                         int64_t begin, int64_t end, int64_t first_id, int64_t held) {
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t id = ids[r] - first_id;
     if (id < 0 || id >= held) continue;
-    T* out = dtable + id * columns + begin;
+    Accumulate<T>* out = dtable + id * columns + begin;
     const T* in = dy + r * columns + begin;
-    Lane::each(end - begin, [=](int64_t c) { out[c] += in[c]; });
+    Lane::each(end - begin, [=](int64_t c) { out[c] += value(in[c]); });
   }
 }
 
@@ -45,25 +45,26 @@ constexpr int64_t kLogitChunk = 1024;
 // One pass over a row: a chunk is read for its maximum and, still in the first-level cache, for its
 // exponentials.
 template <class T>
-void softmax_stats(T* max, T* sum, T* target, const T* logits, const int32_t* labels, int64_t rows,
-                   const VocabularyPart& part) {
-  T exponentials[kLogitChunk];
+void softmax_stats(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,
+                   const int32_t* labels, int64_t rows, const VocabularyPart& part) {
+  using Wide = Accumulate<T>;
+  Wide exponentials[kLogitChunk];
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = logits + r * part.columns;
-    T most = kLowest<T>;
-    T total = 0;
+    Wide most = kLowest<Wide>;
+    Wide total = 0;
     for (int64_t c = 0; c < part.held; c += kLogitChunk) {
       const int64_t n = part.held - c < kLogitChunk ? part.held - c : kLogitChunk;
       const T* chunk = row + c;
-      const T now = Lane::max<T>(n, most, chunk);
-      Lane::each(n, [&, now](int64_t i) { exponentials[i] = exp_of(chunk[i] - now); });
-      total = total * exp_of(most - now) + Lane::sum<T>(n, [&](auto at) { return at(exponentials); });
+      const Wide now = Lane::max(n, most, chunk);
+      Lane::each(n, [&, now](int64_t i) { exponentials[i] = exp_of(value(chunk[i]) - now); });
+      total = total * exp_of(most - now) + Lane::sum<Wide>(n, [&](auto at) { return at(exponentials); });
       most = now;
     }
     const int64_t label = labels[r] - part.first_id;
     max[r] = most;
     sum[r] = total;
-    target[r] = label >= 0 && label < part.held ? row[label] : T(0);
+    target[r] = label >= 0 && label < part.held ? value(row[label]) : Wide(0);
   }
 }
 
@@ -78,26 +79,30 @@ void cross_entropy(T* loss, const T* max, const T* sum, const T* target, int64_t
 }
 
 template <class T>
-void cross_entropy_backward(T* dlogits, const T* logits, const T* max, const T* sum, const int32_t* labels,
-                            const float* weight, double scale, int64_t rows, const VocabularyPart& part) {
+void cross_entropy_backward(T* dlogits, const T* logits, const Accumulate<T>* max, const Accumulate<T>* sum,
+                            const int32_t* labels, const float* weight, double scale, int64_t rows,
+                            const VocabularyPart& part) {
+  using Wide = Accumulate<T>;
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = logits + r * part.columns;
     T* out = dlogits + r * part.columns;
-    const T most = max[r];
-    const T factor = T(static_cast<double>(weight[r]) * scale);
-    const T share = factor / sum[r];
-    Lane::each(part.held, [=](int64_t c) { out[c] = exp_of(in[c] - most) * share; });
-    for (int64_t c = part.held; c < part.columns; ++c) out[c] = 0;
+    const Wide most = max[r];
+    const Wide factor = Wide(static_cast<double>(weight[r]) * scale);
+    const Wide share = factor / sum[r];
     const int64_t label = labels[r] - part.first_id;
-    if (label >= 0 && label < part.held) out[label] -= factor;
+    const bool here = label >= 0 && label < part.held;
+    const Wide probability = here ? exp_of(value(in[label]) - most) * share : Wide(0);
+    Lane::each(part.held, [=](int64_t c) { put(out[c], exp_of(value(in[c]) - most) * share); });
+    for (int64_t c = part.held; c < part.columns; ++c) put(out[c], 0);
+    if (here) put(out[label], probability - factor);
   }
 }
 
 template <class T>
 double sum_squares(const T* x, int64_t n) {
   return Lane::sum_in_f64(n, [=](int64_t i) {
-    const auto value = static_cast<double>(x[i]);
-    return value * value;
+    const auto number = static_cast<double>(value(x[i]));
+    return number * number;
   });
 }
 

@@ -19,22 +19,6 @@ template <class T>
 struct Simd {
   using Vector [[gnu::vector_size(kVectorBytes)]] = T;
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
-
-  // Reads a vector at position i of an array: what a value of a sum is computed from.
-  struct At {
-    int64_t i;
-    [[gnu::always_inline]] inline Vector operator()(const T* array) const {
-      Vector value;
-      __builtin_memcpy(&value, array + i, kVectorBytes);
-      return value;
-    }
-  };
-
-  // Reads one number at position i: for the rest of an array that does not fill a vector.
-  struct AtOne {
-    int64_t i;
-    [[gnu::always_inline]] inline T operator()(const T* array) const { return array[i]; }
-  };
 };
 
 // One number from all lanes of a vector: halves are combined until two lanes are left.

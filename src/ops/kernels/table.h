@@ -1,4 +1,4 @@
-// make_kernels: the kernels as compiled by the including file, in one table.
+// make_table: the kernels as compiled by the including file.
 #pragma once
 
 #include "ops/kernels.h"
@@ -13,9 +13,11 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
-constexpr Kernels<T> make_kernels() {
+constexpr StorageKernels<T> make_storage_kernels() {
   return {
       .fill = fill<T>,
+      .to_f32 = to_f32<T>,
+      .from_f32 = from_f32<T>,
       .scale = scale<T>,
       .add = add<T>,
       .maximum = maximum<T>,
@@ -29,10 +31,18 @@ constexpr Kernels<T> make_kernels() {
       .embedding = embedding<T>,
       .embedding_backward = embedding_backward<T>,
       .softmax_stats = softmax_stats<T>,
-      .softmax_rescale = softmax_rescale<T>,
-      .cross_entropy = cross_entropy<T>,
       .cross_entropy_backward = cross_entropy_backward<T>,
       .sum_squares = sum_squares<T>,
+      .attention_forward = attention_forward<T>,
+      .attention_backward = attention_backward<T>,
+  };
+}
+
+template <class T>
+constexpr Kernels<T> make_kernels() {
+  return {
+      .softmax_rescale = softmax_rescale<T>,
+      .cross_entropy = cross_entropy<T>,
       .weighted_sum = weighted_sum<T>,
       .chunk_squares = chunk_squares<T>,
       .adamw = adamw<T>,
@@ -40,9 +50,17 @@ constexpr Kernels<T> make_kernels() {
       .adagrad = adagrad<T>,
       .lamb_moments = lamb_moments<T>,
       .lamb = lamb<T>,
-      .attention_forward = attention_forward<T>,
-      .attention_backward = attention_backward<T>,
   };
+}
+
+constexpr KernelTable make_table(const char* name) {
+  return {name,
+          make_kernels<float>(),
+          make_kernels<double>(),
+          make_storage_kernels<float>(),
+          make_storage_kernels<double>(),
+          make_storage_kernels<Bfloat16>(),
+          make_storage_kernels<Float16>()};
 }
 
 }  // namespace

@@ -3,6 +3,6 @@
 
 namespace trifold::cpu {
 
-constinit const KernelTable kKernelsV3{"x86-64-v3", make_kernels<float>(), make_kernels<double>()};
+constinit const KernelTable kKernelsV3 = make_table("x86-64-v3");
 
 }  // namespace trifold::cpu

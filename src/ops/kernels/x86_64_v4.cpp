@@ -3,6 +3,6 @@
 
 namespace trifold::cpu {
 
-constinit const KernelTable kKernelsV4{"x86-64-v4", make_kernels<float>(), make_kernels<double>()};
+constinit const KernelTable kKernelsV4 = make_table("x86-64-v4");
 
 }  // namespace trifold::cpu
