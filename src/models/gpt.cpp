@@ -49,18 +49,21 @@ GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId token
     : norm_(builder, "final_norm", config.hidden_size, config.norm_epsilon),
       loss_(builder, head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
 
+// The loss is done with the norm's result when it returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
-  return loss_.forward(run, norm_.forward(run, x, saved), saved);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor y = run.scratch.take(run.dtype, x.shape);
+  norm_.forward_to(run, y, x, saved);
+  loss_.forward(run, y, saved);
+  run.scratch.release(mark);
+  return {};
 }
 
 Tensor GptHead::backward_input(Run& run, Tensor no_gradient, Saved& saved) const {
   return norm_.backward_input(run, loss_.backward_input(run, no_gradient, saved), saved);
 }
 
-void GptHead::backward_weight(Run& run, Saved& saved) const {
-  loss_.backward_weight(run, saved);
-  norm_.backward_weight(run, saved);
-}
+void GptHead::backward_weight(Run& run, Saved& saved) const { norm_.backward_weight(run, saved); }
 
 Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
   return norm_.backward(run, loss_.backward(run, no_gradient, saved), saved);

@@ -5,6 +5,11 @@
 //   backward_weight  dw += (df/dw)^T dy     reads only `saved`; may run any time later
 //   backward         both, in one call; layers override it where doing both together is faster
 //
+// One exception: where a backward follows (Run::has_backward), the forward of the output loss
+// (tensor_parallel/vocab.h) also accumulates its dw. So whoever runs a plan has the gradients of the last
+// block zeroed and in place before the first forward of a step, and never runs a forward of the next step
+// before the gradients of this one are used (docs/decisions/0006).
+//
 // A layer remembers nothing: everything that changes is in `Run` and `Saved`, so any number of micro-batches
 // can be in flight. Parameters and save slots are declared once, in the constructor, through a BlockBuilder;
 // after that the layer is const. Every call only enqueues work on run.stream, so a layer can be walked dry to
@@ -65,6 +70,8 @@ struct Run {
   Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
   Tensor weight_sum;  // f64 [1], += the sum of the loss weights
 
+  // Whether this forward belongs to a training step, as against evaluation or sampling.
+  bool has_backward() const { return training && grads != nullptr; }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
   // The same run with another arena to keep things in.

@@ -15,12 +15,16 @@ LayerNorm::LayerNorm(BlockBuilder& builder, const std::string& name, int64_t wid
 
 Tensor LayerNorm::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
+  forward_to(run, y, x, saved);
+  return y;
+}
+
+void LayerNorm::forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
   saved[mean_] = run.keep.take(run.dtype, {x.row_count()});
   saved[rstd_] = run.keep.take(run.dtype, {x.row_count()});
   run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
                      eps_);
-  return y;
 }
 
 Tensor LayerNorm::backward_input(Run& run, Tensor dy, Saved& saved) const {

@@ -15,6 +15,8 @@ class LayerNorm final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  // Forward into a `y` [R, C] of the caller's; the statistics are in run.keep.
+  void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const;
   // The forward of `saved`'s input once more: y and the saved statistics, in run.keep.
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 

@@ -1,6 +1,6 @@
 #include "tensor_parallel/vocab.h"
 
-#include "tensor_parallel/column_product.h"
+#include <algorithm>
 
 namespace trifold {
 
@@ -42,15 +42,30 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab)
+namespace {
+
+// Elements of a chunk's logits over the whole vocabulary: as few as still make efficient matrix products,
+// each of which reads all of the weight.
+constexpr int64_t kChunkLogits = int64_t{1} << 24;
+constexpr int64_t kFewestRows = 64;
+
+// The largest power of two that keeps to kChunkLogits. It knows nothing of the mesh, so that neither do the
+// sums.
+int64_t rows_of_chunk(int64_t vocab) {
+  int64_t rows = kFewestRows;
+  while (2 * rows * vocab <= kChunkLogits) rows *= 2;
+  return rows;
+}
+
+}  // namespace
+
+VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab, int64_t chunk_rows)
     : region_(builder),
       vocab_(vocab),
+      chunk_rows_(chunk_rows > 0 ? chunk_rows : rows_of_chunk(vocab)),
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
-      x_(builder.slot()),
-      logits_(builder.slot()),
-      max_(builder.slot()),
-      sum_(builder.slot()) {}
+      dx_(builder.slot()) {}
 
 Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
   check(!region_.slices(),
@@ -63,62 +78,69 @@ Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
 
 Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   const int64_t rows = region_.rows_inside(x.row_count());
-  const Tensor w = run.weight(weight_);
-  saved[x_] = x;
-  saved[logits_] = run.keep.take(run.dtype, {rows, w.row_count()});
-  saved[max_] = run.keep.take(run.dtype, {rows});
-  saved[sum_] = run.keep.take(run.dtype, {rows});
-  const Arena::Mark mark = run.scratch.mark();
+  Region::Sum dx;
+  if (run.has_backward()) {
+    dx = region_.take_sum(run, run.keep, rows, x.last_dim());
+    saved[dx_] = dx.result;
+  } else {
+    dx.mark = run.scratch.mark();
+  }
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  run.ops.gemm(run.stream, saved[logits_], all_x, false, w, true, 1.0, 0.0);
-  add_loss(run, saved);
-  run.scratch.release(mark);
+  const Tensor losses = run.scratch.take(run.dtype, {rows});
+  for (int64_t begin = 0; begin < rows; begin += chunk_rows_) {
+    const Chunk chunk{begin, std::min(begin + chunk_rows_, rows)};
+    const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
+    run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
+  }
+  if (run.has_backward()) region_.add_up(run, dx, run.stream);
+  const Tensor weights = run.batch->loss_weight.flat();
+  run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
+  run.ops.fill(run.stream, losses, 1.0);
+  run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);
+  run.scratch.release(dx.mark);
   return {};
+}
+
+// The logits become their own gradient, are used for both products of the adjoint at once, and are gone.
+void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor w = run.weight(weight_);
+  const Tensor labels = chunk.of(run.batch->labels.flat());
+  const Tensor logits = run.scratch.take(run.dtype, {x.row_count(), w.row_count()});
+  const Tensor max = run.scratch.take(run.dtype, losses.shape);
+  const Tensor sum = run.scratch.take(run.dtype, losses.shape);
+  run.ops.gemm(run.stream, logits, x, false, w, true, 1.0, 0.0);
+  find_losses(run, logits, labels, max, sum, losses);
+  if (run.has_backward()) {
+    const Tensor weights = chunk.of(run.batch->loss_weight.flat());
+    run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_scale,
+                                   first_id_, vocab_);
+    run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
+    run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, 1.0);
+  }
+  run.scratch.release(mark);
 }
 
 // Every rank of the axis sees a part of each row. The row's true maximum is the largest of the parts' maxima;
 // each part's sum of exponentials is rescaled to it and the sums are added; the label's logit is zero on all
 // ranks but its own.
-void VocabCrossEntropy::add_loss(Run& run, Saved& saved) const {
-  const Shape rows = saved[max_].shape;
-  const Tensor target = run.scratch.take(run.dtype, rows);
-  run.ops.softmax_stats(run.stream, saved[max_], saved[sum_], target, saved[logits_],
-                        run.batch->labels.flat(), first_id_, vocab_);
+void VocabCrossEntropy::find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum,
+                                    Tensor losses) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor target = run.scratch.take(run.dtype, max.shape);
+  run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, first_id_, vocab_);
   if (!region_.alone()) {
-    const Tensor local_max = run.scratch.take(run.dtype, rows);
-    run.ops.copy(run.stream, local_max, saved[max_]);
-    reduce_over_axis(run, saved[max_], Reduce::Max);
-    run.ops.softmax_rescale(run.stream, saved[sum_], local_max, saved[max_]);
-    reduce_over_axis(run, saved[sum_], Reduce::Sum);
+    const Tensor local_max = run.scratch.take(run.dtype, max.shape);
+    run.ops.copy(run.stream, local_max, max);
+    reduce_over_axis(run, max, Reduce::Max);
+    run.ops.softmax_rescale(run.stream, sum, local_max, max);
+    reduce_over_axis(run, sum, Reduce::Sum);
     reduce_over_axis(run, target, Reduce::Sum);
   }
-  const Tensor loss = run.scratch.take(run.dtype, rows);
-  const Tensor weight = run.batch->loss_weight.flat();
-  run.ops.cross_entropy(run.stream, loss, saved[max_], saved[sum_], target);
-  run.ops.weighted_sum(run.stream, run.loss_sum, loss, weight);
-  run.ops.fill(run.stream, loss, 1.0);
-  run.ops.weighted_sum(run.stream, run.weight_sum, loss, weight);
+  run.ops.cross_entropy(run.stream, losses, max, sum, target);
+  run.scratch.release(mark);
 }
 
-// The logits become their own gradient: they are the largest tensor of the step.
-void VocabCrossEntropy::to_gradient(Run& run, Saved& saved) const {
-  run.ops.cross_entropy_backward(run.stream, saved[logits_], saved[logits_], saved[max_], saved[sum_],
-                                 run.batch->labels.flat(), run.batch->loss_weight.flat(), run.loss_scale,
-                                 first_id_, vocab_);
-}
-
-Tensor VocabCrossEntropy::backward_input(Run& run, Tensor, Saved& saved) const {
-  to_gradient(run, saved);
-  return input_gradient(region_, run, saved[logits_], run.weight(weight_));
-}
-
-void VocabCrossEntropy::backward_weight(Run& run, Saved& saved) const {
-  weight_gradient(region_, run, run.grad(weight_), saved[logits_], saved[x_]);
-}
-
-Tensor VocabCrossEntropy::backward(Run& run, Tensor, Saved& saved) const {
-  to_gradient(run, saved);
-  return both_gradients(region_, run, run.grad(weight_), saved[logits_], run.weight(weight_), saved[x_]);
-}
+Tensor VocabCrossEntropy::backward_input(Run&, Tensor, Saved& saved) const { return saved[dx_]; }
 
 }  // namespace trifold

@@ -32,30 +32,40 @@ class VocabEmbedding final : public Layer {
 };
 
 // logits = x E^T, then the cross entropy with batch.labels. E [V, C], its V cut over the axis, is a weight of
-// the head's own or a second use of the token embedding. Adds the weighted
-// sum of the losses to run.loss_sum and the weights to run.weight_sum; its gradient is that of run.loss_scale
-// * loss_sum.
+// the head's own or a second use of the token embedding. Adds the weighted sum of the losses to run.loss_sum
+// and the weights to run.weight_sum; its gradient is that of run.loss_scale * loss_sum.
+//
+// The logits [R, V] never exist: rows are worked through in chunks, and where a backward follows, forward
+// makes of each chunk's logits their gradient and at once dx, which is kept, and E's gradient (the exception
+// of nn/layer.h, docs/decisions/0006).
 class VocabCrossEntropy final : public Layer {
  public:
-  VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab);
+  // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
+  VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab, int64_t chunk_rows = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
-  void backward_weight(Run& run, Saved& saved) const override;
-  // Hides the collectives behind the products.
-  Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
+  void backward_weight(Run&, Saved&) const override {}                               // forward did it
   // This rank's part of the logits, [R, V/tp]: for sampling. Columns of padding have values that mean
   // nothing. Throws under sequence parallelism.
   Tensor logits(Run& run, Tensor x) const;
 
  private:
-  void add_loss(Run& run, Saved& saved) const;
-  void to_gradient(Run& run, Saved& saved) const;
+  // Rows [begin, end) of the micro-batch.
+  struct Chunk {
+    int64_t begin, end;
+    Tensor of(Tensor all) const { return all.rows(begin, end); }
+  };
+  // x [n, C] -> losses [n], and, where a backward follows, dx [n, C] and E's gradient.
+  void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
+  // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
+  void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
 
   Region region_;
-  int64_t vocab_;     // ids from here on are padding
+  int64_t vocab_;  // ids from here on are padding
+  int64_t chunk_rows_;
   int64_t first_id_;  // first token id whose column is here
   ParamId weight_;
-  SlotId x_, logits_, max_, sum_;
+  SlotId dx_;
 };
 
 }  // namespace trifold

@@ -40,7 +40,7 @@ struct Sums {
 Sums sums_of(BlockKind kind, const MeshConfig& mesh) {
   Sums sums;
   if (kind == BlockKind::Embedding) sums = {1, 0, 0};
-  if (kind == BlockKind::Head) sums = {mesh.sequence_parallel ? 0.5 : 0, mesh.sequence_parallel ? 0.5 : 1, 0};
+  if (kind == BlockKind::Head) sums = {1, 0, 0};
   if (kind == BlockKind::Layer) {
     sums = {2, 2, mesh.sequence_parallel ? 1.0 : 0.0};
     if (mesh.recompute_granularity == RecomputeGranularity::Full) sums.i += 2;
@@ -57,7 +57,8 @@ double attention_flops(const ModelConfig& model) {
 BlockSeconds counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
   const double forward = std::max(model.blocks[block].flops, model.blocks[block].cost);
   const BlockKind kind = kind_of(model, block);
-  if (kind != BlockKind::Layer) return {forward, kind == BlockKind::Head ? forward : 0, forward};
+  if (kind == BlockKind::Head) return {3 * forward, 0, 0};  // its forward makes its gradients too
+  if (kind == BlockKind::Embedding) return {forward, 0, forward};
   const double attention = attention_flops(config.model);
   BlockSeconds flops{forward, forward + attention, forward - attention};
   if (config.mesh.recompute_granularity == RecomputeGranularity::Full) flops.i += forward;

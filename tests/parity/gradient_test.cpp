@@ -97,6 +97,8 @@ std::vector<Case> cases() {
        rows},
       {"VocabCrossEntropy",
        [](B& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab); }, rows, none},
+      {"VocabCrossEntropy",  // chunks of 4, 4 and 2 rows
+       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab, 4); }, rows, none},
       {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.0), 16); }, none,
        rows},
       {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.4), 16); }, none,
