@@ -55,7 +55,7 @@ struct AdagradRule {
 };
 
 // Where an update writes its result a second time, in the type that layers compute in.
-enum class CopyType : uint8_t { None, Same };
+enum class CopyType : uint8_t { None, Same, Bfloat16, Float16 };  // the 16-bit ones of f32 alone
 struct WeightCopy {
   CopyType type = CopyType::None;
   void* to = nullptr;

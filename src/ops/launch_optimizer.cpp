@@ -1,5 +1,6 @@
 // Launchers of update rules and of sums of squares by chunk.
 #include <cmath>
+#include <cstddef>
 
 #include "ops/launch.h"
 #include "ops/launch_support.h"
@@ -39,14 +40,18 @@ LambRule fold(const char* op, const Lamb& rule, double trust_ratio) {
 
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {
   if (copy.data == nullptr) return {};
-  expect(op, "copy", copy, p.dtype, p.elements());
-  return {CopyType::Same, copy.data};
+  const bool narrow = p.dtype == DType::F32 && (copy.dtype == DType::BF16 || copy.dtype == DType::F16);
+  expect(op, "copy", copy, narrow ? copy.dtype : p.dtype, p.elements());
+  if (!narrow) return {CopyType::Same, copy.data};
+  return {copy.dtype == DType::BF16 ? CopyType::Bfloat16 : CopyType::Float16, copy.data};
 }
 
-// The part of `copy` that begins at element `begin` of weights of type T.
+// The part of a copy of weights of type T that begins at element `begin`.
 template <class T>
 WeightCopy from(WeightCopy copy, int64_t begin) {
-  if (copy.type == CopyType::Same) copy.to = static_cast<T*>(copy.to) + begin;
+  if (copy.type == CopyType::None) return copy;
+  const size_t size = copy.type == CopyType::Same ? sizeof(T) : sizeof(Bfloat16);
+  copy.to = static_cast<std::byte*>(copy.to) + begin * static_cast<int64_t>(size);
   return copy;
 }
 

@@ -196,6 +196,32 @@ TEST(UpdateRuleTest, LambMeasuresTheWholeParameter) {
   }
 }
 
+// Rounded once, from the master that is written in the same pass; the master's bits do not change for it.
+TEST(UpdateRuleTest, CopiesIn16BitsAreTheRoundedMaster) {
+  const int64_t n = 40 * kNormChunk + 33;
+  for (const OptimizerConfig& config : every_config())
+    for (const OpTable* ops : all_cpu_ops())
+      for (const DType narrow : {DType::BF16, DType::F16}) {
+        SCOPED_TRACE(config.optimizer + ", " + ops->name);
+        const auto rule = make_update_rule(config);
+        const Parameter parameter(*rule, DType::F32, random_values(n, 1), 0.1);
+        const Parameter alone(*rule, DType::F32, random_values(n, 1), 0.1);
+        const Host copy(narrow, {n});
+        const Host grad(DType::F32, {n}, random_values(n, 2));
+        const Host squares(DType::F64, {n / kNormChunk + 1});
+        const StepValues values{.lr = 0.1, .trust_ratio = 0.5};
+        Machine machine(3);
+        for (const Parameter* each : {&parameter, &alone}) {
+          Slice slice = each->slice(grad, 0, n);
+          slice.weight = each == &parameter ? Tensor(copy) : Tensor{};
+          if (rule->needs_norms()) rule->measure(slice, values, {squares, squares}, *ops, machine.stream);
+          rule->update(slice, values, *ops, machine.stream);
+        }
+        EXPECT_EQ(parameter.master.values(), alone.master.values());
+        EXPECT_EQ(copy.values(), Host(narrow, {n}, parameter.master.values()).values());
+      }
+}
+
 TEST(UpdateRuleTest, WithoutACopyOnlyTheMasterIsWritten) {
   Machine machine(1);
   for (const OptimizerConfig& config : every_config()) {
@@ -255,6 +281,9 @@ TEST(UpdateRuleTest, WrongCallsAreErrors) {
   refused(slice, {});
   const Host whole_numbers(DType::I32, {8});
   slice.weight = whole_numbers;
+  refused(slice, {});
+  const Host wide(DType::F64, {8});
+  slice.weight = wide;
   refused(slice, {});
 }
 

@@ -4,6 +4,7 @@
 #include "ops/kernels.h"
 #include "ops/kernels/lane.h"
 #include "ops/kernels/math.h"
+#include "ops/kernels/storage.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
@@ -58,21 +59,25 @@ void chunk_squares(double* partials, const T* x, int64_t n) {
   }
 }
 
-// p[i] = updated(i) for i in [0, n), written a second time to `copy`.
+template <class T, class To, class Updated>
+[[gnu::always_inline]] inline void update_both(T* p, To* copy, int64_t n, Updated updated) {
+  Lane::each(n, [=](int64_t i) {
+    const T weight = updated(i);
+    p[i] = weight;
+    put(copy[i], weight);
+  });
+}
+
+// p[i] = updated(i) for i in [0, n), written a second time to `copy`. `updated` has several places to be
+// inlined in, and must be in all of them for loops to become vector code.
 template <class T, class Updated>
 [[gnu::always_inline]] inline void update_weights(T* p, WeightCopy copy, int64_t n, Updated updated) {
-  if (copy.type == CopyType::None) {
-    Lane::each(n, [=](int64_t i) { p[i] = updated(i); });
-    return;
+  if (copy.type == CopyType::None) Lane::each(n, [=](int64_t i) { p[i] = updated(i); });
+  if (copy.type == CopyType::Same) update_both(p, static_cast<T*>(copy.to), n, updated);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (copy.type == CopyType::Bfloat16) update_both(p, static_cast<Bfloat16*>(copy.to), n, updated);
+    if (copy.type == CopyType::Float16) update_both(p, static_cast<Float16*>(copy.to), n, updated);
   }
-  const auto write_both = [=](auto* second) {
-    Lane::each(n, [=](int64_t i) {
-      const T weight = updated(i);
-      p[i] = weight;
-      second[i] = weight;
-    });
-  };
-  write_both(static_cast<T*>(copy.to));
 }
 
 // Adam's moments: decaying means of the gradient and its square.
@@ -103,14 +108,15 @@ void adamw(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamW
   const Moments<T> moments(rule.moments);
   const auto decay = T(rule.decay);
   const auto step_size = T(rule.step_size);
-  update_weights(p, copy, n, [=](int64_t i) {
-    T first = m[i];
-    T second = v[i];
-    moments.move(first, second, g[i]);
-    m[i] = first;
-    v[i] = second;
-    return p[i] * decay - step_size * first / moments.root(second);
-  });
+  update_weights(
+      p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
+        T first = m[i];
+        T second = v[i];
+        moments.move(first, second, g[i]);
+        m[i] = first;
+        v[i] = second;
+        return p[i] * decay - step_size * first / moments.root(second);
+      });
 }
 
 template <class T>
@@ -120,15 +126,18 @@ void sgd(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule
   const auto momentum = T(rule.momentum);
   const auto lr = T(rule.lr);
   if (b == nullptr) {
-    update_weights(p, copy, n,
-                   [=](int64_t i) { return p[i] - lr * (g[i] * grad_scale + weight_decay * p[i]); });
+    update_weights(
+        p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
+          return p[i] - lr * (g[i] * grad_scale + weight_decay * p[i]);
+        });
     return;
   }
-  update_weights(p, copy, n, [=](int64_t i) {
-    const T velocity = momentum * b[i] + (g[i] * grad_scale + weight_decay * p[i]);
-    b[i] = velocity;
-    return p[i] - lr * velocity;
-  });
+  update_weights(
+      p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
+        const T velocity = momentum * b[i] + (g[i] * grad_scale + weight_decay * p[i]);
+        b[i] = velocity;
+        return p[i] - lr * velocity;
+      });
 }
 
 template <class T>
@@ -137,12 +146,13 @@ void adagrad(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRu
   const auto weight_decay = T(rule.weight_decay);
   const auto eps = T(rule.eps);
   const auto lr = T(rule.lr);
-  update_weights(p, copy, n, [=](int64_t i) {
-    const T grad = g[i] * grad_scale + weight_decay * p[i];
-    const T sum = s[i] + grad * grad;
-    s[i] = sum;
-    return p[i] - lr * grad / (root_of(sum) + eps);
-  });
+  update_weights(
+      p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
+        const T grad = g[i] * grad_scale + weight_decay * p[i];
+        const T sum = s[i] + grad * grad;
+        s[i] = sum;
+        return p[i] - lr * grad / (root_of(sum) + eps);
+      });
 }
 
 // Both phases of LAMB take the direction from here.
@@ -184,7 +194,10 @@ template <class T>
 void lamb(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule) {
   const LambDirection<T> direction(rule);
   const auto step_size = T(rule.step_size);
-  update_weights(p, copy, n, [=](int64_t i) { return p[i] - step_size * direction(p[i], m[i], v[i]); });
+  update_weights(
+      p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
+        return p[i] - step_size * direction(p[i], m[i], v[i]);
+      });
 }
 
 }  // namespace
