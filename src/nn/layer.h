@@ -63,12 +63,13 @@ struct Run {
                        // temporaries from it between a mark and its release
   Arena& scratch;      // temporaries: a layer releases what it took before it returns
   const Batch* batch;  // of this micro-batch; outlives its backward
-  DType dtype;
-  bool training;      // dropout is applied only when true
-  uint64_t seed;      // of dropout
-  double loss_scale;  // factor of the loss before backward: 1 / (tokens in the global batch)
-  Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
-  Tensor weight_sum;  // f64 [1], += the sum of the loss weights
+  DType dtype;         // of weights, activations and their gradients; statistics of rows and the gradients of
+                       // parameters have its accumulate_type
+  bool training;       // dropout is applied only when true
+  uint64_t seed;       // of dropout
+  double loss_scale;   // factor of the loss before backward: 1 / (tokens in the global batch)
+  Tensor loss_sum;     // f64 [1], += the weighted sum of the losses of this micro-batch
+  Tensor weight_sum;   // f64 [1], += the sum of the loss weights
 
   // Whether this forward belongs to a training step, as against evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }

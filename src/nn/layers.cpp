@@ -21,8 +21,8 @@ Tensor LayerNorm::forward(Run& run, Tensor x, Saved& saved) const {
 
 void LayerNorm::forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  saved[mean_] = run.keep.take(run.dtype, {x.row_count()});
-  saved[rstd_] = run.keep.take(run.dtype, {x.row_count()});
+  saved[mean_] = run.keep.take(accumulate_type(run.dtype), {x.row_count()});
+  saved[rstd_] = run.keep.take(accumulate_type(run.dtype), {x.row_count()});
   run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
                      eps_);
 }
@@ -106,7 +106,7 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
   const Attention how = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_ * head_dim_});
-  saved[lse_] = run.keep.take(run.dtype, {how.batch, heads_, how.seq});
+  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_, how.seq});
   run.ops.attention(run.stream, saved[out_], saved[lse_], qkv, how);
   return saved[out_];
 }

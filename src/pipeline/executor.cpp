@@ -58,7 +58,9 @@ class ShapesOnly final : public ParamSource, public GradSink {
  public:
   ShapesOnly(const ParamList& params, DType dtype) : params_(params), dtype_(dtype) {}
   Tensor weight(ParamId id) const override { return {nullptr, dtype_, params_[id].shard.local.extent}; }
-  Tensor grad(ParamId id) const override { return weight(id); }
+  Tensor grad(ParamId id) const override {
+    return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
+  }
   void reduce(int, Stream&) override {}
   void reduce_tied(Stream&) override {}
 

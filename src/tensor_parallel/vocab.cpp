@@ -86,7 +86,7 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
     dx.mark = run.scratch.mark();
   }
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  const Tensor losses = run.scratch.take(run.dtype, {rows});
+  const Tensor losses = run.scratch.take(accumulate_type(run.dtype), {rows});
   for (int64_t begin = 0; begin < rows; begin += chunk_rows_) {
     const Chunk chunk{begin, std::min(begin + chunk_rows_, rows)};
     const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
@@ -107,8 +107,8 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const Tensor w = run.weight(weight_);
   const Tensor labels = chunk.of(run.batch->labels.flat());
   const Tensor logits = run.scratch.take(run.dtype, {x.row_count(), w.row_count()});
-  const Tensor max = run.scratch.take(run.dtype, losses.shape);
-  const Tensor sum = run.scratch.take(run.dtype, losses.shape);
+  const Tensor max = run.scratch.take(accumulate_type(run.dtype), losses.shape);
+  const Tensor sum = run.scratch.take(accumulate_type(run.dtype), losses.shape);
   run.ops.gemm(run.stream, logits, x, false, w, true, 1.0, 0.0);
   find_losses(run, logits, labels, max, sum, losses);
   if (run.has_backward()) {
@@ -127,10 +127,10 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
 void VocabCrossEntropy::find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum,
                                     Tensor losses) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor target = run.scratch.take(run.dtype, max.shape);
+  const Tensor target = run.scratch.take(max.dtype, max.shape);
   run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, first_id_, vocab_);
   if (!region_.alone()) {
-    const Tensor local_max = run.scratch.take(run.dtype, max.shape);
+    const Tensor local_max = run.scratch.take(max.dtype, max.shape);
     run.ops.copy(run.stream, local_max, max);
     reduce_over_axis(run, max, Reduce::Max);
     run.ops.softmax_rescale(run.stream, sum, local_max, max);
