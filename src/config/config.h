@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace trifold {
 
 struct ModelConfig {
@@ -90,9 +92,23 @@ struct OptimizerConfig {
   double adagrad_eps = 1e-10;
 };
 
+// In which type weights and activations are; at most one of the three, none of them: f32. For 16-bit types
+// gradients of parameters, master weights and the optimizer's state are f32 (core/dtype.h, accumulate_type).
 struct PrecisionConfig {
+  bool bf16 = false;
+  bool fp16 = false;
   bool f64 = false;  // everything in double precision: for checks of the mathematics
+  // The loss is multiplied by a scale before backward so that small gradients stay above the smallest f16
+  // number: a fixed one, or one that follows the gradients (optim/loss_scaler.h).
+  std::optional<double> loss_scale;
+  double initial_loss_scale = 4294967296.0;  // 2^32
+  double min_loss_scale = 1.0;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
 };
+
+// The type of weights and activations.
+DType compute_type(const PrecisionConfig& config);
 
 struct DataConfig {
   std::vector<std::string> data_path;  // [weight] prefix ...; a .bin/.idx prefix or a plain text file

@@ -10,6 +10,7 @@ namespace {
 constexpr double kMaxSize = 1 << 30;
 constexpr double kMaxRanks = 1 << 20;
 constexpr double kMaxCount = 1e12;
+constexpr double kMaxLossScale = 1e30;  // a scaled loss must stay a finite f32
 
 void add_model(OptionTable& table, ModelConfig& model) {
   table.group("Model");
@@ -173,6 +174,27 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
 
 void add_precision(OptionTable& table, PrecisionConfig& precision) {
   table.group("Precision");
+  table.add("bf16", &precision.bf16, "Weights and activations in bf16; f32 master weights.");
+  table.add("fp16", &precision.fp16, "Weights and activations in fp16; f32 master weights, a scaled loss.");
+  table
+      .add("loss-scale", &precision.loss_scale,
+           "Fixed factor of the loss before backward, best a power of two.")
+      .positive()
+      .absent("1 for --bf16, found while training for --fp16");
+  table
+      .add("initial-loss-scale", &precision.initial_loss_scale,
+           "Where the search for the scale begins; fp16.")
+      .range(1, kMaxLossScale);
+  table.add("min-loss-scale", &precision.min_loss_scale, "Smallest scale that the search tries; fp16.")
+      .range(1, kMaxLossScale);
+  table
+      .add("loss-scale-window", &precision.loss_scale_window,
+           "Steps without an overflow after which the scale is doubled; fp16.")
+      .range(1, kMaxCount);
+  table
+      .add("hysteresis", &precision.hysteresis,
+           "Overflows that the search puts up with before it halves the scale; fp16.")
+      .range(1, kMaxCount);
   table.add("f64", &precision.f64, "Compute everything in double precision, for checks of the mathematics.");
 }
 

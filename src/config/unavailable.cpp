@@ -36,9 +36,7 @@ constexpr std::string_view kNames[] = {
     "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
     "main-grads-dtype", "exp-avg-dtype",
     // precision
-    "bf16", "fp16", "fp8-format", "fp8-recipe", "loss-scale", "initial-loss-scale", "min-loss-scale",
-    "loss-scale-window", "hysteresis", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
-    "fp32-residual-connection",
+    "fp8-format", "fp8-recipe", "grad-reduce-in-bf16", "fp32-residual-connection",
     // recompute
 
     "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
@@ -67,6 +65,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"lr-wsd-decay-samples", "give --lr-wsd-decay-iters instead"},
     {"persistent-save-interval", "give --save-interval instead"},
     {"overlap-grad-reduce", "gradients are always reduced while backward goes on: leave it out"},
+    {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32: leave it out"},
     {"recompute-activations", "give --recompute-granularity selective instead"},
     {"recompute-method", "--recompute-granularity full computes every layer again: leave it out"},
     {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "config/number.h"
 #include "config/option_tables.h"
@@ -26,6 +27,31 @@ void check_model(const ModelConfig& model, Problems& problems) {
     problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
                  model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
                  model.seq_length);
+}
+
+void check_precision(const PrecisionConfig& precision, Problems& problems) {
+  std::vector<std::string> given;
+  if (precision.bf16) given.emplace_back("--bf16");
+  if (precision.fp16) given.emplace_back("--fp16");
+  if (precision.f64) given.emplace_back("--f64");
+  if (given.size() > 1)
+    problems.add("{} exclude each other: give one of them, or none for f32", fmt::join(given, " and "));
+  if (precision.loss_scale && !precision.bf16 && !precision.fp16)
+    problems.add("--loss-scale {} has no effect: it needs --fp16 (or --bf16)",
+                 format_double(*precision.loss_scale));
+  const PrecisionConfig defaults;
+  const std::pair<const char*, bool> searched[] = {
+      {"initial-loss-scale", precision.initial_loss_scale != defaults.initial_loss_scale},
+      {"min-loss-scale", precision.min_loss_scale != defaults.min_loss_scale},
+      {"loss-scale-window", precision.loss_scale_window != defaults.loss_scale_window},
+      {"hysteresis", precision.hysteresis != defaults.hysteresis}};
+  for (const auto& [option, changed] : searched)
+    if (changed && (!precision.fp16 || precision.loss_scale))
+      problems.add("--{} has no effect: it needs --fp16 without --loss-scale", option);
+  if (problems.sound({"initial-loss-scale", "min-loss-scale"}) &&
+      precision.initial_loss_scale < precision.min_loss_scale)
+    problems.add("--initial-loss-scale {} is less than --min-loss-scale {}: give at least as much",
+                 format_double(precision.initial_loss_scale), format_double(precision.min_loss_scale));
 }
 
 void check_warmup(const LrConfig& lr, int64_t decay, Problems& problems) {
@@ -207,6 +233,7 @@ void fill_run(PretrainConfig& config) {
 // What a training run needs whatever it trains on, and a plan or benchmark of it as well.
 void check_layout(const PretrainConfig& config, Problems& problems) {
   check_model(config.model, problems);
+  check_precision(config.precision, problems);
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
   check_tensor(config, problems);

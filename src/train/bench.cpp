@@ -67,7 +67,7 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config) {
   ThreadPool pool(config.run.mesh.threads_per_rank ? *config.run.mesh.threads_per_rank : fair_threads(world));
   Stream stream(Stream::Mode::Inline, pool);
-  const DType dtype = config.run.precision.f64 ? DType::F64 : DType::F32;
+  const DType dtype = compute_type(config.run.precision);
   const ModelConfig& model = config.run.model;
   const int64_t rows = config.run.batch.micro_batch_size * model.seq_length;
   const int64_t width = model.hidden_size;

@@ -41,7 +41,7 @@ class BlockTimer {
  public:
   BlockTimer(Communicator& world, const PretrainConfig& run)
       : run_(three_blocks(run)),
-        dtype_(run.precision.f64 ? DType::F64 : DType::F32),
+        dtype_(compute_type(run.precision)),
         replica_(world, run_.mesh, run_.model, dtype_, run_.seed),
         grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), dtype_,
                kBucketBytes, replica_.comm(), nullptr),

@@ -15,7 +15,7 @@ int fair_threads(Communicator& world);
 // True when this host has a core more than its ranks use with `threads` each. Collective.
 bool has_spare_core(Communicator& world, int threads);
 
-// Rate of f32 or f64 matrix products in flop/s, measured for about `seconds` with random data on the stream's
+// Rate of matrix products in `dtype` in flop/s, measured for about `seconds` with random data on the stream's
 // cores.
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
                     double seconds);

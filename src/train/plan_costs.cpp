@@ -19,7 +19,7 @@ BlockKind kind_of(const Model& model, size_t block) {
   return block + 1 == model.blocks.size() ? BlockKind::Head : BlockKind::Layer;
 }
 
-size_t element_bytes(const PretrainConfig& config) { return config.precision.f64 ? 8 : 4; }
+size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
 
 // Elements of the activation [R, C] of a micro-batch before it is cut over the tensor axis.
 double activation_elements(const PretrainConfig& config) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-DType dtype_of(const PretrainConfig& config) { return config.precision.f64 ? DType::F64 : DType::F32; }
+DType dtype_of(const PretrainConfig& config) { return compute_type(config.precision); }
 
 // Global batches of an asynchronous schedule to simulate: the window, or as much of it as shows its steady
 // state.

@@ -177,7 +177,7 @@ void check_schedule_file(const PretrainConfig& config) {
                         layout.pipeline_model_parallel_size};
   const Model model = make_gpt(config.model, Mesh(sizes, {}), config.seed, layout);
   const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  complete_plan(order, cut, model, config.precision.f64 ? DType::F64 : DType::F32);
+  complete_plan(order, cut, model, compute_type(config.precision));
 }
 
 }  // namespace trifold

@@ -27,7 +27,7 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
-DType dtype_of(const PrecisionConfig& config) { return config.f64 ? DType::F64 : DType::F32; }
+DType dtype_of(const PrecisionConfig& config) { return compute_type(config); }
 
 }  // namespace
 

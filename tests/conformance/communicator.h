@@ -115,6 +115,46 @@ TYPED_TEST_P(CommunicatorConformance, AllReduceOfEveryNumberType) {
   });
 }
 
+// In 16 bits each addition is made in f32 and rounded. An exact sum rounded once is the same number: f32 has
+// more than twice the digits.
+template <class T>
+void rounded_sums_clause(Communicator& comm) {
+  OwnStream stream;
+  const auto size = static_cast<size_t>(comm.size());
+  const size_t part = 5'003;
+  const auto make = [](int rank, size_t i) { return T(awkward<double>(rank, i)); };
+  const auto mine = [&](size_t i) { return make(comm.rank(), i); };
+  auto sums = filled<T>(part * size, mine);
+  auto most = sums;
+  auto scattered_in = sums;
+  Values<T> scattered(part);
+  comm.all_reduce(sums.tensor(), Reduce::Sum, stream);
+  comm.all_reduce(most.tensor(), Reduce::Max, stream);
+  comm.reduce_scatter(scattered.tensor(), scattered_in.tensor(), Reduce::Sum, stream);
+  for (size_t i = 0; i < part * size; ++i) {
+    T sum = make(0, i);
+    double largest = static_cast<double>(sum);
+    for (int r = 1; r < comm.size(); ++r) {
+      const auto next = static_cast<double>(make(r, i));
+      sum = T(static_cast<double>(sum) + next);
+      largest = std::max(largest, next);
+    }
+    ASSERT_EQ(sums[i].bits, sum.bits) << "element " << i;
+    ASSERT_EQ(static_cast<double>(most[i]), largest) << "element " << i;
+    const size_t first = part * static_cast<size_t>(comm.rank());
+    if (i >= first && i < first + part) {
+      ASSERT_EQ(scattered[i - first].bits, sum.bits) << "element " << i;
+    }
+  }
+}
+
+TYPED_TEST_P(CommunicatorConformance, SumsOf16BitFloatsAreRoundedAfterEachAddition) {
+  this->run([](Communicator& comm) {
+    rounded_sums_clause<Bfloat16>(comm);
+    rounded_sums_clause<Float16>(comm);
+  });
+}
+
 template <class T>
 void rank_order_clause(Communicator& comm) {
   OwnStream stream;
@@ -584,10 +624,10 @@ TYPED_TEST_P(CommunicatorConformance, AbortWakesEveryoneAlsoInGroups) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(CommunicatorConformance, AllReduceOfEveryNumberType,
-                            SumsAreInRankOrderToTheLastBit, ReduceScatterAlsoInPlace,
-                            AllGatherOfEveryTypeAlsoInPlace, AllToAllUnevenWithEmptyRows,
-                            AllToAllWithNoRowsAtAll, BroadcastFromEveryRoot, ExchangeInARing,
-                            ExchangeCrossedPairsInOrder, ExchangeCompletesInAnyOrder,
+                            SumsOf16BitFloatsAreRoundedAfterEachAddition, SumsAreInRankOrderToTheLastBit,
+                            ReduceScatterAlsoInPlace, AllGatherOfEveryTypeAlsoInPlace,
+                            AllToAllUnevenWithEmptyRows, AllToAllWithNoRowsAtAll, BroadcastFromEveryRoot,
+                            ExchangeInARing, ExchangeCrossedPairsInOrder, ExchangeCompletesInAnyOrder,
                             ExchangeNeedsOnlyTheRanksNamed, ExchangeWithItself, SplitByColorAndKey,
                             WorkerStreamOverlapsOtherCommunicators, ArgumentListsAreCopied,
                             DryStreamDoesNothing, MismatchIsTheSameErrorOnEveryRankAndTheWorldGoesOn,

@@ -72,7 +72,7 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
 }
 
 TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
-  for (const std::string name : {"bf16", "zero-stage", "use-distributed-optimizer", "swiglu",
+  for (const std::string name : {"fp8-format", "zero-stage", "use-distributed-optimizer", "swiglu",
                                  "pipeline-model-parallel-layout", "mock-data"})
     expect_contains(refusal_of(complete() + Words{"--" + name}),
                     "--" + name + " is not available in this version of Trifold");
@@ -152,13 +152,14 @@ TEST(ConfigCommandLine, RefusesMissingRepeatedAndStrayWords) {
 }
 
 TEST(ConfigCommandLine, ReportsEveryProblemAtOnceAndNoneTwice) {
-  const std::string text = refusal_of(
-      {"pretrain", "--num-layer", "4", "--hidden-size", "130", "--num-attention-heads", "4", "--lr", "abc",
-       "--bf16", "--seq-length", "8", "--data-path", "x", "--train-iters", "3", "--hidden-dropout", "1"});
+  const std::string text =
+      refusal_of({"pretrain", "--num-layer", "4", "--hidden-size", "130", "--num-attention-heads", "4",
+                  "--lr", "abc", "--fp8-recipe", "--seq-length", "8", "--data-path", "x", "--train-iters",
+                  "3", "--hidden-dropout", "1"});
   expect_contains(text, "6 problems:");
   expect_contains(text, "unknown option --num-layer");
   expect_contains(text, "--lr 'abc'");
-  expect_contains(text, "--bf16 is not available");
+  expect_contains(text, "--fp8-recipe is not available");
   expect_contains(text, "--hidden-size 130 is not divisible by --num-attention-heads 4: 128 and 132 are");
   expect_contains(text, "--micro-batch-size needs a value");
   expect_contains(text, "--hidden-dropout 1 is not possible: it must be at least 0 and below 1");
@@ -192,14 +193,14 @@ TEST(ConfigCommandLine, ReadsFilesAndLetsTheCommandLineWin) {
 
 TEST(ConfigCommandLine, NamesFileAndLineOfAMistake) {
   const TemporaryFile file(
-      "lr = 1\nnum-layer = 4\nmin-lr = 3x\nlr = 2\nconfig = y\nbf16 = true\nf64 = yes\nsplit = \"1\n");
+      "lr = 1\nnum-layer = 4\nmin-lr = 3x\nlr = 2\nconfig = y\nfp8-recipe = x\nf64 = yes\nsplit = \"1\n");
   const std::string text = refusal_of(without_lr() + Words{"--config", file.path()});
   const std::string place = file.path() + ":";
   expect_contains(text, place + "2: unknown option num-layer: the nearest known option is num-layers");
   expect_contains(text, place + "3: --min-lr '3x' is not a number");
   expect_contains(text, place + "4: lr is already given in line 1");
   expect_contains(text, place + "5: --config works on the command line only");
-  expect_contains(text, place + "6: --bf16 is not available");
+  expect_contains(text, place + "6: --fp8-recipe is not available");
   expect_contains(text, place + "7: --f64 'yes' is neither");
   expect_contains(text, place + "8: a double quote is not closed");
   expect_contains(refusal_of(complete() + Words{"--config", "/nonexistent"}), "cannot be opened");

@@ -46,7 +46,7 @@ std::string name(Random& random, const Words& names) {
 }
 
 Words names_of(const std::string& command) {
-  Words names = {"config", "print-config", "bf16"};
+  Words names = {"config", "print-config", "fp8-recipe"};
   with_default_table(command, [&](const OptionTable& table) {
     for (const Option& option : table.options()) names.push_back(option.name);
   });

@@ -1,0 +1,11 @@
+#include "config/config.h"
+
+namespace trifold {
+
+DType compute_type(const PrecisionConfig& config) {
+  if (config.bf16) return DType::BF16;
+  if (config.fp16) return DType::F16;
+  return config.f64 ? DType::F64 : DType::F32;
+}
+
+}  // namespace trifold
