@@ -135,10 +135,19 @@ struct LogConfig {
   std::optional<std::string> log_json;
 };
 
+// What data-parallel ranks share out (zero/zero_stage.h), and how they talk.
+struct ZeroConfig {
+  int zero_stage = 0;
+  std::optional<int64_t> zero_min_unit_params;  // of what is reduced, published and gathered at once: 4 Mi
+  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. Absent: all.
+  std::optional<int> zero_group_size;
+};
+
 struct PretrainConfig {
   ModelConfig model;
   MeshConfig mesh;
   PipelineConfig pipeline;
+  ZeroConfig zero;
   BatchConfig batch;
   LrConfig lr;
   OptimizerConfig optimizer;

@@ -74,6 +74,28 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .range(0.001, 525'600);
 }
 
+void add_zero(OptionTable& table, ZeroConfig& zero) {
+  table.group("ZeRO");
+  table
+      .add("zero-stage", &zero.zero_stage,
+           "What data-parallel ranks share out: 1 the optimizer state, 2 also gradients, 3 also the weights; "
+           "0 "
+           "nothing.")
+      .range(0, 3);
+  table
+      .add("zero-min-unit-params", &zero.zero_min_unit_params,
+           "Least parameters of a unit, which is what is reduced, published and gathered at once.")
+      .range(1, int64_t{1} << 40)
+      .absent("4194304");
+  table
+      .add("zero-group-size", &zero.zero_group_size,
+           "Data-parallel ranks that share; ranks of other groups hold the same, and only slices travel "
+           "between "
+           "groups.")
+      .range(1, 1 << 20)
+      .absent("all data-parallel ranks");
+}
+
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
   table.group("Pipeline");
   table
@@ -278,6 +300,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
   add_pipeline(table, config.pipeline);
+  add_zero(table, config.zero);
   add_recompute(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
   add_eval(table, config.eval);
@@ -357,6 +380,7 @@ OptionTable options_of(BenchConfig& config) {
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
   add_pipeline(table, config.run.pipeline);
+  add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);
   return table;
 }

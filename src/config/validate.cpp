@@ -238,6 +238,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_batch(config.batch, config.mesh, problems);
   check_tensor(config, problems);
   check_pipeline(config, problems);
+  check_zero(config, problems);
 }
 
 }  // namespace

@@ -202,6 +202,24 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         model.seq_length, config.batch.micro_batch_size, rows, tensor, tensor);
 }
 
+void check_zero(const PretrainConfig& config, Problems& problems) {
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (config.zero.zero_stage == 3 && schedule && is_async(*schedule))
+    problems.add(
+        "--zero-stage 3 with --schedule {}: several versions of the weights are in use at once, which must "
+        "be "
+        "resident: give at most --zero-stage 2",
+        schedule_name(*schedule));
+  if (!config.zero.zero_group_size ||
+      !problems.sound({"zero-group-size", "ranks", "data-parallel-size", "tensor-model-parallel-size",
+                       "pipeline-model-parallel-size"}))
+    return;
+  const int64_t data = data_parallel_size(config.mesh);
+  if (data % *config.zero.zero_group_size != 0)
+    problems.add("--zero-group-size {} does not divide the data-parallel size {}",
+                 *config.zero.zero_group_size, data);
+}
+
 void check_pipeline(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
   if (!check_name(pipeline, problems)) return;

@@ -19,5 +19,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems);
 // Stages, schedule and number of micro-batches; for asynchronous schedules also what needs a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);
+// What is shared out over the data axis (stages of ZeRO).
+void check_zero(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

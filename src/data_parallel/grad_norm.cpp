@@ -1,31 +1,57 @@
 #include "data_parallel/grad_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trifold {
 
-void add_grad_squares(const ParamList& params, const GradSink& grads, const Mesh& mesh, const OpTable& ops,
-                      Tensor sums, Stream& stream) {
-  const std::vector<ParamId> ids = params.by_name();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (!params.held(ids[i])) continue;
-    const AxisSet replicated = params[ids[i]].shard.replicated;
-    if (replicated.has(Axis::Tp) && mesh.coord(Axis::Tp) != 0) continue;  // counted by coordinate 0
-    const auto at = static_cast<int64_t>(i);
-    ops.sum_squares(stream, sums.rows(at, at + 1), grads.grad(ids[i]));
+namespace {
+
+int64_t chunks(const FlatLayout::Segment& segment) { return (segment.count + kGrain - 1) / kGrain; }
+
+}  // namespace
+
+// A value that several ranks hold is counted by the first of them.
+GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const DataGroups& groups,
+                   const Mesh& mesh, const OpTable& ops)
+    : grads_(grads), mesh_(mesh), ops_(ops) {
+  const bool first_of_copies = grads.slice() ? groups.replicas().rank() == 0 : mesh.coord(Axis::Dp) == 0;
+  int64_t count = 0;
+  for (const FlatLayout::Unit& unit : layout.units()) {
+    if (unit.lowest_block == kCopyOfTied || !first_of_copies) continue;
+    for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
+      const bool everywhere = layout.params()[segment.id].shard.replicated.has(Axis::Tp);
+      if (everywhere && mesh.coord(Axis::Tp) != 0) continue;
+      counted_.push_back(segment);
+      count += chunks(segment);
+    }
   }
+  partials_ = Buffer(static_cast<size_t>(count) * sizeof(double));
 }
 
-std::vector<double> grad_norms(Tensor sums, const Mesh& mesh, Stream& stream) {
-  Communicator& model_ranks = mesh.comm({Axis::Tp, Axis::Pp});
-  if (model_ranks.size() > 1) model_ranks.all_reduce(sums, Reduce::Sum, stream);
+void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
+  const auto count = static_cast<int64_t>(partials_.bytes() / sizeof(double));
+  const Tensor partials = partials_.tensor(DType::F64, {count});
+  int64_t next = 0;
+  for (const FlatLayout::Segment& segment : counted_) {
+    ops_.chunk_squares(stream, partials.rows(next, next + chunks(segment)), grads_.summed(segment));
+    next += chunks(segment);
+  }
+  stream.synchronize();
+  squares.add(std::span<const double>(partials.as<double>(), static_cast<size_t>(count)));
+}
+
+std::vector<double> GradNorm::norms(std::span<ExactSum> squares, Stream& stream) {
+  std::vector<int64_t> limbs;
+  for (ExactSum& sum : squares) limbs.insert(limbs.end(), sum.limbs().begin(), sum.limbs().end());
+  mesh_.world().all_reduce({limbs.data(), DType::I64, {static_cast<int64_t>(limbs.size())}}, Reduce::Sum,
+                           stream);
   stream.synchronize();
   std::vector<double> norms;
-  const double* next = sums.as<double>();
-  for (int64_t row = 0; row < sums.dim(0); ++row) {
-    double total = 0;
-    for (int64_t i = 0; i < sums.dim(1); ++i) total += *next++;
-    norms.push_back(std::sqrt(total));
+  for (size_t i = 0; i < squares.size(); ++i) {
+    ExactSum all;
+    all.add_limbs(std::span<const int64_t>(limbs).subspan(i * ExactSum::kLimbs, ExactSum::kLimbs));
+    norms.push_back(std::sqrt(all.value()));
   }
   return norms;
 }

@@ -1,22 +1,35 @@
-// Global gradient norm: every element of the model once, whatever the mesh. Squares are summed per parameter
-// in f64 and the parameters' sums are added in the order of their names, so the norm does not depend on how
-// blocks are placed.
+// Global gradient norm: every element of the model once, whatever the mesh. Squares are summed in chunks of
+// kGrain elements of a parameter, and the chunks' sums are added without any rounding (core/exact_sum.h). So
+// the norm has the same bits however blocks are placed on stages and gradients are sliced over data-parallel
+// ranks.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "nn/param.h"
-#include "ops/ops.h"
+#include "core/exact_sum.h"
+#include "data_parallel/gradient_buffer.h"
 
 namespace trifold {
 
-// Adds the sum of squares of every gradient this rank counts to its place in `sums`, f64, one place for each
-// of params.by_name(). Gradients must be reduced already.
-void add_grad_squares(const ParamList& params, const GradSink& grads, const Mesh& mesh, const OpTable& ops,
-                      Tensor sums, Stream& stream);
+class GradNorm {
+ public:
+  // References must outlive the object.
+  GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const DataGroups& groups, const Mesh& mesh,
+           const OpTable& ops);
 
-// Norms from such sums, [norms, parameters]. Collective over the tensor and pipeline axes.
-std::vector<double> grad_norms(Tensor sums, const Mesh& mesh, Stream& stream);
+  // Adds the squares of the gradients that this rank counts, which must be reduced already. Waits for them.
+  void add_squares(ExactSum& squares, Stream& stream);
+  // The norms of such sums over all ranks. Collective over the mesh's world.
+  std::vector<double> norms(std::span<ExactSum> squares, Stream& stream);
+
+ private:
+  const GradientBuffer& grads_;
+  const Mesh& mesh_;
+  const OpTable& ops_;
+  std::vector<FlatLayout::Segment> counted_;
+  Buffer partials_;  // f64, one for each chunk
+};
 
 // Factor that brings a gradient of norm `norm` down to `limit`; 1 when it is below or when limit is 0
 // (Megatron-LM's rule: limit / (norm + 1e-6)).

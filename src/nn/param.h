@@ -69,6 +69,10 @@ class ParamList {
   std::vector<bool> held_blocks_;  // empty: all
 };
 
+// Stands for the block that completes a unit of parameters, where the unit is the copy of a tied weight whose
+// other use is on another rank.
+constexpr int kCopyOfTied = -1;
+
 // Reads weights. The tensor has the extent of the parameter's local box and is valid until the block is left.
 class ParamSource {
  public:
@@ -80,6 +84,12 @@ class ParamSource {
     check(version == 0, "there is no version {} of the weights", version);
     return *this;
   }
+  // The plan's Unshard and Reshard: start gathering the weights of the unit that `block` completes, and give
+  // them up when what is on `stream` so far is done. Where all weights are resident there is nothing to do.
+  virtual void unshard(int /*block*/, Stream& /*stream*/) {}
+  virtual void reshard(int /*block*/, Stream& /*stream*/) {}
+  // Makes `stream` wait for the weights that `block` reads; called before it is computed.
+  virtual void enter(int /*block*/, Stream& /*stream*/) const {}
 };
 
 // Gradients that layers add to; same shape as the weight. Zero at the start of a step.

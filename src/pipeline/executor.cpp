@@ -6,7 +6,29 @@
 
 namespace trifold {
 
-Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+namespace {
+
+bool has_stage(const PipelinePlace& place, int stage) {
+  return std::any_of(place.stages.begin(), place.stages.end(),
+                     [&](const Stage& other) { return other.index == stage; });
+}
+
+}  // namespace
+
+RankPlan forward_row_of(const PipelinePlace& place) {
+  const int last = static_cast<int>(place.rank_of_stage.size()) - 1;
+  RankPlan row;
+  for (const Stage& stage : place.stages) {
+    if (stage.index > 0 && !has_stage(place, stage.index - 1))
+      row.push_back({ActionKind::RecvF, stage.index, Action::kAll, 0});
+    row.push_back({ActionKind::F, stage.index, Action::kAll, 0});
+    if (stage.index < last && !has_stage(place, stage.index + 1))
+      row.push_back({ActionKind::SendF, stage.index, Action::kAll, 0});
+  }
+  return row;
+}
+
+Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params,
                    GradSink* grads, Stream& stream, Stream& side, DType dtype)
     : place_(std::move(place)),
       mesh_(mesh),
@@ -22,17 +44,11 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, co
       losses_(2 * sizeof(double)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
-  for (const Stage& stage : place_.stages) {
-    stages_.push_back({stage, StageSlots::measuring()});
-    if (stage.index > 0 && !is_local(stage.index - 1))
-      forward_row_.push_back({ActionKind::RecvF, stage.index, Action::kAll, 0});
-    forward_row_.push_back({ActionKind::F, stage.index, Action::kAll, 0});
-    if (!is_last(stage) && !is_local(stage.index + 1))
-      forward_row_.push_back({ActionKind::SendF, stage.index, Action::kAll, 0});
-  }
+  for (const Stage& stage : place_.stages) stages_.push_back({stage, StageSlots::measuring()});
+  forward_row_ = place_.forward_row.empty() ? forward_row_of(place_) : place_.forward_row;
 }
 
-Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
+Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params,
                    GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory)
     : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
@@ -125,10 +141,7 @@ Executor::StageState& Executor::state_of(const Action& action) {
   fail("stage {} is not on this rank", action.stage);
 }
 
-bool Executor::is_local(int stage) const {
-  return std::any_of(place_.stages.begin(), place_.stages.end(),
-                     [&](const Stage& other) { return other.index == stage; });
-}
+bool Executor::is_local(int stage) const { return has_stage(place_, stage); }
 
 bool Executor::is_last(const Stage& stage) const {
   return stage.index + 1 == static_cast<int>(place_.rank_of_stage.size());
@@ -180,17 +193,26 @@ Tensor Executor::input_of(StageState& state, int micro) {
 
 void Executor::forward(const Action& action, const StepInputs& inputs) {
   StageState& state = state_of(action);
-  Tensor x = input_of(state, action.micro);
-  Slot& slot = state.slots.take(action.micro, stream_);
-  slot.batch = batch_of(action.micro, inputs);
+  const int count = static_cast<int>(state.stage.blocks.size());
+  const int from = action.block == Action::kAll ? 0 : action.block;
+  const int to = action.block == Action::kAll ? count : action.block + 1;
+  if (from == 0) {
+    const Tensor x = input_of(state, action.micro);
+    Slot& taken = state.slots.take(action.micro, stream_);
+    taken.batch = batch_of(action.micro, inputs);
+    taken.output = x;
+  }
+  Slot& slot = state.slots.of(action.micro);
   if (!is_open_) flows_[0].reset();  // of what the last backward left there
   Run run = make_run(action, slot, flows_[0], inputs);
-  for (const StageBlock& block : state.stage.blocks) {
+  for (int index = from; index < to; ++index) {
+    const StageBlock& block = state.stage.blocks.at(static_cast<size_t>(index));
+    check(static_cast<int>(slot.saved.size()) == index, "the blocks before it have not gone forward");
+    params_.enter(block.index, stream_);
     slot.saved.emplace_back(block.slots);
-    x = block.layer->forward(run, x, slot.saved.back());
+    slot.output = block.layer->forward(run, slot.output, slot.saved.back());
   }
-  slot.output = x;
-  if (!keeps_for_backward_) release_forward_only(state, slot);
+  if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
 
 // Without a backward a slot is done with when the next stage has its output.
@@ -266,6 +288,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     Arena& flow = flows_[index % 2];  // dy is in the other one
     flow.reset();
     Run run = make_run(action, slot, flow, inputs);
+    params_.enter(state.stage.blocks[index].index, stream_);
     slot.gradient = state.stage.blocks[index].layer->backward(run, slot.gradient, slot.saved[index]);
   }
   open_ = action;
@@ -288,6 +311,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     Run run = make_run(action, slot, held->memory, inputs);
+    params_.enter(state.stage.blocks[index].index, stream_);
     slot.gradient = state.stage.blocks[index].layer->backward_input(run, slot.gradient, slot.saved[index]);
   }
   if (to == 0) pass_gradient(state, action.micro, slot.gradient);
@@ -352,6 +376,14 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
   }
 }
 
+// The block of the model that completes the unit an action is about. One past the stage's last block stands
+// for the copy of a tied weight, which no block completes.
+int Executor::model_block(const Action& action) {
+  const Stage& stage = state_of(action).stage;
+  const auto block = static_cast<size_t>(std::max(action.block, 0));
+  return block == stage.blocks.size() ? kCopyOfTied : stage.blocks.at(block).index;
+}
+
 void Executor::execute(const Action& action, const StepInputs& inputs) {
   switch (action.kind) {
     case ActionKind::F:
@@ -362,11 +394,12 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
       return input_backward(action, inputs);
     case ActionKind::W:
       return weight_backward(action, inputs);
-    case ActionKind::ReduceGrad: {
-      const Stage& stage = state_of(action).stage;
-      const int block = std::max(action.block, 0);
-      return grads_->reduce(stage.blocks.at(static_cast<size_t>(block)).index, stream_);
-    }
+    case ActionKind::ReduceGrad:
+      return grads_->reduce(model_block(action), stream_);
+    case ActionKind::Unshard:
+      return params_.unshard(model_block(action), stream_);
+    case ActionKind::Reshard:
+      return params_.reshard(model_block(action), stream_);
     case ActionKind::ReduceTied:
       return grads_->reduce_tied(stream_);
     case ActionKind::Step:
@@ -375,8 +408,6 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     case ActionKind::RecvF:
     case ActionKind::SendB:
     case ActionKind::RecvB:
-    case ActionKind::Unshard:
-    case ActionKind::Reshard:
       break;
   }
   fail("this executor has no way to do it");

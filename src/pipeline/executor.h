@@ -47,7 +47,11 @@ struct PipelinePlace {
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
+  RankPlan forward_row;  // what `evaluate` runs; empty: forward_row_of the rest
 };
+
+// The actions of one micro-batch that goes forward through the stages of this rank.
+RankPlan forward_row_of(const PipelinePlace& place);
 
 // The same for every micro-batch of a step.
 struct StepInputs {
@@ -73,8 +77,8 @@ class Executor {
  public:
   // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is
   // where all computation goes, `side` the stream for collectives that are hidden behind it (see Run).
-  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
+  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params, GradSink* grads,
+           Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
   // Waits for messages and collectives under way: they use this memory. After an error they come to an end
   // only when the other ranks have been told (Communicator::abort).
@@ -109,8 +113,8 @@ class Executor {
     int stages_done = 0;  // of this rank
   };
 
-  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, const ParamSource& params,
-           GradSink* grads, Stream& stream, Stream& side, DType dtype);
+  Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params, GradSink* grads,
+           Stream& stream, Stream& side, DType dtype);
   template <class Walk>
   static ActivationMemory measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
                                        int64_t micro_batch_size, int64_t seq_length, DType dtype, Walk walk);
@@ -122,6 +126,7 @@ class Executor {
   Shape boundary(const Batch& batch) const;
   Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
 
+  int model_block(const Action& action);
   void execute(const Action& action, const StepInputs& inputs);
   void forward(const Action& action, const StepInputs& inputs);
   void whole_backward(const Action& action, const StepInputs& inputs);
@@ -141,7 +146,7 @@ class Executor {
   PipelinePlace place_;
   const Mesh& mesh_;
   const OpTable& ops_;
-  const ParamSource& params_;
+  ParamSource& params_;
   GradSink* grads_;
   Stream& stream_;
   Stream& side_;

@@ -47,4 +47,23 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 std::optional<std::pair<int, int>> tied = std::nullopt);
 
+// A unit of weights that is gathered and given up as one: named by the block that completes it.
+struct WeightUnit {
+  int stage = 0;
+  int block = 0;
+  auto operator<=>(const WeightUnit&) const = default;
+};
+
+// The units a block of a stage reads weights of: units[stage][block].
+using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
+
+// For weights that are sharded over the data axis (ZeRO stage 3): takes F, B and I apart into blocks and puts
+// an UNSHARD before a block that reads weights which are not there, a RESHARD behind the last block that
+// reads them for a while. `ahead` units are gathered before they are needed, so that gathering runs behind
+// computation. W reads no weights. Comes after the other passes.
+RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead);
+
+// The most units that are gathered at once in such a row.
+int resident_units(const RankPlan& row);
+
 }  // namespace trifold

@@ -43,9 +43,11 @@ class BlockTimer {
       : run_(three_blocks(run)),
         dtype_(compute_type(run.precision)),
         replica_(world, run_.mesh, run_.model, dtype_, run_.seed),
-        grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), dtype_,
-               kBucketBytes, replica_.comm(), nullptr),
-        optimizer_(replica_.model().params, grads_, replica_.ops(), run_.optimizer, dtype_),
+        grads_(replica_.layout(), replica_.groups(), replica_.ops(), accumulate_type(dtype_), false,
+               replica_.comm()),
+        optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
+                   replica_.ops(), run_.optimizer, dtype_, run_.seed, replica_.compute()),
+        norm_(replica_.layout(), grads_, replica_.groups(), replica_.mesh(), replica_.ops()),
         memory_(Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(),
                                   {{ActionKind::F, 0, Action::kAll, 0},
                                    {ActionKind::I, 0, Action::kAll, 0},
@@ -83,13 +85,11 @@ class BlockTimer {
   // Seconds a parameter: what a step does besides its plan.
   double update() {
     Stream& stream = replica_.compute();
-    std::vector<double> squares(replica_.model().params.by_name().size());
     const double seconds = timed([&] {
-      const Tensor sums{squares.data(), DType::F64, {1, static_cast<int64_t>(squares.size())}};
-      add_grad_squares(replica_.model().params, grads_, replica_.mesh(), replica_.ops(),
-                       sums.reshape({sums.elements()}), stream);
-      grad_norms(sums, replica_.mesh(), stream);
-      optimizer_.step(replica_.weights(), 1, 1e-9, 1e-9, stream);
+      ExactSum squares;
+      norm_.add_squares(squares, stream);
+      norm_.norms({&squares, 1}, stream);
+      optimizer_.step(0, {1e-9, 1, 1e-9}, stream);
       grads_.zero(stream);
     });
     return seconds / static_cast<double>(replica_.model().params.stored_elements());
@@ -129,6 +129,7 @@ class BlockTimer {
   Replica replica_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
+  GradNorm norm_;
   ActivationMemory memory_;
   Arena keep_, flow_, scratch_;
   BatchBuffer batch_;

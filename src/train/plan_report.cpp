@@ -9,6 +9,7 @@
 #include "models/gpt.h"
 #include "pipeline/executor.h"
 #include "train/plan_costs.h"
+#include "train/rank_memory.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
 
@@ -29,11 +30,8 @@ int batches_to_simulate(const PretrainConfig& config) {
   return static_cast<int>(std::min(window, enough));
 }
 
-// The flat buffers of weights and gradients start every parameter on a cache line.
-int64_t aligned(int64_t elements) {
-  constexpr int64_t kAlign = 32;
-  return (elements + kAlign - 1) / kAlign * kAlign;
-}
+// The flat buffers of weights and gradients start every parameter at a multiple of the grain.
+int64_t aligned(int64_t elements) { return (elements + kGrain - 1) / kGrain * kGrain; }
 
 // What one pipeline rank holds of the parameters, in elements; a tied copy on a rank of its own is held too.
 struct Held {
@@ -54,7 +52,7 @@ class Builder {
 
   PlanReport build() {
     describe_run();
-    report_.plan = complete_plan(order_, cut_, model_, dtype_of(run_));
+    report_.plan = complete_plan(order_, cut_, model_, unit_elements(run_.zero));
     report_.stages = report_stages(model_, cut_, order_.rank_of_stage);
     for (int rank = 0; rank < sizes_.pp; ++rank) report_.memory.push_back(memory_of(rank));
     check_memory();
@@ -114,9 +112,15 @@ class Builder {
     return result;
   }
 
-  ActivationMemory walk(int rank, const RankPlan& row, const std::vector<size_t>& stages) const {
+  std::vector<Stage> executor_stages(int rank) const {
+    std::vector<Stage> stages;
+    for (const size_t stage : stages_of(rank)) stages.push_back(executor_stage(stage));
+    return stages;
+  }
+
+  ActivationMemory walk(int rank, const RankPlan& row) const {
     PipelinePlace place;
-    for (const size_t stage : stages) place.stages.push_back(executor_stage(stage));
+    place.stages = executor_stages(rank);
     place.rank_of_stage = order_.rank_of_stage;
     place.width = run_.model.hidden_size;
     place.row_parts = model_.row_parts;
@@ -131,16 +135,25 @@ class Builder {
     return stages;
   }
 
+  // What the trainer of that rank will allocate.
   MemoryReport memory_of(int rank) const {
-    const size_t element = size_of(dtype_of(run_));
-    const Held mine = held_by_rank(rank);
-    MemoryReport memory;
-    const RankPlan& row = report_.plan[static_cast<size_t>(rank)];
-    const size_t one_version = static_cast<size_t>(mine.weights) * element;
-    memory.parameters = one_version * static_cast<size_t>(weight_versions(row));
-    memory.gradients = static_cast<size_t>(mine.gradients) * element;
-    memory.optimizer = 2 * one_version;
-    memory.predicted_activations = walk(rank, row, stages_of(rank)).total();
+    std::vector<std::vector<int>> stages;
+    std::vector<int> held;
+    for (const size_t stage : stages_of(rank)) {
+      stages.emplace_back();
+      for (int block = cut_[stage].begin; block < cut_[stage].end; ++block) stages.back().push_back(block);
+      held.insert(held.end(), stages.back().begin(), stages.back().end());
+    }
+    ParamList params = model_.params;
+    if (sizes_.pp > 1) params.hold_blocks(held);
+    const int group = run_.zero.zero_group_size.value_or(sizes_.dp);
+    const FlatLayout layout(params, stages, unit_elements(run_.zero), group);
+    RankPlan row = report_.plan[static_cast<size_t>(rank)];
+    const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
+    if (zero.parameters) row = with_residency(row, layout, executor_stages(rank));
+    MemoryReport memory =
+        flat_memory(layout, dtype_of(run_), run_.optimizer, zero, weight_versions(row), resident_units(row));
+    memory.predicted_activations = walk(rank, row).total();
     return memory;
   }
 

@@ -1,6 +1,8 @@
 #include "train/replica.h"
 
 #include "train/host.h"
+#include "train/rank_memory.h"
+#include "train/step_plan.h"
 
 namespace trifold {
 
@@ -10,7 +12,8 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
 }
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
-                 uint64_t seed, std::vector<int> rank_of_stage, const std::vector<int>& weight_versions)
+                 uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
+                 const std::vector<int>& weight_versions)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
@@ -23,10 +26,14 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       model_(make_gpt(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
-  const auto place = static_cast<size_t>(mesh_.coord(Axis::Pp));
-  const int versions = weight_versions.empty() ? 1 : weight_versions.at(place);
-  weights_ = std::make_unique<ParamStore>(model_.params, dtype, versions);
+  groups_ = std::make_unique<DataGroups>(mesh_, zero.zero_group_size.value_or(mesh_.size(Axis::Dp)));
+  layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), groups_->slices());
+  ParamStore::How how;
+  if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
+  how.sharded = ZeroStage::of(zero.zero_stage).parameters && groups_->slices() > 1;
+  weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   weights_->initialise(seed);
+  place_.forward_row = with_residency(forward_row_of(place_));
   if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
     own_side_.emplace(Stream::Mode::Worker, side_pool_);
 }
@@ -71,6 +78,13 @@ void Replica::connect_pipeline() {
   // The key puts the first stage first, wherever a plan has placed it.
   std::unique_ptr<Communicator> ends = axis.split(at_end ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
   if (at_end && first != last) ties_ = std::move(ends);
+}
+
+RankPlan Replica::with_residency(RankPlan row) {
+  if (!weights_->sharded()) return row;
+  row = trifold::with_residency(row, *layout_, place_.stages);
+  weights_->reserve(resident_units(row));
+  return row;
 }
 
 std::vector<std::vector<int>> Replica::blocks() const {

@@ -23,7 +23,8 @@ class Replica {
   // of the pipeline is; empty: one stage on each pipeline rank. BadInput when the model has fewer blocks than
   // there are stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
-          std::vector<int> rank_of_stage = {}, const std::vector<int>& weight_versions = {});
+          std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
+          const std::vector<int>& weight_versions = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }
@@ -43,6 +44,12 @@ class Replica {
   // The blocks of each stage of the pipeline.
   const std::vector<StageRange>& cut() const { return cut_; }
   const PipelinePlace& place() const { return place_; }
+  // A row of this rank with the gathering of weights that ZeRO stage 3 needs; unchanged where the weights are
+  // resident. Makes the memory for them.
+  RankPlan with_residency(RankPlan row);
+  // Where this rank's parameters lie in flat buffers, and with whom it shares them out.
+  const FlatLayout& layout() const { return *layout_; }
+  const DataGroups& groups() const { return *groups_; }
   // The blocks of each stage of this rank, ascending.
   std::vector<std::vector<int>> blocks() const;
   // Over the two ranks that share a tied weight; null where this rank has no part in it.
@@ -75,6 +82,8 @@ class Replica {
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_;
   PipelinePlace place_;
+  std::unique_ptr<DataGroups> groups_;
+  std::unique_ptr<FlatLayout> layout_;
   std::unique_ptr<ParamStore> weights_;
 };
 

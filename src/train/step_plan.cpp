@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "config/pipeline_choice.h"
-#include "data_parallel/gradient_buffer.h"
+#include "data_parallel/flat_layout.h"
 #include "models/gpt.h"
 #include "pipeline/check.h"
 #include "pipeline/passes.h"
@@ -93,6 +93,10 @@ bool has_ties(const Model& model) {
 
 }  // namespace
 
+int64_t unit_elements(const ZeroConfig& config) {
+  return config.zero_min_unit_params.value_or(kUnitElements);
+}
+
 int micros_per_step(const PretrainConfig& config) {
   const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
   return static_cast<int>(per_rank / config.batch.micro_batch_size);
@@ -147,12 +151,12 @@ int weight_versions(const RankPlan& row) {
 }
 
 Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                   DType dtype) {
+                   int64_t unit_elements) {
   std::vector<std::vector<int>> ends;
   for (const StageRange& range : cut) {
     std::vector<int> blocks;
     for (int block = range.begin; block < range.end; ++block) blocks.push_back(block);
-    ends.push_back(bucket_ends(model.params, blocks, kBucketBytes, dtype));
+    ends.push_back(unit_ends(model.params, blocks, unit_elements));
   }
   std::optional<std::pair<int, int>> tied;
   if (has_ties(model) && cut.size() > 1) tied = {0, static_cast<int>(cut.size()) - 1};
@@ -177,7 +181,7 @@ void check_schedule_file(const PretrainConfig& config) {
                         layout.pipeline_model_parallel_size};
   const Model model = make_gpt(config.model, Mesh(sizes, {}), config.seed, layout);
   const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  complete_plan(order, cut, model, compute_type(config.precision));
+  complete_plan(order, cut, model, unit_elements(config.zero));
 }
 
 }  // namespace trifold

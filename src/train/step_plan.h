@@ -12,9 +12,8 @@
 
 namespace trifold {
 
-// Gradients are reduced in pieces of about this size: large enough for the collective to run at memory speed,
-// small enough that most of a model's gradients are on their way before backward ends.
-constexpr size_t kBucketBytes = size_t{16} << 20;
+// The least size of a unit of parameters (data_parallel/flat_layout.h).
+int64_t unit_elements(const ZeroConfig& config);
 
 // The order of computation, before the model is cut.
 struct StepOrder {
@@ -42,7 +41,7 @@ int weight_versions(const RankPlan& row);
 
 // Adds reductions, updates and messages for a model cut like that, and checks the result.
 Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                   DType dtype);
+                   int64_t unit_elements);
 
 // BadInput when the schedule comes from a file that cannot be read, does not fit the configuration or is no
 // plan that can run. Starts no rank: for before anything is written.

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cmath>
 
-#include "data_parallel/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "train/evaluation.h"
 #include "train/host.h"
 #include "train/ranks.h"
+#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -36,10 +36,13 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
     : config_(config),
       order_(step_order(config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed,
-               order_.rank_of_stage, versions_of_ranks(order_)),
-      grads_(replica_.model().params, replica_.blocks(), replica_.mesh(), replica_.ops(), replica_.dtype(),
-             kBucketBytes, replica_.comm(), replica_.ties()),
-      optimizer_(replica_.model().params, grads_, replica_.ops(), config.optimizer, replica_.dtype()),
+               order_.rank_of_stage, config.zero, versions_of_ranks(order_)),
+      grads_(replica_.layout(), replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
+             ZeroStage::of(config.zero.zero_stage).optimizer && replica_.groups().slices() > 1,
+             replica_.comm(), replica_.ties()),
+      optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
+                 replica_.ops(), config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
+      norm_(replica_.layout(), grads_, replica_.groups(), replica_.mesh(), replica_.ops()),
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {
@@ -47,7 +50,9 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
 }
 
 void Trainer::make_executor() {
-  plan_ = complete_plan(order_, replica_.cut(), replica_.model(), replica_.dtype());
+  plan_ = complete_plan(order_, replica_.cut(), replica_.model(), unit_elements(config_.zero));
+  RankPlan& mine = plan_[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
+  mine = replica_.with_residency(std::move(mine));
   activations_ =
       Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
                         config_.batch.micro_batch_size, config_.model.seq_length, replica_.dtype());
@@ -97,10 +102,9 @@ class Trainer::Window {
  public:
   explicit Window(Trainer& trainer)
       : trainer_(trainer),
-        params_(static_cast<int64_t>(trainer.replica_.model().params.by_name().size())),
         token_weights_(static_cast<size_t>(trainer.order_.batches)),
         factors_(token_weights_.size(), 1.0),
-        squares_(static_cast<size_t>(trainer.order_.batches * params_) * sizeof(double)) {}
+        squares_(token_weights_.size()) {}
 
   // Every stage must know the mean's denominator without waiting for the last one, so it counts for itself.
   void count_tokens(int micro, const Batch& batch) {
@@ -120,31 +124,26 @@ class Trainer::Window {
     check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
           step + 1);
     factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index];
-    add_grad_squares(t.replica_.model().params, t.grads_, t.replica_.mesh(), t.replica_.ops(),
-                     sums().rows(steps_, steps_ + 1).reshape({params_}), stream);
+    t.norm_.add_squares(squares_[index], stream);
     ++steps_;
-    t.replica_.weights().begin_version(steps_, t.replica_.ops(), stream);
-    t.optimizer_.step(t.replica_.weights().at_version(steps_), step + 1, t.rate_of(step), factors_[index],
-                      stream);
+    t.replica_.weights().begin_version(steps_, stream);
+    t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
     t.grads_.zero(stream);
   }
 
   // After the plan: the newest weights become the ones the next starts from. Returns the gradients' norms.
   std::vector<double> finish() {
     trainer_.replica_.weights().restart_at(steps_);
-    std::vector<double> norms = grad_norms(sums(), trainer_.replica_.mesh(), trainer_.replica_.compute());
+    std::vector<double> norms = trainer_.norm_.norms(squares_, trainer_.replica_.compute());
     for (size_t i = 0; i < norms.size(); ++i) norms[i] *= factors_[i];
     return norms;
   }
 
  private:
-  Tensor sums() const { return squares_.tensor(DType::F64, {trainer_.order_.batches, params_}); }
-
   Trainer& trainer_;
-  int64_t params_;
   std::vector<double> token_weights_;  // of each global batch, of the micro-batches read here
   std::vector<double> factors_;
-  Buffer squares_;
+  std::vector<ExactSum> squares_;
   int steps_ = 0;
 };
 
@@ -212,16 +211,15 @@ std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
 
 double Trainer::update(double mean_factor) {
   Stream& stream = replica_.compute();
-  const ParamList& params = replica_.model().params;
-  const auto count = static_cast<int64_t>(params.by_name().size());
-  const Buffer squares(static_cast<size_t>(count) * sizeof(double));
-  const Tensor sums = squares.tensor(DType::F64, {1, count});
-  add_grad_squares(params, grads_, replica_.mesh(), replica_.ops(), sums.reshape({count}), stream);
-  const double norm = mean_factor * grad_norms(sums, replica_.mesh(), stream).front();
+  ExactSum squares;
+  norm_.add_squares(squares, stream);
+  const double norm = mean_factor * norm_.norms({&squares, 1}, stream).front();
   check(std::isfinite(norm), "step {}: the gradient norm is {}; the weights were not changed",
         steps_done_ + 1, norm);
-  optimizer_.step(replica_.weights(), steps_done_ + 1, rate_of(steps_done_),
-                  mean_factor * clip_factor(norm, config_.optimizer.clip_grad), stream);
+  optimizer_.step(
+      0,
+      {rate_of(steps_done_), steps_done_ + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
+      stream);
   return norm;
 }
 

@@ -12,6 +12,7 @@
 #include "checkpoint/writer.h"
 #include "config/config.h"
 #include "data/read_ahead.h"
+#include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "train/metrics.h"
 #include "train/replica.h"
@@ -71,7 +72,7 @@ class Trainer {
                                      double seconds) const;
   bool agree_to_stop(bool requested);
   std::vector<MemoryReport> memory_of_pipeline();
-  std::vector<NamedTensor> checkpoint_tensors(bool with_copies);
+  std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
 
   // This rank's row of the plan.
@@ -82,6 +83,7 @@ class Trainer {
   Replica replica_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
+  GradNorm norm_;
   Plan plan_;
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;

@@ -10,28 +10,44 @@ namespace trifold {
 
 namespace {
 
-NamedTensor named(const std::string& kind, const ShardSpec& spec, Tensor data) {
-  NamedTensor tensor{spec, data};
-  tensor.spec.name = kind + "/" + spec.name;
-  return tensor;
+AxisSet without_data_axis(AxisSet axes) { return axes.has(Axis::Tp) ? AxisSet{Axis::Tp} : AxisSet{}; }
+
+}  // namespace
+
+namespace {
+
+// Adds the boxes of a piece of a parameter, which ranks of other slices do not hold, under its name. A copy
+// of a tied weight goes by the name of its original.
+void add_pieces(std::vector<NamedTensor>& to, std::string_view kind, const ParamList& params,
+                const FlatLayout::Segment& segment, Tensor values) {
+  ShardSpec shard = params[params[segment.id].tied_to.value_or(segment.id)].shard;
+  shard.name = fmt::format("{}/{}", kind, shard.name);
+  const Rect local = shard.local;
+  int64_t done = 0;
+  for (const Rect& rect : rects_of_range(local, segment.first, segment.first + segment.count)) {
+    shard.local = rect;
+    to.push_back({shard, values.rows(done, done + rect.elements()).reshape(rect.extent)});
+    done += rect.elements();
+  }
 }
 
 }  // namespace
 
-// What this rank stores. A copy of a tied weight goes by the name of its original; it is read but never
-// saved.
-std::vector<NamedTensor> Trainer::checkpoint_tensors(bool with_copies) {
+// To load, every rank names all it holds. To save, what several hold is named by the first of them: the rules
+// of ShardSpec say so for the tensor axis; along the data axis it is the first of those that own the piece. A
+// copy of a tied weight is never saved.
+std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   const ParamList& params = replica_.model().params;
+  const bool first =
+      grads_.slice() ? replica_.groups().replicas().rank() == 0 : replica_.mesh().coord(Axis::Dp) == 0;
   std::vector<NamedTensor> tensors;
-  for (int i = 0; i < params.size(); ++i) {
-    const ParamId id{i};
-    const std::optional<ParamId>& original = params[id].tied_to;
-    if (!params.stored(id) || (original && !with_copies)) continue;
-    const ShardSpec& shard = params[original.value_or(id)].shard;
-    tensors.push_back(named("param", shard, replica_.weights().weight(id)));
-    tensors.push_back(named("adam_m", shard, optimizer_.first_moment(id)));
-    tensors.push_back(named("adam_v", shard, optimizer_.second_moment(id)));
-  }
+  const auto wanted = [&](ParamId id) { return to_load || (first && !params[id].tied_to); };
+  const auto add = [&](std::string_view kind, const FlatLayout::Segment& segment, Tensor values) {
+    if (wanted(segment.id)) add_pieces(tensors, kind, params, segment, values);
+  };
+  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces())
+    add(piece.kind, piece.segment, piece.values);
+  for (NamedTensor& tensor : tensors) tensor.spec.replicated = without_data_axis(tensor.spec.replicated);
   return tensors;
 }
 
@@ -61,7 +77,7 @@ namespace {
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
   for (const char* option : {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages",
-                             "virtual_pipeline", "recompute", "threads_per_rank", "device",
+                             "virtual_pipeline", "recompute", "zero_", "threads_per_rank", "device",
                              "distributed_timeout", "micro_batch_size", "exit_interval", "tokenizer_model"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
@@ -76,6 +92,7 @@ std::vector<std::string> Trainer::load(const std::string& path) {
   check(meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
         "{} was trained with another global batch size", reader.directory().string());
   reader.load(checkpoint_tensors(true));
+  optimizer_.refresh_weights(replica_.compute());
   steps_done_ = meta.step;
   batches_.reset();
   std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");

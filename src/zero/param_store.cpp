@@ -1,13 +1,41 @@
 #include "zero/param_store.h"
 
-#include "zero/flat_layout.h"
+#include <algorithm>
 
 namespace trifold {
 
-ParamStore::ParamStore(const ParamList& params, DType dtype, int versions) : params_(params) {
-  check(versions >= 1, "a store of {} versions of the weights", versions);
-  const FlatLayout layout(params);
-  for (int i = 0; i < versions; ++i) {
+namespace {
+
+int64_t largest_unit(const FlatLayout& layout) {
+  int64_t most = 0;
+  for (const FlatLayout::Unit& unit : layout.units()) most = std::max(most, unit.elements());
+  return most;
+}
+
+}  // namespace
+
+void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
+                        uint64_t seed) {
+  const ParamList& params = layout.params();
+  ParamSpec spec = params[params[segment.id].tied_to.value_or(segment.id)];
+  int64_t done = 0;
+  for (const Rect& rect : rects_of_range(spec.shard.local, segment.first, segment.first + segment.count)) {
+    spec.shard.local = rect;
+    initialise(spec, values.rows(done, done + rect.elements()).reshape(rect.extent), seed);
+    done += rect.elements();
+  }
+}
+
+ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
+                       const How& how, Stream& comm_stream)
+    : layout_(layout), groups_(groups), ops_(ops), dtype_(dtype), how_(how), comm_stream_(comm_stream) {
+  check(how.versions >= 1 && (how.versions == 1 || !how.sharded), "a store of {} versions of {} weights",
+        how.versions, how.sharded ? "sharded" : "whole");
+  if (how.sharded) {
+    shards_ = Buffer(static_cast<size_t>(layout.shard_elements()) * size_of(dtype));
+    return;
+  }
+  for (int i = 0; i < how.versions; ++i) {
     auto version = std::make_unique<Version>();
     version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype));
     version->flat = version->buffer.tensor(dtype, {layout.elements()});
@@ -16,32 +44,116 @@ ParamStore::ParamStore(const ParamList& params, DType dtype, int versions) : par
   }
 }
 
+void ParamStore::reserve(int units) {
+  if (!how_.sharded) return;
+  const size_t bytes = static_cast<size_t>(largest_unit(layout_)) * size_of(dtype_);
+  while (static_cast<int>(places_.size()) < units) places_.push_back({Buffer(bytes), -1, {}, {}});
+}
+
 const ParamStore::Version& ParamStore::ring(int version) const {
   return *versions_[static_cast<size_t>(first_ + version) % versions_.size()];
 }
 
-const ParamSource& ParamStore::at_version(int version) const { return ring(version); }
+const ParamSource& ParamStore::at_version(int version) const {
+  if (!how_.sharded) return ring(version);
+  check(version == 0, "sharded weights have no version {}", version);
+  return *this;
+}
 
-void ParamStore::begin_version(int version, const OpTable& ops, Stream& stream) {
-  if (&ring(version) != &ring(version - 1)) ops.copy(stream, ring(version).flat, ring(version - 1).flat);
+const ParamStore::Place* ParamStore::place_of(int unit) const {
+  for (const Place& place : places_)
+    if (place.unit == unit) return &place;
+  return nullptr;
+}
+
+Tensor ParamStore::weight(ParamId id) const {
+  if (!how_.sharded) return ring(0).weight(id);
+  const ParamList& params = layout_.params();
+  const int unit = layout_.unit_of(id);
+  const Place* place = place_of(unit);
+  check(place != nullptr, "the weights of {} are not gathered", params[id].shard.name);
+  const ParamId stored = params.stored(id) ? id : *params[id].tied_to;
+  const Shape& shape = params[id].shard.local.extent;
+  const int64_t begin = layout_.offset(stored) - layout_.units()[static_cast<size_t>(unit)].begin;
+  return place->buffer.tensor(dtype_, {begin + shape.elements()})
+      .rows(begin, begin + shape.elements())
+      .reshape(shape);
+}
+
+// A place is taken again when its last reader is done; the plan's look-ahead leaves time for both.
+void ParamStore::unshard(int block, Stream&) {
+  const int index = layout_.unit_ending_at(block);
+  check(place_of(index) == nullptr, "the weights of the unit of block {} are gathered already", block);
+  const auto place = std::find_if(places_.begin(), places_.end(), [](const Place& p) { return p.unit < 0; });
+  check(place != places_.end(), "the plan gathers more units at once than the {} there is memory for",
+        places_.size());
+  const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
+  const int64_t slice = unit.elements() / layout_.slices();
+  const Tensor shards = shards_.tensor(dtype_, {layout_.shard_elements()});
+  comm_stream_.wait(place->spare);
+  groups_.shard().all_gather(place->buffer.tensor(dtype_, {unit.elements()}),
+                             shards.rows(unit.shard_begin, unit.shard_begin + slice), comm_stream_);
+  place->unit = index;
+  place->ready = comm_stream_.record();
+}
+
+void ParamStore::reshard(int block, Stream& stream) {
+  const int index = layout_.unit_ending_at(block);
+  for (Place& place : places_) {
+    if (place.unit != index) continue;
+    place.unit = -1;
+    place.spare = stream.record();
+    return;
+  }
+  fail("the weights of the unit of block {} are not gathered", block);
+}
+
+void ParamStore::enter(int block, Stream& stream) const {
+  if (!how_.sharded) return;
+  for (int unit : layout_.units_of_block(block)) {
+    const Place* place = place_of(unit);
+    check(place != nullptr, "block {} needs weights that are not gathered", block);
+    stream.wait(place->ready);
+  }
+}
+
+Tensor ParamStore::owned(const FlatLayout::Segment& segment, int version) const {
+  if (!how_.sharded) return ring(version).flat.rows(segment.flat, segment.flat + segment.count);
+  return shards_.tensor(dtype_, {layout_.shard_elements()})
+      .rows(segment.shard, segment.shard + segment.count);
+}
+
+void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
+  if (how_.sharded || groups_.slices() == 1) return;
+  const Tensor all = ring(version).flat.rows(unit.begin, unit.end);
+  const int64_t begin = layout_.slice_begin(unit, groups_.slice());
+  const int64_t end = layout_.slice_begin(unit, groups_.slice() + 1);
+  comm_stream_.wait(stream.record());
+  groups_.shard().all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
+}
+
+void ParamStore::finish(Stream& stream) { stream.wait(comm_stream_.record()); }
+
+void ParamStore::begin_version(int version, Stream& stream) {
+  if (&ring(version) != &ring(version - 1)) ops_.copy(stream, ring(version).flat, ring(version - 1).flat);
 }
 
 void ParamStore::restart_at(int version) {
   first_ = static_cast<int>(static_cast<size_t>(first_ + version) % versions_.size());
 }
 
-size_t ParamStore::bytes() const {
-  size_t bytes = 0;
-  for (const auto& version : versions_) bytes += version->buffer.bytes();
-  return bytes;
+void ParamStore::initialise(uint64_t seed) {
+  const std::optional<int> slice = how_.sharded ? std::optional<int>(groups_.slice()) : std::nullopt;
+  for (const FlatLayout::Unit& unit : layout_.units())
+    for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
+      initialise_segment(layout_, segment, owned(segment), seed);
 }
 
-void ParamStore::initialise(uint64_t seed) {
-  for (int i = 0; i < params_.size(); ++i) {
-    if (!params_.stored({i})) continue;
-    const ParamId first = params_[{i}].tied_to.value_or(ParamId{i});  // a copy starts like its original
-    trifold::initialise(params_[first], weight({i}), seed);
-  }
+size_t ParamStore::bytes() const {
+  size_t bytes = shards_.bytes();
+  for (const auto& version : versions_) bytes += version->buffer.bytes();
+  for (const Place& place : places_) bytes += place.buffer.bytes();
+  return bytes;
 }
 
 }  // namespace trifold

@@ -1,5 +1,6 @@
-// ParamStore: the weights of a rank in flat buffers; layers see views. Every weight is resident (ZeRO stage
-// 0).
+// ParamStore: the weights of a rank in flat buffers (FlatLayout); layers see views. They are resident whole,
+// or (ZeRO stage 3) this rank has its slice of each unit only, and a unit's weights are gathered from the
+// sharding group before its blocks need them and given up afterwards, as the plan says.
 //
 // Asynchronous schedules need several versions of the weights at once (weight stashing; Narayanan et al.,
 // "PipeDream", SOSP 2019). They live in a ring: version v of the running plan is in buffer (first + v) mod
@@ -9,23 +10,51 @@
 #include <memory>
 #include <vector>
 
+#include "data_parallel/data_groups.h"
+#include "data_parallel/flat_layout.h"
 #include "nn/param.h"
 #include "ops/ops.h"
 
 namespace trifold {
 
+// Writes the initial values of a segment of a parameter into `values`, [segment.count]. A copy of a tied
+// weight starts like its original.
+void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
+                        uint64_t seed);
+
 class ParamStore final : public ParamSource {
  public:
-  // `params` must outlive the store. Weights start at zero.
-  ParamStore(const ParamList& params, DType dtype, int versions = 1);
+  struct How {
+    int versions = 1;      // of the weights; 1 where they are sharded
+    bool sharded = false;  // hold slices only
+  };
 
-  // Of version 0: between plans, the newest there are.
-  Tensor weight(ParamId id) const override { return at_version(0).weight(id); }
+  // `comm_stream` carries what gathers and publishes. References must outlive the store. Weights start at
+  // zero.
+  ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
+             const How& how, Stream& comm_stream);
+
+  // Makes memory for so many units to be gathered at once, where the weights are sharded.
+  void reserve(int units);
+
+  // Of version 0: between plans, the newest there are. Where sharded, an Error unless the unit is gathered.
+  Tensor weight(ParamId id) const override;
   const ParamSource& at_version(int version) const override;
+  void unshard(int block, Stream& stream) override;
+  void reshard(int block, Stream& stream) override;
+  void enter(int block, Stream& stream) const override;
+
+  // The elements of a segment of the layout that this rank owns, of version `version`; to be read or updated
+  // in place.
+  Tensor owned(const FlatLayout::Segment& segment, int version = 0) const;
+  // After the owners have updated their slices: brings the unit's whole weights to all ranks that hold them
+  // whole. Starts it and returns; `finish` waits. Nothing to do where the weights are sharded.
+  void publish(const FlatLayout::Unit& unit, int version, Stream& stream);
+  void finish(Stream& stream);
 
   // Makes version `version` a copy of the one before it, to be updated in place. With one buffer they are the
   // same already.
-  void begin_version(int version, const OpTable& ops, Stream& stream);
+  void begin_version(int version, Stream& stream);
   // The plan is over: what was `version` is version 0 of the next.
   void restart_at(int version);
 
@@ -33,6 +62,7 @@ class ParamStore final : public ParamSource {
   // model.
   void initialise(uint64_t seed);
   size_t bytes() const;
+  bool sharded() const { return how_.sharded; }
 
  private:
   struct Version final : ParamSource {
@@ -41,12 +71,27 @@ class ParamStore final : public ParamSource {
     Tensor flat;
     std::vector<Tensor> views;
   };
+  // Memory for the gathered weights of one unit.
+  struct Place {
+    Buffer buffer;
+    int unit = -1;
+    Event ready;  // the weights are there
+    Event spare;  // nobody reads them any more
+  };
 
   const Version& ring(int version) const;
+  const Place* place_of(int unit) const;
 
-  const ParamList& params_;
+  const FlatLayout& layout_;
+  const DataGroups& groups_;
+  const OpTable& ops_;
+  DType dtype_;
+  How how_;
+  Stream& comm_stream_;
   std::vector<std::unique_ptr<Version>> versions_;
   int first_ = 0;
+  Buffer shards_;
+  std::vector<Place> places_;
 };
 
 }  // namespace trifold

@@ -1,38 +1,64 @@
-// ShardedOptimizer: moments and update of the slices this rank owns; with ZeRO stage 0 that is everything it
-// holds. Weights are their own master copy (f32 or f64).
+// ShardedOptimizer: state and update of the slices this rank owns (ZeRO stages 1 to 3), or of everything it
+// holds (stage 0). Weights in f32 or f64 are their own masters; for weights in 16 bits the owner keeps f32
+// masters, and the weights are their rounded copy.
 #pragma once
 
-#include <span>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
-#include "nn/param.h"
-#include "ops/ops.h"
+#include "data_parallel/gradient_buffer.h"
+#include "optim/update_rule.h"
+#include "zero/param_store.h"
 
 namespace trifold {
 
 class ShardedOptimizer {
  public:
-  // References must outlive the optimizer. Moments start at zero.
-  ShardedOptimizer(const ParamList& params, const GradSink& grads, const OpTable& ops,
-                   const OptimizerConfig& config, DType dtype);
+  // References must outlive the optimizer. State starts at zero, masters at the weights' initial values for
+  // `seed`, to which the weights are set. Owns what `grads` sums here. Collective over the data axis.
+  ShardedOptimizer(const FlatLayout& layout, const DataGroups& groups, const Mesh& mesh, ParamStore& weights,
+                   const GradientBuffer& grads, const OpTable& ops, const OptimizerConfig& config,
+                   DType dtype, uint64_t seed, Stream& stream);
 
-  // One AdamW update of `weights`, in place. `step` counts updates from 1; the gradient is multiplied by
-  // `grad_scale` first.
-  void step(const ParamSource& weights, int64_t step, double lr, double grad_scale, Stream& stream);
+  // One update of version `version` of the weights, in place; then all ranks that hold them whole have them.
+  // `values` but for the trust ratio. Collective over the data axis, with LAMB over the tensor axis too.
+  void step(int version, StepValues values, Stream& stream);
 
-  // First and second moment of a parameter, shaped like it: for checkpoints.
-  Tensor first_moment(ParamId id) const { return first_[static_cast<size_t>(id.index)]; }
-  Tensor second_moment(ParamId id) const { return second_[static_cast<size_t>(id.index)]; }
+  // A piece of a parameter that this rank owns, with its values: for checkpoints.
+  struct Piece {
+    std::string_view kind;  // "param", "adam_m", ...
+    FlatLayout::Segment segment;
+    Tensor values;  // [segment.count]
+  };
+  // Weights (their masters) and state.
+  std::vector<Piece> pieces() const;
+  // After the pieces were written: brings the weights in line with them, on all ranks.
+  void refresh_weights(Stream& stream);
   size_t bytes() const { return buffer_.bytes(); }
+  // Bytes it will need for each element it owns.
+  static size_t bytes_per_element(const OptimizerConfig& config, DType dtype);
 
  private:
-  const ParamList& params_;
-  const GradSink& grads_;
+  Tensor part(size_t index, const FlatLayout::Segment& segment) const;
+  Slice slice_of(const FlatLayout::Segment& segment, int version) const;
+  std::vector<double> trust_ratios(int version, const StepValues& values, Stream& stream);
+
+  const FlatLayout& layout_;
+  const Mesh& mesh_;
+  ParamStore& weights_;
+  const GradientBuffer& grads_;
   const OpTable& ops_;
-  OptimizerConfig config_;
-  Buffer buffer_;
-  std::vector<Tensor> first_, second_;
+  std::unique_ptr<UpdateRule> rule_;
+  double weight_decay_;
+  bool counts_;  // of the ranks that hold the same slices, this one counts them
+  DType dtype_;  // of masters and state
+  bool masters_;
+  int64_t elements_;                                        // owned, padding included
+  std::vector<std::vector<FlatLayout::Segment>> segments_;  // of each unit
+  Buffer buffer_;                                           // masters, where there are any; then each state
+  Buffer squares_;                                          // f64, for the largest segment, twice
 };
 
 }  // namespace trifold

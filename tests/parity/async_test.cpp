@@ -22,9 +22,9 @@ class DelayedUpdates {
         stage_of_block_(std::move(stage_of_block)),
         version_(std::move(version)),
         replica_(world, config.mesh, config.model, DType::F64, config.seed),
-        grads_(params(), replica_.blocks(), replica_.mesh(), replica_.ops(), DType::F64, kBucketBytes,
-               replica_.comm()),
-        optimizer_(params(), grads_, replica_.ops(), config.optimizer, DType::F64) {
+        grads_(replica_.layout(), replica_.groups(), replica_.ops(), DType::F64, false, replica_.comm()),
+        optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
+                   replica_.ops(), config.optimizer, DType::F64, config.seed, replica_.compute()) {
     add_version(0);
   }
 
@@ -54,8 +54,9 @@ class DelayedUpdates {
     const LossSums sums = executor.run(row, {config_.seed, 1.0 / tokens, true, give, none}).front();
     for (int i = 0; i < params().size(); ++i) set(i, step);
     optimizer_.step(
-        replica_.weights(), step + 1,
-        learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, step), 1.0,
+        0,
+        {learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, step),
+         step + 1, 1.0},
         replica_.compute());
     add_version(step + 1);
     return sums.loss / sums.weight;

@@ -52,9 +52,11 @@ class LayerBench {
     BlockBuilder builder(params_, mesh_, 0, 99, sequence_parallel);
     layer_ = make(builder);
     slots_ = builder.slots();
-    weights_ = std::make_unique<ParamStore>(params_, DType::F64);
-    grads_ = std::make_unique<GradientBuffer>(params_, std::vector<std::vector<int>>{{0}}, mesh_, cpu_ops(),
-                                              DType::F64, 1, side_);
+    groups_ = std::make_unique<DataGroups>(mesh_, 1);
+    layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, 1);
+    weights_ =
+        std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::How{}, side_);
+    grads_ = std::make_unique<GradientBuffer>(*layout_, *groups_, cpu_ops(), DType::F64, false, side_);
     randomise(vocab);
   }
 
@@ -200,6 +202,8 @@ class LayerBench {
   ParamList params_;
   std::unique_ptr<Layer> layer_;
   int slots_ = 0;
+  std::unique_ptr<DataGroups> groups_;
+  std::unique_ptr<FlatLayout> layout_;
   std::unique_ptr<ParamStore> weights_;
   std::vector<Values> values_;  // of each parameter, whole
   std::unique_ptr<GradientBuffer> grads_;

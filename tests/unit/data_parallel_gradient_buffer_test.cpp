@@ -30,9 +30,11 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
       OwnStream compute;
       OwnStream comm(Stream::Mode::Worker);
       const ParamList params = two_kinds(mesh, sequence_parallel);
-      for (const size_t bucket_bytes : {size_t{1}, size_t{1} << 20}) {
+      for (const int64_t unit_elements : {int64_t{1}, int64_t{1} << 20}) {
         const std::vector<int> blocks{0, 1};
-        GradientBuffer grads(params, {blocks}, mesh, cpu_ops(), DType::F64, bucket_bytes, comm);
+        const FlatLayout layout(params, {blocks}, unit_elements, 2);
+        const DataGroups groups(mesh, 2);
+        GradientBuffer grads(layout, groups, cpu_ops(), DType::F64, false, comm);
         grads.zero(compute);
         // Rank r contributes 10^r + element: the sum tells who took part.
         const double mine[] = {1, 10, 100, 1000};
@@ -41,7 +43,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
           for (int64_t e = 0; e < g.elements(); ++e)
             g.as<double>()[e] = mine[world.rank()] + static_cast<double>(e) / 8;
         }
-        for (int block : bucket_ends(params, blocks, bucket_bytes, DType::F64)) grads.reduce(block, compute);
+        for (int block : unit_ends(params, blocks, unit_elements)) grads.reduce(block, compute);
         grads.finish(compute);
         for (int i = 0; i < params.size(); ++i) {
           const bool everywhere = sequence_parallel && params[{i}].shard.replicated.has(Axis::Tp);

@@ -1,0 +1,88 @@
+// FlatLayout: where each parameter of a rank lies in its flat buffers of weights, gradients and optimizer
+// state, and which part of them the rank owns. One layout serves all three, so slices always coincide.
+//
+// Parameters are grouped in *units*: the blocks of a stage, taken in the order of backward, until there are
+// enough elements for a collective to run at memory speed. A unit is what is reduced, published and, with
+// sharded parameters, gathered at once. It is cut into equal slices, one for each rank of a sharding group
+// (Rajbhandari et al., "ZeRO", SC 2020). Parameters start, and slices begin, at multiples of kGrain elements,
+// so a sum that is built of kGrain-sized chunks has the same chunks however many ranks share a unit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "nn/param.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+constexpr int64_t kGrain = kNormChunk;               // elements
+constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least that many, unless its stage ends
+
+// The blocks of a stage that complete a unit, counted in the stage, last block first: where a plan reduces.
+// `blocks` are the model's blocks of the stage, ascending.
+std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
+
+class FlatLayout {
+ public:
+  struct Unit {
+    int lowest_block = kCopyOfTied;  // the block that completes it
+    int64_t begin = 0;               // elements of the flat buffers
+    int64_t end = 0;
+    int64_t shard_begin = 0;  // of the slice of one rank in buffers that hold slices only
+    // The part whose gradients are partial over the tensor axis as well (sequence parallelism).
+    int64_t tensor_begin = 0;
+    int64_t tensor_end = 0;
+    std::vector<ParamId> params;
+
+    int64_t elements() const { return end - begin; }
+  };
+
+  // Elements [first, first + count) of a parameter's local box in memory order.
+  struct Segment {
+    ParamId id;
+    int64_t first = 0;
+    int64_t count = 0;
+    int64_t flat = 0;   // place in the flat buffers
+    int64_t shard = 0;  // place in a buffer of slices; only where the segment is one rank's
+  };
+
+  // `stages` are the model's blocks of each stage of this rank, ascending. `params` must outlive the layout.
+  FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
+             int slices);
+
+  const ParamList& params() const { return params_; }
+  const std::vector<Unit>& units() const { return units_; }
+  int slices() const { return slices_; }
+  int64_t elements() const { return elements_; }
+  int64_t shard_elements() const { return elements_ / slices_; }
+  // The place of a parameter that is stored here.
+  int64_t offset(ParamId id) const { return offsets_[static_cast<size_t>(id.index)]; }
+  // Index of the unit with the values of a parameter that is held here; of its original where it is tied.
+  int unit_of(ParamId id) const { return unit_of_[static_cast<size_t>(id.index)]; }
+  // Index of the unit that `block` completes; an Error when it completes none.
+  int unit_ending_at(int block) const;
+  // Units with the weights that a block reads.
+  std::vector<int> units_of_block(int block) const;
+  // The slice of a unit, as elements of the flat buffers.
+  int64_t slice_begin(const Unit& unit, int slice) const {
+    return unit.begin + slice * (unit.elements() / slices_);
+  }
+  // What a slice of a unit, or all of it, holds of parameters, in order.
+  std::vector<Segment> segments(const Unit& unit, std::optional<int> slice) const;
+  // One view a parameter into `flat`, which has elements() elements; an empty tensor for what is not held.
+  std::vector<Tensor> views(Tensor flat) const;
+
+ private:
+  void add_unit(int lowest_block, std::vector<ParamId> ids);
+
+  const ParamList& params_;
+  int slices_;
+  std::vector<Unit> units_;
+  std::vector<int64_t> offsets_;  // by parameter
+  std::vector<int> unit_of_;
+  int64_t elements_ = 0;
+};
+
+}  // namespace trifold

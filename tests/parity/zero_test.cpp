@@ -1,0 +1,105 @@
+// ZeRO: what is shared out over data-parallel ranks changes no bit of the curve.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "support/compare.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+struct ZeroCase {
+  std::string schedule;
+  int dp, tp, pp, chunks;
+  bool sequence_parallel;
+};
+
+PretrainConfig zero_run(const ZeroCase& c, int stage, bool f64 = false) {
+  PretrainConfig config = scheduled(on_mesh(small_run(), c.dp, c.tp, c.pp), c.schedule, c.chunks);
+  config.model.num_layers = 4;
+  config.model.hidden_dropout = 0.1;
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = 8 * c.dp / 2;
+  config.mesh.sequence_parallel = c.sequence_parallel;
+  config.precision.f64 = f64;
+  config.zero.zero_stage = stage;
+  config.zero.zero_min_unit_params = 4000;  // several units in a model this small
+  return config;
+}
+
+void expect_same_bits(const Curve& a, const Curve& b) {
+  EXPECT_EQ(first_difference(std::span<const double>(a.losses), std::span<const double>(b.losses)), kSame);
+  EXPECT_EQ(first_difference(std::span<const double>(a.grad_norms), std::span<const double>(b.grad_norms)),
+            kSame);
+}
+
+class EveryStage : public ::testing::TestWithParam<ZeroCase> {};
+
+TEST_P(EveryStage, GivesTheBitsOfStageZero) {
+  const Curve plain = train(zero_run(GetParam(), 0));
+  ASSERT_EQ(plain.losses.size(), 20U);
+  EXPECT_LT(plain.losses.back(), 0.9 * plain.losses.front());
+  for (int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    expect_same_bits(plain, train(zero_run(GetParam(), stage)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, EveryStage,
+    ::testing::Values(ZeroCase{"1f1b", 2, 1, 1, 1, false}, ZeroCase{"1f1b", 8, 1, 1, 1, false},
+                      ZeroCase{"1f1b", 4, 2, 1, 1, true}, ZeroCase{"1f1b", 4, 1, 2, 1, false},
+                      ZeroCase{"zb-h1", 2, 2, 2, 1, true}, ZeroCase{"zb-v", 4, 1, 2, 2, false},
+                      ZeroCase{"interleaved", 2, 1, 2, 2, false}, ZeroCase{"gpipe", 3, 1, 2, 1, false}),
+    [](const auto& test) {
+      const ZeroCase& c = test.param;
+      std::string name = c.schedule + "_dp" + std::to_string(c.dp) + "tp" + std::to_string(c.tp) + "pp" +
+                         std::to_string(c.pp) + (c.sequence_parallel ? "sp" : "");
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+// Groups of ranks that share slices, and sums between groups: another order of sums, so within rounding.
+TEST(ZeroGroups, AgreeWithOneGroup) {
+  for (int stage : {0, 1, 3}) {
+    PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage, true);
+    const Curve one = train(config);
+    config.zero.zero_group_size = 2;
+    const Curve two = train(config);
+    ASSERT_EQ(two.losses.size(), 20U);
+    for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(two.losses[i], one.losses[i]), 1e-11);
+  }
+}
+
+// Updates inside the plan, on slices.
+TEST(ZeroAsync, KeepsTheBitsOfStageZero) {
+  std::vector<Curve> curves;
+  for (int stage : {0, 1}) {
+    PretrainConfig config = zero_run({"pipedream-2bw", 2, 1, 2, 1, false}, stage);
+    config.optimizer.clip_grad = 0;
+    config.pipeline.async_window = 10;
+    curves.push_back(train(config));
+  }
+  expect_same_bits(curves[0], curves[1]);
+}
+
+TEST(ZeroMemory, FallsWithTheStages) {
+  std::vector<MemoryReport> memory;
+  for (int stage : {0, 1, 3}) {
+    PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage);
+    config.model.num_layers = 12;
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      const Trainer trainer(world, config, data, nullptr);
+      if (world.rank() == 0) memory.push_back(trainer.memory());
+    });
+  }
+  EXPECT_EQ(memory[1].optimizer * 4, memory[0].optimizer);
+  EXPECT_EQ(memory[1].parameters, memory[0].parameters);
+  EXPECT_EQ(memory[2].optimizer, memory[1].optimizer);
+  EXPECT_LT(memory[2].parameters * 10, memory[0].parameters * 6);
+}
+
+}  // namespace
+}  // namespace trifold::test
