@@ -129,10 +129,12 @@ std::string Progress::remaining(const StepReport& report) const {
 }
 
 std::string Progress::describe(const StepReport& report) const {
+  const std::string scale = report.loss_scale == 1 ? "" : fmt::format("loss scale {:g}  ", report.loss_scale);
   return fmt::format(
-      "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.3e}  {:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step_, report.loss, report.grad_norm, report.lr, report.tokens_per_second,
-      100 * report.mfu, remaining(report));
+      "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step_, report.loss, report.grad_norm, report.lr, scale,
+      report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
+      remaining(report));
 }
 
 void Progress::on_step(const StepReport& report) {

@@ -229,6 +229,11 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
     problems.add("--async-window {} has no effect: it needs --schedule pipedream or pipedream-2bw",
                  *pipeline.async_window);
   if (asynchronous) check_asynchronous(config, *schedule, problems);
+  if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
+    problems.add(
+        "--fp16 with --schedule {} needs a --loss-scale: updates inside the pipeline cannot be skipped (or "
+        "give --bf16)",
+        *pipeline.schedule);
   if (!sound_stages(problems) || !check_stage_options(config, problems)) return;
   const int chunks =
       *stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);

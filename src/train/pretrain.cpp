@@ -37,7 +37,7 @@ int64_t check_checkpoint(const PretrainConfig& config) {
   const std::string name = reader.directory().string();
   compare_models(reader.meta().model, to_json(config.model));
   const std::string dtype = reader.meta().state.value("dtype", "");
-  if (dtype != (config.precision.f64 ? "f64" : "f32"))
+  if (dtype != name_of(accumulate_type(compute_type(config.precision))))
     bad_input("{} holds {} numbers: {} --f64", name, dtype, config.precision.f64 ? "leave out" : "give");
   const int64_t steps = reader.meta().step;
   const int64_t batch = steps == 0 ? 0 : reader.meta().consumed_samples / steps;

@@ -27,15 +27,13 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
-DType dtype_of(const PrecisionConfig& config) { return compute_type(config); }
-
 }  // namespace
 
 Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
                  const DataSource* valid)
     : config_(config),
       order_(step_order(config, batches_of_plan(config, 0))),
-      replica_(world, config.mesh, config.model, dtype_of(config.precision), config.seed,
+      replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
                order_.rank_of_stage, config.zero, versions_of_ranks(order_)),
       grads_(replica_.layout(), replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
              ZeroStage::of(config.zero.zero_stage).optimizer && replica_.groups().slices() > 1,
@@ -43,6 +41,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
                  replica_.ops(), config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
       norm_(replica_.layout(), grads_, replica_.groups(), replica_.mesh(), replica_.ops()),
+      scaler_(config.precision),
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {
@@ -123,7 +122,7 @@ class Trainer::Window {
     const int64_t step = t.steps_done_ + steps_;
     check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
           step + 1);
-    factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index];
+    factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
     t.norm_.add_squares(squares_[index], stream);
     ++steps_;
     t.replica_.weights().begin_version(steps_, stream);
@@ -169,25 +168,27 @@ std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
     else
       grads_.finish(replica_.compute());
   };
-  const double scale = 1.0 / static_cast<double>(tokens_per_step());
+  const double used_scale = scaler_.scale();
+  const double scale = used_scale / static_cast<double>(tokens_per_step());
   const std::vector<LossSums> sums = sum_over_ranks(
       replica_, executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros}));
   for (size_t i = 0; i < sums.size(); ++i)
     check(sums[i].weight > 0, "step {}: every token of the global batch is masked out of the loss",
           steps_done_ + static_cast<int64_t>(i) + 1);
-  // Gradients are of the sum over all tokens; a mean over the tokens that count needs this factor (1 without
-  // a mask).
-  const std::vector<double> norms =
-      order_.async ? window.finish()
-                   : std::vector<double>{update(static_cast<double>(tokens_per_step()) / sums[0].weight)};
+  // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
+  // this factor (1 without a mask and a scale).
+  const double mean_factor = static_cast<double>(tokens_per_step()) / sums[0].weight / used_scale;
+  const std::vector<double> norms = order_.async ? window.finish() : std::vector<double>{update(mean_factor)};
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
-  const std::vector<StepReport> reports = reports_of(sums, norms, seconds_since(start));
+  const std::vector<StepReport> reports = reports_of(sums, norms, used_scale, seconds_since(start));
   steps_done_ += order_.batches;
+  for (const StepReport& report : reports) skipped_ += report.skipped ? 1 : 0;
   return reports;
 }
 
 std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
-                                            const std::vector<double>& norms, double seconds) const {
+                                            const std::vector<double>& norms, double loss_scale,
+                                            double seconds) const {
   const double flops =
       replica_.model().train_flops_per_sample() * static_cast<double>(*config_.batch.global_batch_size);
   std::vector<StepReport> reports;
@@ -198,12 +199,15 @@ std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
     report.consumed_samples = report.step * *config_.batch.global_batch_size;
     report.loss = sums[i].loss / sums[i].weight;
     report.grad_norm = norms[i];
-    report.lr = rate_of(before);
+    report.lr = rate_of(updates_before(before));
+    report.loss_scale = loss_scale;
+    report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
     report.tokens = tokens_per_step();
     report.step_seconds = seconds / static_cast<double>(sums.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
-    check(std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step, report.grad_norm);
+    check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
+          report.grad_norm);
     reports.push_back(report);
   }
   return reports;
@@ -214,11 +218,17 @@ double Trainer::update(double mean_factor) {
   ExactSum squares;
   norm_.add_squares(squares, stream);
   const double norm = mean_factor * norm_.norms({&squares, 1}, stream).front();
-  check(std::isfinite(norm), "step {}: the gradient norm is {}; the weights were not changed",
-        steps_done_ + 1, norm);
+  const bool overflow = !std::isfinite(norm);
+  check(!overflow || !scaler_.at_least_scale(),
+        "step {}: the gradient norm is {}{}; the weights were not changed", steps_done_ + 1, norm,
+        scaler_.dynamic()      ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
+        : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
+                               : "");
+  scaler_.update(overflow);
+  if (overflow) return norm;
+  const int64_t updates = updates_before(steps_done_);
   optimizer_.step(
-      0,
-      {rate_of(steps_done_), steps_done_ + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
+      0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
       stream);
   return norm;
 }

@@ -14,6 +14,7 @@
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
+#include "optim/loss_scaler.h"
 #include "train/metrics.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
@@ -64,12 +65,16 @@ class Trainer {
   void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.
   ReadOrder read_order() const;
-  // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm.
+  // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm. Where that
+  // is not finite and the loss scale is being searched for, the weights are left alone, on all ranks: the
+  // norm is the same on each.
   double update(double mean_factor);
   double rate_of(int64_t step) const;  // counts from 0
+  // Updates made before step `step`: what learning rate and optimizer count, as in Megatron-LM.
+  int64_t updates_before(int64_t step) const { return step - skipped_; }
   int64_t tokens_per_step() const;
   std::vector<StepReport> reports_of(const std::vector<LossSums>& sums, const std::vector<double>& norms,
-                                     double seconds) const;
+                                     double loss_scale, double seconds) const;
   bool agree_to_stop(bool requested);
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
@@ -84,6 +89,7 @@ class Trainer {
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
   GradNorm norm_;
+  LossScaler scaler_;
   Plan plan_;
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;
@@ -93,6 +99,7 @@ class Trainer {
   BatchBuffer valid_batch_;
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
+  int64_t skipped_ = 0;  // of the steps done, those that overflowed
   bool stop_agreed_ = false;
 };
 

@@ -60,7 +60,13 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
   meta.config = to_json(config_);
   meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
-                {"dtype", std::string(name_of(replica_.dtype()))}};
+                // Of what is saved: masters, where the weights are in 16 bits.
+                {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
+                {"skipped_steps", skipped_},
+                {"loss_scaler",
+                 {{"scale", scaler_.state().scale},
+                  {"steps_without_overflow", scaler_.state().steps_without_overflow},
+                  {"overflows_left", scaler_.state().overflows_left}}}};
   return meta;
 }
 
@@ -94,6 +100,12 @@ std::vector<std::string> Trainer::load(const std::string& path) {
   reader.load(checkpoint_tensors(true));
   optimizer_.refresh_weights(replica_.compute());
   steps_done_ = meta.step;
+  skipped_ = meta.state.value("skipped_steps", int64_t{0});
+  if (meta.state.contains("loss_scaler")) {
+    const auto& scaler = meta.state.at("loss_scaler");
+    scaler_.restore({scaler.at("scale").get<double>(), scaler.at("steps_without_overflow").get<int64_t>(),
+                     scaler.at("overflows_left").get<int64_t>()});
+  }
   batches_.reset();
   std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");
   changes.erase(std::remove_if(changes.begin(), changes.end(), is_incidental), changes.end());

@@ -109,6 +109,8 @@ const std::vector<Case>& cases() {
        }},
       {"--schedule pipedream needs --clip-grad 0, not 1: each stage updates its weights by itself",
        [](C& c) { schedule(c, "pipedream"); }},
+      {"--fp16 with --schedule pipedream needs a --loss-scale",
+       [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.precision.fp16 = true; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
