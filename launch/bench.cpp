@@ -68,9 +68,9 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
             {"micro_batch_size", run.batch.micro_batch_size},
             {"tensor_model_parallel_size", run.mesh.tensor_model_parallel_size}};
   const auto row = [&](const char* name, const BlockBench::Times& times) {
-    fmt::print("{:<11} F {:9.3f} ms  I {:9.3f} ms  W {:9.3f} ms\n", name, 1e3 * times.f, 1e3 * times.i,
-               1e3 * times.w);
-    json[name] = {{"f", times.f}, {"i", times.i}, {"w", times.w}};
+    fmt::print("{:<11} F {:9.3f} ms  I {:9.3f} ms  W {:9.3f} ms  B {:9.3f} ms\n", name, 1e3 * times.f,
+               1e3 * times.i, 1e3 * times.w, 1e3 * times.b);
+    json[name] = {{"f", times.f}, {"i", times.i}, {"w", times.w}, {"b", times.b}};
   };
   row("embedding", bench.embedding);
   row("layer", bench.layer);

@@ -199,7 +199,7 @@ class Simulator {
     const double whole = action.kind == ActionKind::F   ? own.f
                          : action.kind == ActionKind::I ? own.i
                          : action.kind == ActionKind::W ? own.w
-                                                        : own.i + own.w;
+                                                        : own.whole_backward();
     return action.block == Action::kAll ? whole : whole / blocks_of(static_cast<size_t>(action.stage));
   }
 

@@ -2,9 +2,8 @@
 //
 // What is assumed of the machine:
 // - Each rank computes one action after the other in the order of its row. F, I and W take the stage's f, i
-// and w
-//   seconds, B takes i + w; an action on one of n blocks takes an n-th of that. Computing is never slowed by
-//   messages or reductions.
+//   and w seconds, B takes its b, which may be less than i + w; an action on one of n blocks takes an n-th of
+//   that. Computing is never slowed by messages or reductions.
 // - A batch of messages (batches.h) is posted when the rank comes to it in its row, that is when all
 // computation
 //   before it is done; the rank goes on at once. Each direction has its queue: a batch begins when it is
@@ -38,6 +37,7 @@ namespace trifold {
 
 struct StageCost {
   double f = 1, i = 1, w = 1;  // seconds for one micro-batch
+  double b = 0;                // of a whole backward; 0: i + w
   size_t kept_bytes = 0;       // of one micro-batch, its input included
   size_t held_bytes = 0;       // between I and W
   size_t message_bytes = 0;    // the stage's output, and so the gradient of it
@@ -45,6 +45,8 @@ struct StageCost {
   size_t state_bytes = 0;      // gradients, optimizer
   double reduce = 0;           // seconds to sum all gradients of the stage over the data axis
   double step = 0;             // seconds of its update
+
+  double whole_backward() const { return b > 0 ? b : i + w; }
 };
 
 struct CostModel {

@@ -36,10 +36,12 @@ struct CommBench {
 };
 
 // Seconds of the parts that a plan is made of, for one micro-batch on one rank while all ranks compute: means
-// over ranks of medians over repetitions. What `trifold plan --costs` reads.
+// over ranks of medians over repetitions. A layer's are a share of several in a row, as a stage runs them.
+// What `trifold plan --costs` reads.
 struct BlockBench {
   struct Times {
     double f = 0, i = 0, w = 0;
+    double b = 0;  // a whole backward; less than i + w where taking it apart costs
   };
   Times embedding, layer, head;
   double message_latency = 0;   // seconds of a message of a few bytes between two ranks

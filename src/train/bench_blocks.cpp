@@ -28,19 +28,36 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Every rank has the three kinds of blocks once: embedding, one layer, head. Ranks that would be a pipeline
-// are copies here, so that all are as busy as they would be.
-PretrainConfig three_blocks(PretrainConfig run) {
-  run.model.num_layers = 1;
+// Layers timed in a row. One alone would find its weights and activations in a cache that a stage of several
+// layers has long overwritten, or not find what the layer before it left.
+constexpr int64_t kLayersInARow = 3;
+
+// Every rank has the kinds of blocks that stages have: embedding, a few layers, head. Ranks that would be a
+// pipeline are copies here, so that all are as busy as they would be.
+PretrainConfig small_stack(PretrainConfig run) {
+  run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;
   run.mesh.pipeline_model_parallel_size = 1;
   return run;
 }
 
+enum Part { kF, kI, kW, kB, kParts };
+constexpr size_t kKinds = 3;  // of blocks: embedding, layer, head
+using Samples = std::array<std::array<std::vector<double>, kParts>, kKinds>;
+
+// A micro-batch with its backward taken apart, and one with a whole one.
+RankPlan both_backwards() {
+  return {{ActionKind::F, 0, Action::kAll, 0},
+          {ActionKind::I, 0, Action::kAll, 0},
+          {ActionKind::W, 0, Action::kAll, 0},
+          {ActionKind::F, 0, Action::kAll, 1},
+          {ActionKind::B, 0, Action::kAll, 1}};
+}
+
 class BlockTimer {
  public:
   BlockTimer(Communicator& world, const PretrainConfig& run)
-      : run_(three_blocks(run)),
+      : run_(small_stack(run)),
         dtype_(compute_type(run.precision)),
         replica_(world, run_.mesh, run_.model, dtype_, run_.seed),
         grads_(replica_.layout(), replica_.groups(), replica_.ops(), accumulate_type(dtype_), false,
@@ -49,37 +66,41 @@ class BlockTimer {
                    replica_.ops(), run_.optimizer, dtype_, run_.seed, replica_.compute()),
         norm_(replica_.layout(), grads_, replica_.groups(), replica_.mesh(), replica_.ops()),
         memory_(Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(),
-                                  {{ActionKind::F, 0, Action::kAll, 0},
-                                   {ActionKind::I, 0, Action::kAll, 0},
-                                   {ActionKind::W, 0, Action::kAll, 0}},
-                                  run_.batch.micro_batch_size, run_.model.seq_length, dtype_)),
+                                  both_backwards(), run_.batch.micro_batch_size, run_.model.seq_length,
+                                  dtype_)),
         keep_(memory_.stages.at(0).keep),
-        flow_(memory_.stages.at(0).held + memory_.flow),
+        held_(memory_.stages.at(0).held),
+        flows_{Arena(memory_.flow), Arena(memory_.flow)},
         scratch_(memory_.scratch),
         batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
     SyntheticTokens(run_.model.seq_length, *run_.model.vocab_size, run_.seed).read(batch_.batch(), 0);
     grads_.zero(replica_.compute());
   }
 
-  // Times of one pass: [block][F, I, W].
-  std::array<std::array<double, 3>, 3> once() {
-    std::array<std::array<double, 3>, 3> times{};
+  // One micro-batch forward and back, whole or taken apart, with memory used as the executor uses it.
+  void pass(bool apart, Samples& samples) {
     keep_.reset();
-    flow_.reset();
+    held_.reset();
+    flows_[0].reset();
     const auto& blocks = replica_.model().blocks;
     std::vector<Saved> saved;
     for (const Block& block : blocks) saved.emplace_back(block.slots);
     std::array<double, 2> losses{};
-    Run run = make_run(losses.data());
+    Run forward = make_run(losses.data(), flows_[0]);
+    Run held = make_run(losses.data(), held_);
     Tensor x;
-    for (size_t b = 0; b < 3; ++b)
-      times[b][0] = timed([&] { x = blocks[b].layer->forward(run, x, saved[b]); });
+    time_blocks(kF, samples, [&](size_t b) { x = blocks[b].layer->forward(forward, x, saved[b]); });
     Tensor dy;
-    for (size_t b = 3; b-- > 0;)
-      times[b][1] = timed([&] { dy = blocks[b].layer->backward_input(run, dy, saved[b]); });
-    for (size_t b = 3; b-- > 0;)
-      times[b][2] = timed([&] { blocks[b].layer->backward_weight(run, saved[b]); });
-    return times;
+    if (apart) {
+      time_blocks(kI, samples, [&](size_t b) { dy = blocks[b].layer->backward_input(held, dy, saved[b]); });
+      time_blocks(kW, samples, [&](size_t b) { blocks[b].layer->backward_weight(held, saved[b]); });
+      return;
+    }
+    time_blocks(kB, samples, [&](size_t b) {
+      flows_[b % 2].reset();
+      Run run = make_run(losses.data(), flows_[b % 2]);
+      dy = blocks[b].layer->backward(run, dy, saved[b]);
+    });
   }
 
   // Seconds a parameter: what a step does besides its plan.
@@ -96,7 +117,7 @@ class BlockTimer {
   }
 
  private:
-  Run make_run(double* losses) {
+  Run make_run(double* losses, Arena& flow) {
     const Tensor sums{losses, DType::F64, {2}};
     return {replica_.compute(),
             replica_.side(),
@@ -105,7 +126,7 @@ class BlockTimer {
             replica_.weights(),
             &grads_,
             keep_,
-            flow_,
+            flow,
             scratch_,
             &batch_.batch(),
             dtype_,
@@ -114,6 +135,22 @@ class BlockTimer {
             1.0,
             sums.rows(0, 1),
             sums.rows(1, 2)};
+  }
+
+  // Calls work(block) for every block in the order of the part, and adds a sample to each kind of blocks.
+  template <class Work>
+  void time_blocks(Part part, Samples& samples, Work&& work) {
+    const size_t count = replica_.model().blocks.size();
+    const std::array<size_t, kKinds + 1> bounds{0, 1, count - 1, count};
+    for (size_t step = 0; step < kKinds; ++step) {
+      const size_t kind = part == kF ? step : kKinds - 1 - step;
+      const size_t from = bounds[kind];
+      const size_t to = bounds[kind + 1];
+      const double seconds = timed([&] {
+        for (size_t i = from; i < to; ++i) work(part == kF ? i : to - 1 - (i - from));
+      });
+      samples[kind][part].push_back(seconds / static_cast<double>(to - from));
+    }
   }
 
   template <class Work>
@@ -131,7 +168,9 @@ class BlockTimer {
   ShardedOptimizer optimizer_;
   GradNorm norm_;
   ActivationMemory memory_;
-  Arena keep_, flow_, scratch_;
+  Arena keep_, held_;
+  std::array<Arena, 2> flows_;  // of B: dy is in the one, dx goes to the other
+  Arena scratch_;
   BatchBuffer batch_;
 };
 
@@ -163,16 +202,16 @@ double message_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
 
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   BlockTimer timer(world, config.run);
-  std::array<std::array<std::vector<double>, 3>, 3> samples;
+  Samples samples;
   std::vector<double> updates;
   for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i) {
+    if (i == config.warmup_iters) {
+      samples = {};
+      updates.clear();
+    }
     world.barrier();
-    const auto times = timer.once();
-    const double update = timer.update();
-    if (i < config.warmup_iters) continue;
-    for (size_t block = 0; block < 3; ++block)
-      for (size_t part = 0; part < 3; ++part) samples[block][part].push_back(times[block][part]);
-    updates.push_back(update);
+    for (const bool apart : {false, true}) timer.pass(apart, samples);
+    updates.push_back(timer.update());
   }
   const auto large = static_cast<double>(boundary_bytes(config.run));
   std::vector<double> means;
@@ -186,12 +225,17 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);
   for (double& mean : means) mean /= world.size();
   BlockBench result;
-  result.embedding = {means[0], means[1], means[2]};
-  result.layer = {means[3], means[4], means[5]};
-  result.head = {means[6], means[7], means[8]};
-  result.update_seconds = means[9];
-  result.message_latency = means[10];
-  result.bytes_per_second = large / std::max(means[11] - means[10], 1e-9);
+  const auto times_of = [&](size_t kind) {
+    const double* of = &means[kind * kParts];
+    return BlockBench::Times{.f = of[kF], .i = of[kI], .w = of[kW], .b = of[kB]};
+  };
+  result.embedding = times_of(0);
+  result.layer = times_of(1);
+  result.head = times_of(2);
+  const double* rest = &means[kKinds * kParts];
+  result.update_seconds = rest[0];
+  result.message_latency = rest[1];
+  result.bytes_per_second = large / std::max(rest[2] - rest[1], 1e-9);
   return result;
 }
 

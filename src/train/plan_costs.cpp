@@ -57,10 +57,10 @@ double attention_flops(const ModelConfig& model) {
 BlockSeconds counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
   const double forward = std::max(model.blocks[block].flops, model.blocks[block].cost);
   const BlockKind kind = kind_of(model, block);
-  if (kind == BlockKind::Head) return {3 * forward, 0, 0};  // its forward makes its gradients too
-  if (kind == BlockKind::Embedding) return {forward, 0, forward};
+  if (kind == BlockKind::Head) return {3 * forward, 0, 0, 0};  // its forward makes its gradients too
+  if (kind == BlockKind::Embedding) return {forward, 0, forward, 0};
   const double attention = attention_flops(config.model);
-  BlockSeconds flops{forward, forward + attention, forward - attention};
+  BlockSeconds flops{forward, forward + attention, forward - attention, 0};
   if (config.mesh.recompute_granularity == RecomputeGranularity::Full) flops.i += forward;
   if (config.mesh.recompute_granularity == RecomputeGranularity::Selective) flops.i += attention;
   return flops;
@@ -80,15 +80,17 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const BlockSeconds flops = counted_flops(run, model, block);
     const Sums sums = sums_of(kind_of(model, block), run.mesh);
     costs.blocks.push_back({flops.f * per_flop + sums.f * sum, flops.i * per_flop + sums.i * sum,
-                            flops.w * per_flop + sums.w * sum});
+                            flops.w * per_flop + sums.w * sum, 0});
   }
   return costs;
 }
 
+// Files of before B was measured have no b.
 BlockSeconds block_from(const nlohmann::json& json) {
   const BlockSeconds seconds{json.at("f").get<double>(), json.at("i").get<double>(),
-                             json.at("w").get<double>()};
-  if (!(seconds.f >= 0 && seconds.i >= 0 && seconds.w >= 0)) bad_input("a time is negative");
+                             json.at("w").get<double>(), json.value("b", 0.0)};
+  if (!(seconds.f >= 0 && seconds.i >= 0 && seconds.w >= 0 && seconds.b >= 0))
+    bad_input("a time is negative");
   return seconds;
 }
 

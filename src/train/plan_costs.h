@@ -15,6 +15,9 @@ struct BlockSeconds {
   double f = 0;
   double i = 0;
   double w = 0;
+  double b = 0;  // of a whole backward, which may be less than i + w; 0: i + w
+
+  double whole_backward() const { return b > 0 ? b : i + w; }
 };
 
 struct PlanCosts {

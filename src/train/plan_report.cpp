@@ -196,6 +196,7 @@ class Builder {
       cost.f += seconds.f;
       cost.i += seconds.i;
       cost.w += seconds.w;
+      cost.b += seconds.whole_backward();
     }
     const size_t element = size_of(dtype_of(run_));
     const Held mine = held_by_stage(stage);

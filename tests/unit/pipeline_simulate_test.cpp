@@ -66,7 +66,7 @@ struct Expected {
 
 // Section 4 of the papers' closed forms: p ranks, m micro-batches, v chunks.
 Expected closed_form(Schedule schedule, int p, int v, int m, int r, const StageCost& c) {
-  const double b = c.i + c.w;
+  const double b = c.whole_backward();
   switch (schedule) {
     case Schedule::Gpipe:
       return {(p - 1) * (c.f + b), m};
@@ -101,9 +101,10 @@ void expect_closed_form(Schedule schedule, int p, int v, int m, const StageCost&
 TEST(Simulate, IdleTimeAndPeaksAreTheClosedForms) {
   const StageCost even{};
   const StageCost uneven{.f = 2, .i = 2.5, .w = 1.75};
+  const StageCost merged{.f = 2, .i = 2.5, .w = 1.75, .b = 3.5};  // less than i + w
   for (int p : {1, 2, 3, 4, 8, 16}) {
     for (int m : {1, 2, p, 2 * p, 5 * p + 3}) {
-      for (const StageCost& cost : {even, uneven}) {
+      for (const StageCost& cost : {even, uneven, merged}) {
         expect_closed_form(Schedule::Gpipe, p, 1, m, cost);
         expect_closed_form(Schedule::OneFOneB, p, 1, m, cost);
       }
@@ -196,6 +197,18 @@ TEST(Simulate, ReductionsAndStepsTakeTheirShare) {
   expect_span(simulation, "0REDUCE_GRAD@0", 16, 18);
   expect_span(simulation, "0STEP", 18, 21);
   EXPECT_DOUBLE_EQ(simulation.makespan, 21);
+}
+
+// F 1, I 1, W 1 but B 1.5, of a stage of two blocks.
+TEST(Simulate, AWholeBackwardHasItsOwnCost) {
+  const StageCost cost{.b = 1.5};
+  EXPECT_DOUBLE_EQ(simulate_uniform(complete(Schedule::OneFOneB, 2, 1, 4), cost).makespan, 5 * 2.5);
+  // Where I and W are apart, each takes its own time.
+  EXPECT_DOUBLE_EQ(simulate_uniform(complete(Schedule::ZbH1, 2, 1, 4), cost).makespan,
+                   simulate_uniform(complete(Schedule::ZbH1, 2, 1, 4), {}).makespan);
+  const PlanShape shape{.stages = 1, .micros = 1, .blocks = {2}, .bucket_ends = {{1, 0}}};
+  const Plan plan = add_reduce(one_stage(1), shape.blocks, shape.bucket_ends);
+  expect_span(simulate(plan, shape, costs(1, cost)), "0B0@0", 1.75, 2.5);
 }
 
 TEST(Simulate, TheTiedReductionWaitsForTheLaterRank) {

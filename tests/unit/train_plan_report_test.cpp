@@ -165,6 +165,14 @@ TEST(PlanReport, TakesMeasuredTimes) {
   ASSERT_EQ(report.stages[0].layers, 1);
   EXPECT_NEAR(report.step_seconds, 15, 1e-6);
   EXPECT_NEAR(report.simulation.bubble, 0.2, 1e-9);
+  // A whole backward with a cost of its own takes that.
+  std::string merged = sizes;
+  merged.replace(merged.find(R"("w": 1)"), 6, R"("w": 1, "b": 1.5)");
+  write(merged + "2}}");
+  EXPECT_NEAR(make_plan_report(config).step_seconds, 12.5, 1e-6);
+  merged.replace(merged.find("1.5"), 3, "-1");
+  write(merged + "2}}");
+  EXPECT_NE(refusal(config).find("a time is negative"), std::string::npos);
   write(sizes + "4}}");
   EXPECT_NE(refusal(config).find("measured with micro_batch_size 4, this plan has 2"), std::string::npos);
   write("{}");
