@@ -20,6 +20,7 @@
 //   copies.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -73,6 +74,36 @@ class Communicator {
 
   // Collective: returns when every rank has called it. Runs at once, on no stream.
   virtual void barrier() = 0;
+
+  // Bytes this rank has sent through this communicator, as the algorithms with the least traffic (rings) send
+  // them, whatever the back end does: of n ranks' tensors of b bytes an all_reduce takes 2 b (n-1)/n, a
+  // reduce_scatter or all_gather b (n-1)/n of the whole, messages what they carry. Dry streams do not count.
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+ protected:
+  // `rounds` passes of a ring over a tensor of `bytes`.
+  void count_ring(int64_t rounds, size_t bytes, const Stream& stream) {
+    const int ranks = size();
+    count_sent(rounds * static_cast<int64_t>(bytes) * (ranks - 1) / ranks, stream);
+  }
+  void count_sent(int64_t bytes, const Stream& stream) {
+    if (stream.mode() != Stream::Mode::Dry) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void count_transfers(std::span<const Transfer> transfers, const Stream& stream) {
+    for (const Transfer& transfer : transfers)
+      if (transfer.direction == Transfer::Direction::Send)
+        count_sent(static_cast<int64_t>(transfer.tensor.bytes()), stream);
+  }
+  // Rows of `in` for each rank; those for this rank itself do not travel.
+  void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream) {
+    int64_t rows = 0;
+    for (size_t r = 0; r < in_rows.size(); ++r)
+      if (static_cast<int>(r) != rank()) rows += in_rows[r];
+    if (in.dim(0) > 0) count_sent(rows * static_cast<int64_t>(in.bytes()) / in.dim(0), stream);
+  }
+
+ private:
+  std::atomic<int64_t> bytes_sent_{0};
 };
 
 constexpr std::chrono::milliseconds kDefaultCommTimeout{std::chrono::minutes(10)};

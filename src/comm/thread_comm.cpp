@@ -81,6 +81,7 @@ void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, ThreadPool
 }
 
 void ThreadCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+  count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = all_reduce_call(inout, how);
@@ -113,6 +114,7 @@ void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce ho
 }
 
 void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+  count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = reduce_scatter_call(out, in, how, size());
@@ -123,6 +125,7 @@ void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Strea
 }
 
 void ThreadCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
+  count_ring(1, out.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = all_gather_call(out, in, size());
@@ -160,6 +163,7 @@ void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> 
 
 void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                     std::span<const int64_t> in_rows, Stream& stream) {
+  count_rows(in, in_rows, stream);
   stream.run([=, this, &stream, out_counts = std::vector<int64_t>(out_rows.begin(), out_rows.end()),
               in_counts = std::vector<int64_t>(in_rows.begin(), in_rows.end())] {
     ThreadOffer offer;
@@ -175,6 +179,7 @@ void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64
 }
 
 void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
+  count_ring(1, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = broadcast_call(inout, root, size());
@@ -185,6 +190,7 @@ void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
 }
 
 void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
+  count_transfers(transfers, stream);
   stream.run([this, batch = std::vector<Transfer>(transfers.begin(), transfers.end())] {
     group_.exchange(rank_, batch);
   });

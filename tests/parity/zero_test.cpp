@@ -101,5 +101,36 @@ TEST(ZeroMemory, FallsWithTheStages) {
   EXPECT_LT(memory[2].parameters * 10, memory[0].parameters * 6);
 }
 
+// Rajbhandari et al., section 7: a step moves 2 Psi elements through each rank for stages 0 to 2 and 3 Psi
+// for stage 3, times (N - 1) / N. With a unit ahead, the last units of forward stay for backward and are
+// gathered once.
+TEST(ZeroTraffic, IsThatOfThePaper) {
+  for (int stage : {0, 1, 2, 3}) {
+    PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage);
+    config.model.num_layers = 12;
+    config.batch.micro_batch_size = 2;
+    config.batch.global_batch_size = 8;
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      trainer.step();
+      const Communicator& shard = trainer.replica().groups().shard();
+      const int64_t before = shard.bytes_sent();
+      trainer.step();
+      const auto moved = static_cast<double>(shard.bytes_sent() - before);
+      const FlatLayout& layout = trainer.replica().layout();
+      const double once = static_cast<double>(layout.elements()) * sizeof(float) * 3 / 4;
+      if (stage < 3) {
+        EXPECT_EQ(moved, 2 * once) << "stage " << stage;
+      } else {
+        EXPECT_LE(moved, 3 * once);
+        // The head reads the embedding's unit as well, so that is gathered once more: three of the fourteen
+        // units make the difference.
+        EXPECT_GT(moved, 2.7 * once);
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace trifold::test

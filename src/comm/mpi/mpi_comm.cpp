@@ -142,6 +142,7 @@ void MpiCommunicator::reduce_parts(const Tensor& out, std::span<const Tensor> pa
 }
 
 void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+  count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     agree(all_reduce_call(inout, how));
     if (size() == 1) return;
@@ -177,6 +178,7 @@ void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
 }
 
 void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+  count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
     agree(reduce_scatter_call(out, in, how, size()));
     const int64_t count = out.elements();
@@ -205,6 +207,7 @@ void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& 
 // ---- movement ----
 
 void MpiCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
+  count_ring(1, out.bytes(), stream);
   stream.run([=, this] {
     agree(all_gather_call(out, in, size()));
     const int64_t count = in.elements();
@@ -244,6 +247,7 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
 
 void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                  std::span<const int64_t> in_rows, Stream& stream) {
+  count_rows(in, in_rows, stream);
   stream.run([=, this, out_counts = std::vector<int64_t>(out_rows.begin(), out_rows.end()),
               in_counts = std::vector<int64_t>(in_rows.begin(), in_rows.end())] {
     const Call call = all_to_all_call(out, in, out_counts, in_counts, size());
@@ -272,6 +276,7 @@ void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t>
 // A binomial tree: counted from the root, rank v gets the data from v without its lowest bit, and hands it on
 // to v + 1, v + 2, v + 4, ... below that bit.
 void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
+  count_ring(1, inout.bytes(), stream);
   stream.run([=, this] {
     agree(broadcast_call(inout, root, size()));
     if (inout.elements() == 0) return;

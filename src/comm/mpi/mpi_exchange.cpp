@@ -75,6 +75,7 @@ std::string MpiCommunicator::pending(const std::vector<Item>& items) const {
 }
 
 void MpiCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
+  count_transfers(transfers, stream);
   stream.run([this, batch = std::vector<Transfer>(transfers.begin(), transfers.end())] {
     world_.throw_if_broken();
     auto items = std::make_unique<std::vector<Item>>(batch.size());
