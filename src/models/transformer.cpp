@@ -20,46 +20,59 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
 // What only the next operation reads is taken from scratch: the results of the two projections into the
-// residual stream always, those of the norms and of the GELU where backward computes them again.
+// residual stream always, those of the norms and of the GELU where backward computes them again. Where
+// scratch is also what is kept in, it is the caller who releases it.
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
+  const auto release = [&] {
+    if (&run.keep != &run.scratch) run.scratch.release(mark);
+  };
   Run brief = run.keeping_in(run.scratch);
   Run& maybe = selective_ ? brief : run;
   const Tensor qkv = qkv_.forward(run, norm1_.forward(maybe, x, saved), saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
   const Tensor h = add1_.forward(run, x, out_.forward(brief, attention, saved));
-  run.scratch.release(mark);
+  release();
   const Tensor up = up_.forward(run, norm2_.forward(maybe, h, saved), saved);
-  run.scratch.release(mark);
+  release();
   const Tensor y = add2_.forward(run, h, down_.forward(brief, gelu_.forward(maybe, up, saved), saved));
-  run.scratch.release(mark);
+  release();
   return y;
 }
 
-Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step) const {
-  Run again = run.keeping_in(run.flow);
+Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const {
+  const Arena::Mark mark = brief.mark();
+  const auto end_half = [&] {
+    if (&brief != &run.flow) brief.release(mark);
+  };
+  Run inner = run.flowing_in(brief);
+  Run again = inner.keeping_in(brief);
   const auto restore = [&](const auto& linear, const auto& its_input) {
     if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
   };
-  const auto back = [&](const Layer& layer, Tensor gradient) { return (layer.*step)(run, gradient, saved); };
+  const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
+    return (layer.*step)(how, gradient, saved);
+  };
   restore(down_, gelu_);
-  const Tensor du = back(gelu_, back(down_, add2_.backward_input(run, dy)));
+  const Tensor du = back(inner, gelu_, back(inner, down_, add2_.backward_input(inner, dy)));
   restore(up_, norm2_);
-  const Tensor dh = back(norm2_, back(up_, du));
+  const Tensor dh = back(run, norm2_, back(inner, up_, du));
+  end_half();
   run.ops.add(run.stream, dh, dh, dy);
-  const Tensor dqkv = back(attention_, back(out_, add1_.backward_input(run, dh)));
+  const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
   restore(qkv_, norm1_);
-  const Tensor dx = back(norm1_, back(qkv_, dqkv));
+  const Tensor dx = back(run, norm1_, back(inner, qkv_, dqkv));
+  end_half();
   run.ops.add(run.stream, dx, dx, dh);
   return dx;
 }
 
 Tensor TransformerBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward_input);
+  return walk_back(run, dy, saved, &Layer::backward_input, run.flow);
 }
 
 Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward);
+  return walk_back(run, dy, saved, &Layer::backward, run.scratch);
 }
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {

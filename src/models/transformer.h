@@ -35,9 +35,11 @@ class TransformerBlock final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // One walk for both backward forms: `step` is Layer::backward_input or Layer::backward.
+  // One walk for both backward forms: `step` is Layer::backward_input or Layer::backward. Activation
+  // gradients and recomputed tensors that live no longer than the half of the block they belong to lie in
+  // `brief`.
   using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
-  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step) const;
+  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const;
 
   bool selective_;
   LayerNorm norm1_;

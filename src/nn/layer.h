@@ -59,8 +59,9 @@ struct Run {
   // Outputs of forward and saved tensors: lives until the block's backward_weight. A layer takes them before
   // it marks scratch, so keep may be scratch (for an output that is read once) or, in backward, flow.
   Arena& keep;
-  Arena& flow;         // activation gradients: lives until the block's backward_weight. A forward may take
-                       // temporaries from it between a mark and its release
+  // Activation gradients: lives until the block's backward_weight. Taken before scratch is marked, so that
+  // within a whole backward it may be scratch too.
+  Arena& flow;
   Arena& scratch;      // temporaries: a layer releases what it took before it returns
   const Batch* batch;  // of this micro-batch; outlives its backward
   DType dtype;         // of weights, activations and their gradients; statistics of rows and the gradients of
@@ -78,6 +79,11 @@ struct Run {
   // The same run with another arena to keep things in.
   Run keeping_in(Arena& other) const {
     return {stream,  side,  ops,   mesh,     params, grads,      other,    flow,
+            scratch, batch, dtype, training, seed,   loss_scale, loss_sum, weight_sum};
+  }
+  // The same with another arena for activation gradients.
+  Run flowing_in(Arena& other) const {
+    return {stream,  side,  ops,   mesh,     params, grads,      keep,     other,
             scratch, batch, dtype, training, seed,   loss_scale, loss_sum, weight_sum};
   }
 };

@@ -2,31 +2,33 @@
 
 namespace trifold {
 
-// Everything the layer keeps is dropped at once; its slots point nowhere until `repeat` fills them again.
+// Everything the layer keeps is dropped at once; its slots point nowhere until it is repeated.
 Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  const Arena::Mark mark = run.flow.mark();
-  Run briefly = run.keeping_in(run.flow);
-  const Tensor inside = layer_->forward(briefly, x, saved);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor inside = repeat(run, saved, run.scratch);
   const Tensor y = run.keep.take(inside.dtype, inside.shape);
   run.ops.copy(run.stream, y, inside);
-  run.flow.release(mark);
+  run.scratch.release(mark);
   return y;
 }
 
-void Recompute::repeat(Run& run, Saved& saved) const {
-  Run again = run.keeping_in(run.flow);
-  layer_->forward(again, saved[x_], saved);
+Tensor Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
+  Run again = run.keeping_in(arena);
+  return layer_->forward(again, saved[x_], saved);
 }
 
 Tensor Recompute::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  repeat(run, saved);
+  repeat(run, saved, run.flow);
   return layer_->backward_input(run, dy, saved);
 }
 
 Tensor Recompute::backward(Run& run, Tensor dy, Saved& saved) const {
-  repeat(run, saved);
-  return layer_->backward(run, dy, saved);
+  const Arena::Mark mark = run.scratch.mark();
+  repeat(run, saved, run.scratch);
+  const Tensor dx = layer_->backward(run, dy, saved);
+  run.scratch.release(mark);
+  return dx;
 }
 
 }  // namespace trifold

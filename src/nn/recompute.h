@@ -1,7 +1,8 @@
 // Recompute: trades time for memory (Chen et al., "Training deep nets with sublinear memory cost", arXiv
 // 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward runs its forward
-// again, and what that keeps lives in run.flow until the layer's backward_weight. Dropout repeats itself
-// because its masks are keyed by counters, so the bits are those of a run without recomputation.
+// again. What that keeps is scratch within a whole backward; between the two halves apart it lives in
+// run.flow. Dropout repeats itself because its masks are keyed by counters, so the bits are those of a run
+// without recomputation.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,8 @@ class Recompute final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  void repeat(Run& run, Saved& saved) const;
+  // Forward of the saved input; what it keeps is in `arena`.
+  Tensor repeat(Run& run, Saved& saved, Arena& arena) const;
 
   std::unique_ptr<Layer> layer_;
   SlotId x_;
