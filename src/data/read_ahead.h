@@ -36,7 +36,7 @@ struct ReadOrder {
   int64_t micro_batch_size = 0;  // samples in each
   int64_t count = 0;             // micro-batches in all
   // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
-  std::vector<int> permutation;
+  std::vector<int> permutation = {};
 };
 
 class ReadAhead {
