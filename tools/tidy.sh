@@ -47,5 +47,5 @@ done
 echo "clang-tidy on ${#known[@]} files"
 if ((${#known[@]} == 0)); then exit 0; fi
 printf '%s\0' "${known[@]}" |
-  xargs -0 -n 1 -P "${TRIFOLD_JOBS:-2}" clang-tidy -p "$folder" --quiet --extra-arg=-Wno-unknown-warning-option \
+  xargs -0 -n 1 -P "${TRIFOLD_JOBS:-2}" clang-tidy -p "$folder" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-unused-command-line-argument \
     2> >(grep -vE '^([0-9]+ warnings? (generated|treated)|Suppressed|Use -header-filter)' >&2)

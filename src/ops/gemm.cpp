@@ -136,6 +136,7 @@ void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix
   });
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
 #define TRIFOLD_GEMM(C, T)                                                                                 \
   template void gemm_tiled<C, T>(ThreadPool&, const StorageKernels<T>&, C*, Matrix<T>, Matrix<T>, int64_t, \
                                  int64_t, int64_t, double, double);
@@ -146,5 +147,6 @@ TRIFOLD_GEMM(float, Bfloat16)
 TRIFOLD_GEMM(Float16, Float16)
 TRIFOLD_GEMM(float, Float16)
 #undef TRIFOLD_GEMM
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace trifold::cpu

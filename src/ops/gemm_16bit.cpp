@@ -249,6 +249,7 @@ void gemm_block_widened(const StorageKernels<T>& kernels, C* c, int64_t c_stride
     for (int64_t r = 0; r < m; ++r) kernels.from_f32(c + r * c_stride, sum + r * n, n);
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
 #define TRIFOLD_GEMM(C, T)                                                                            \
   template bool gemm_block_native<C, T>(C*, int64_t, Matrix<T>, Matrix<T>, int64_t, int64_t, int64_t, \
                                         double, double);                                              \
@@ -259,5 +260,6 @@ TRIFOLD_GEMM(float, Bfloat16)
 TRIFOLD_GEMM(Float16, Float16)
 TRIFOLD_GEMM(float, Float16)
 #undef TRIFOLD_GEMM
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace trifold::cpu

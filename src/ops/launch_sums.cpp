@@ -81,7 +81,7 @@ void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool tra
                   right = Matrix<T>{b.as<T>(), b.last_dim(), transpose_b}, m, n, k, alpha,
                   beta] { gemm_tiled(*pool, *kernels, out, left, right, m, n, k, alpha, beta); });
     };
-    if (c.dtype == a.dtype)
+    if (c.dtype == a.dtype)  // NOLINT(bugprone-branch-clone): the types differ
       product(c.as<T>());
     else
       product(c.as<Accumulate<T>>());

@@ -51,7 +51,10 @@ Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vec
 struct WeightUnit {
   int stage = 0;
   int block = 0;
-  auto operator<=>(const WeightUnit&) const = default;
+  bool operator==(const WeightUnit&) const = default;
+  bool operator<(const WeightUnit& other) const {
+    return stage != other.stage ? stage < other.stage : block < other.block;
+  }
 };
 
 // The units a block of a stage reads weights of: units[stage][block].

@@ -104,7 +104,7 @@ class DualPipe {
   void backward(int chunk) { out_.add(ActionKind::B, chunk, backwards_[chunk]++); }
   // The input gradient now; the weight gradient joins the queue.
   void input(int chunk) {
-    queue_.push_back({chunk, backwards_[chunk]});
+    queue_.emplace_back(chunk, backwards_[chunk]);
     out_.add(ActionKind::I, chunk, backwards_[chunk]++);
   }
   void weight() {

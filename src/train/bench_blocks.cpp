@@ -41,7 +41,7 @@ PretrainConfig small_stack(PretrainConfig run) {
   return run;
 }
 
-enum Part { kF, kI, kW, kB, kParts };
+constexpr size_t kF = 0, kI = 1, kW = 2, kB = 3, kParts = 4;
 constexpr size_t kKinds = 3;  // of blocks: embedding, layer, head
 using Samples = std::array<std::array<std::vector<double>, kParts>, kKinds>;
 

@@ -180,7 +180,7 @@ std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
   const double mean_factor = static_cast<double>(tokens_per_step()) / sums[0].weight / used_scale;
   const std::vector<double> norms = order_.async ? window.finish() : std::vector<double>{update(mean_factor)};
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
-  const std::vector<StepReport> reports = reports_of(sums, norms, used_scale, seconds_since(start));
+  std::vector<StepReport> reports = reports_of(sums, norms, used_scale, seconds_since(start));
   steps_done_ += order_.batches;
   for (const StepReport& report : reports) skipped_ += report.skipped ? 1 : 0;
   return reports;

@@ -71,13 +71,12 @@ struct TrainOptions {
 };
 
 inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
-  const auto& [stop_after, load, save, evaluate] = options;
   const SyntheticTokens data(config.model.seq_length, 7, 11);  // few distinct tokens: something to learn
-  const int64_t last = stop_after == 0 ? config.batch.train_iters : stop_after;
+  const int64_t last = options.stop_after == 0 ? config.batch.train_iters : options.stop_after;
   Curve curve;
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, &data);
-    if (!load.empty()) trainer.load(load);
+    if (!options.load.empty()) trainer.load(options.load);
     while (trainer.steps_done() < last) {
       for (const StepReport& step : trainer.advance()) {
         if (world.rank() != 0) continue;
@@ -85,8 +84,8 @@ inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
         curve.grad_norms.push_back(step.grad_norm);
       }
     }
-    if (!save.empty()) trainer.save(save);
-    if (!evaluate) return;
+    if (!options.save.empty()) trainer.save(options.save);
+    if (!options.evaluate) return;
     const double loss = trainer.evaluate().loss;
     if (world.rank() == 0) curve.valid_loss = loss;
   });
@@ -97,7 +96,7 @@ inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
 // are given.
 inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const std::string& load = "",
                    const std::string& save = "") {
-  return train(config, {stop_after, load, save});
+  return train(config, TrainOptions{stop_after, load, save, false});
 }
 
 inline Curve train_and_evaluate(const PretrainConfig& config) { return train(config, {.evaluate = true}); }
