@@ -139,7 +139,7 @@ class BlockTimer {
 
   // Calls work(block) for every block in the order of the part, and adds a sample to each kind of blocks.
   template <class Work>
-  void time_blocks(Part part, Samples& samples, Work&& work) {
+  void time_blocks(size_t part, Samples& samples, Work&& work) {
     const size_t count = replica_.model().blocks.size();
     const std::array<size_t, kKinds + 1> bounds{0, 1, count - 1, count};
     for (size_t step = 0; step < kKinds; ++step) {
