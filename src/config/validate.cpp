@@ -294,7 +294,7 @@ std::vector<std::string> problems(const BenchConfig& config) {
   BenchConfig copy = config;
   Problems problems(options_of(copy));
   PretrainConfig run = config.run;
-  run.batch.train_iters = config.warmup_iters + config.iters;
+  if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
   check_layout(run, problems);
   return problems.take();
 }
