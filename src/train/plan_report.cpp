@@ -12,6 +12,7 @@
 #include "train/rank_memory.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
+#include "zero/sharded_optimizer.h"
 
 namespace trifold {
 
@@ -20,6 +21,9 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 DType dtype_of(const PretrainConfig& config) { return compute_type(config.precision); }
+
+// Bytes of one element of a gradient.
+size_t gradient_bytes(const PretrainConfig& config) { return size_of(accumulate_type(dtype_of(config))); }
 
 // Global batches of an asynchronous schedule to simulate: the window, or as much of it as shows its steady
 // state.
@@ -202,7 +206,9 @@ class Builder {
     const Held mine = held_by_stage(stage);
     cost.message_bytes = boundary_bytes(run_);
     cost.parameter_bytes = static_cast<size_t>(mine.weights) * element;
-    cost.state_bytes = static_cast<size_t>(mine.gradients + 2 * mine.weights) * element;
+    cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
+                       static_cast<size_t>(mine.weights) *
+                           ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
     return cost;
   }
 
@@ -213,7 +219,7 @@ class Builder {
     for (size_t stage = 0; stage < cut_.size(); ++stage) {
       model.stages.push_back(stage_cost(stage));
       const Held mine = held_by_stage(stage);
-      const double bytes = static_cast<double>(mine.gradients) * static_cast<double>(size_of(dtype_of(run_)));
+      const double bytes = static_cast<double>(mine.gradients) * static_cast<double>(gradient_bytes(run_));
       model.stages.back().reduce =
           ring_seconds(bytes, sizes_.dp, costs_.bytes_per_second, costs_.message_latency);
       model.stages.back().step = static_cast<double>(mine.weights) * costs_.update_seconds;
@@ -227,8 +233,8 @@ class Builder {
     for (const ParamSpec& spec : model_.params.specs())
       if (spec.tied_to)
         return ring_seconds(
-            static_cast<double>(spec.shard.local.elements()) * static_cast<double>(size_of(dtype_of(run_))),
-            2, costs_.bytes_per_second, costs_.message_latency);
+            static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_)), 2,
+            costs_.bytes_per_second, costs_.message_latency);
     return 0;
   }
 
