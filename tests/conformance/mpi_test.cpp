@@ -20,7 +20,7 @@ struct MpiRanks {
   }
 };
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorConformance, ::testing::Types<MpiRanks>);
+INSTANTIATE_COMMUNICATOR_CONFORMANCE(Mpi, ::testing::Types<MpiRanks>);
 
 TEST(MpiRanks, WorldIsThatOfTheLauncher) {
   const auto size = mpi_launch_size();

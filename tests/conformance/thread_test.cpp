@@ -23,7 +23,7 @@ struct HostNames {
   }
 };
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommunicatorConformance, Hosts, HostNames);
+INSTANTIATE_COMMUNICATOR_CONFORMANCE(Thread, Hosts, HostNames);
 
 }  // namespace
 }  // namespace trifold::test

@@ -1,0 +1,92 @@
+// What the suites of communicator.h are written with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "support/ranks.h"
+
+namespace trifold::test {
+
+inline constexpr std::chrono::milliseconds kLong{20'000};
+inline constexpr std::chrono::milliseconds kShort{300};
+
+// A vector that can be seen as a tensor.
+template <class T>
+struct Values {
+  explicit Values(size_t count, T value = T{}) : data(count, value) {}
+  Tensor tensor() { return tensor({static_cast<int64_t>(data.size())}); }
+  Tensor tensor(const Shape& shape) { return {data.data(), TypeOf<T>::kValue, shape}; }
+  T& operator[](size_t i) { return data[i]; }
+
+  std::vector<T> data;
+};
+
+// Element i of rank `rank`, for tests that recognise where a number came from. Exact in every dtype.
+template <class T>
+T stamp(int rank, size_t i) {
+  return static_cast<T>((static_cast<size_t>(rank) * 31 + i * 7 + 1) % 100);
+}
+
+// A number whose sums depend on their order.
+template <class T>
+T awkward(int rank, size_t i) {
+  return static_cast<T>(std::sin(1.0 + rank * 12.9898 + static_cast<double>(i) * 78.233) *
+                        std::pow(10.0, rank * 2 - 3));
+}
+
+template <class T, class Make>
+Values<T> filled(size_t count, Make make) {
+  Values<T> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = make(i);
+  return values;
+}
+
+// ((x0 + x1) + x2) + ... or the maximum, over ranks.
+template <class T, class Make>
+T in_rank_order(int size, size_t i, Reduce how, Make make) {
+  T sum = make(0, i);
+  for (int r = 1; r < size; ++r)
+    sum = how == Reduce::Sum ? static_cast<T>(sum + make(r, i)) : std::max<T>(sum, make(r, i));
+  return sum;
+}
+
+// The text of the Error that `body` throws; a test failure when it throws none.
+template <class Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+#define EXPECT_CONTAINS(text, part) EXPECT_PRED2(::trifold::test::contains, text, part)
+
+inline Transfer send(int peer, Tensor tensor) { return {Transfer::Direction::Send, peer, tensor}; }
+inline Transfer receive(int peer, Tensor tensor) { return {Transfer::Direction::Receive, peer, tensor}; }
+
+// A test of every suite: runs its body on the ranks of a host (communicator.h).
+template <class Host>
+class CommunicatorTest : public ::testing::Test {
+ protected:
+  void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout = kLong) {
+    host_.run(rank_main, timeout);
+  }
+  Host host_;
+};
+
+}  // namespace trifold::test
