@@ -56,34 +56,6 @@ void TextTokens::check_vocabulary(int64_t vocab_size) const {
   }
 }
 
-Permutation::Permutation(PhiloxKey key, int64_t count) : key_(key), count_(static_cast<uint64_t>(count)) {
-  while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
-}
-
-// A Feistel network: each round adds a function of one half to the other, which can be undone whatever the
-// function is, so the whole is a permutation (Luby and Rackoff, "How to construct pseudorandom permutations",
-// 1988; four rounds).
-uint64_t Permutation::feistel(uint64_t value) const {
-  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  uint64_t left = value >> half_bits_;
-  uint64_t right = value & mask;
-  for (uint64_t round = 0; round < 4; ++round) {
-    const uint64_t mixed = philox(key_, round << 32 | right)[0];
-    left = std::exchange(right, (left ^ mixed) & mask);
-  }
-  return left << half_bits_ | right;
-}
-
-// The network permutes a power of four, less than four times the count; a result beyond the count is sent
-// through again until it falls inside ("cycle walking"), which keeps it a permutation.
-int64_t Permutation::operator()(int64_t i) const {
-  auto value = static_cast<uint64_t>(i);
-  do {
-    value = feistel(value);
-  } while (value >= count_);
-  return static_cast<int64_t>(value);
-}
-
 TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split,
                          int64_t seq_length, int64_t num_samples, uint64_t seed)
     : text_(std::move(text)), part_(part), seq_length_(seq_length), seed_(seed) {

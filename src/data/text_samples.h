@@ -18,8 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/random.h"
 #include "data/mapped_file.h"
+#include "data/permutation.h"
 #include "data/samples.h"
 #include "data/split.h"
 #include "data/tokenizer.h"
@@ -44,21 +44,6 @@ class TextTokens {
 
   std::string path_;
   std::variant<MappedFile, std::vector<int32_t>> tokens_;
-};
-
-// A pseudo-random order of [0, count): position i of the order is element permuted(i). A pure function of the
-// key.
-class Permutation {
- public:
-  Permutation(PhiloxKey key, int64_t count);
-  int64_t operator()(int64_t i) const;
-
- private:
-  uint64_t feistel(uint64_t value) const;
-
-  PhiloxKey key_;
-  uint64_t count_;
-  int half_bits_ = 1;  // the permutation works on numbers of 2 * half_bits_ bits
 };
 
 class TextSamples : public Samples {

@@ -1,0 +1,93 @@
+// ClickBatch: the samples of one rank for one step of a recommender, and the schema they follow.
+//
+// A sample has a label (1: clicked), `dense` numbers and one bag of ids for each embedding table. Bags of a
+// batch lie table by table: `lengths[t]` says how many ids each sample has in table t, `ids[t]` holds them
+// back to back in the order of the samples. That is what a lookup by tables, and an exchange of tables, reads
+// from front to back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace trifold {
+
+struct ClickTable {
+  std::string name;
+  int64_t rows = 0;  // ids are in [0, rows); at most kMaxRows
+  int max_ids = 1;   // of one sample; 1: one-hot (a bag may still be empty)
+
+  static constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;
+  bool operator==(const ClickTable&) const = default;
+};
+
+struct ClickSchema {
+  int dense = 13;
+  std::vector<ClickTable> tables;
+  std::string dense_transform = "none";  // what was done to the dense numbers (data/click_transform.h)
+  bool weighted = false;                 // ids carry weights
+
+  int table_count() const { return static_cast<int>(tables.size()); }
+  const ClickTable& table(int index) const { return tables[static_cast<size_t>(index)]; }
+  bool operator==(const ClickSchema&) const = default;
+};
+
+// BadInput when a table has no row, more than kMaxRows or no place for an id, or two have one name.
+void check_schema(const ClickSchema& schema);
+
+// Views into a ClickBatchBuffer, B = samples. Samples from `real` on are padding: weight 0, label 0, dense 0,
+// no ids; a mean over samples divides by the sum of the weights.
+struct ClickBatch {
+  int64_t first_sample = 0;  // number of sample 0 in the order it was read in
+  int64_t samples = 0;
+  int64_t real = 0;
+  Tensor dense;                    // f32 [B, dense], transformed
+  Tensor labels;                   // f32 [B], 0 or 1
+  Tensor weights;                  // f32 [B], 1 or, for padding, 0
+  std::vector<Tensor> lengths;     // for each table, i32 [B]
+  std::vector<Tensor> ids;         // for each table, i32 [sum of lengths]
+  std::vector<Tensor> id_weights;  // for each table, f32 as ids; no tensors where the schema has no weights
+};
+
+// Owns the memory of one batch, allocated once for the largest batch of a schema, and fills it in:
+//
+//   buffer.begin(first, samples, real);
+//   for each real sample i, ascending: label(i) = ..., dense(i)[d] = ..., and for each table a bag
+//   buffer.finish();
+class ClickBatchBuffer {
+ public:
+  ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples);
+
+  const ClickBatch& batch() const { return batch_; }
+  int64_t max_samples() const { return max_samples_; }
+  const ClickSchema& schema() const { return schema_; }
+
+  // Starts a batch: every sample is padding-like, real ones with weight 1. An Error unless
+  // 0 <= real <= samples <= max_samples.
+  void begin(int64_t first_sample, int64_t samples, int64_t real);
+  float& label(int64_t sample) { return batch_.labels.as<float>()[sample]; }
+  float* dense(int64_t sample) { return batch_.dense.as<float>() + sample * schema_.dense; }
+  // Room for the `count` ids of one sample in one table, in [0, max_ids]. Once per table and sample, in
+  // ascending order of the samples; without a call the bag is empty.
+  int32_t* bag(int table, int64_t sample, int count);
+  // The weights of the bag that was asked for last in that table; only where the schema is weighted.
+  float* bag_weights(int table, int count);
+  void finish();
+
+ private:
+  ClickSchema schema_;
+  int64_t max_samples_;
+  Buffer memory_;
+  std::vector<int32_t*> lengths_;  // for each table: memory for max_samples lengths,
+  std::vector<int32_t*> ids_;      //   max_samples * max_ids ids
+  std::vector<float*> id_weights_;
+  std::vector<int64_t> used_;  // ids of each table so far
+  float* dense_ = nullptr;
+  float* labels_ = nullptr;
+  float* weights_ = nullptr;
+  ClickBatch batch_;
+};
+
+}  // namespace trifold
