@@ -69,6 +69,18 @@ struct VocabularyPart {
   int64_t first_id;
 };
 
+// Most pairs of numbers that a head of `rotary` turns.
+constexpr int64_t kRotaryPairs = 512;
+
+// Rows of `columns` numbers, `x_stride` and `y_stride` apart: `heads` heads of `width` numbers, of which the
+// first 2 * pairs are turned by position * frequencies[pair], or back where `inverse`; the rest is copied.
+struct RotaryShape {
+  int64_t x_stride, y_stride, columns;
+  int64_t heads, width, pairs;
+  const double* frequencies;
+  bool inverse;
+};
+
 // One attention head of one sample. Rows of queries, keys, values and their gradients are `qkv_stride`
 // numbers apart, rows of outputs `out_stride`. `element` is the global index of (this sample and head, query
 // 0, key 0).
@@ -121,6 +133,8 @@ struct StorageKernels {
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
   void (*gelu)(T* y, const T* x, int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, int64_t n);
+  void (*swiglu)(T* y, const T* x, int64_t rows, int64_t columns);  // columns of y
+  void (*swiglu_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.
   void (*dropout)(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule);
 
@@ -132,7 +146,14 @@ struct StorageKernels {
   void (*layer_norm_backward_weight)(Wide* dgain, Wide* dbias, const T* dy, const T* x, const Wide* mean,
                                      const Wide* rstd, int64_t rows, int64_t columns, int64_t begin,
                                      int64_t end);
+  void (*rms_norm)(T* y, Wide* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps);
+  void (*rms_norm_backward)(T* dx, const T* dy, const T* x, const Wide* rstd, const T* gain, int64_t rows,
+                            int64_t columns);
+  void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,
+                                   int64_t columns, int64_t begin, int64_t end);
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
+
+  void (*rotary)(T* y, const T* x, const int32_t* positions, int64_t rows, const RotaryShape& shape);
 
   void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
                     int64_t held, bool accumulate);

@@ -20,6 +20,8 @@ void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce
 void fill_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor row);
 void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
 void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x);
+void swiglu(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
+void swiglu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x);
 void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how);
 void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
                  const Dropout& how);
@@ -33,7 +35,16 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
                          Tensor mean, Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd);
+void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
+              double eps);
+void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
+                       Tensor gain);
+void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
+                              Tensor rstd);
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy);
+
+void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
+            const Rotary& how);
 
 void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, Tensor ids, int64_t first_id,
                bool accumulate);

@@ -6,21 +6,6 @@ namespace trifold::cpu {
 
 namespace {
 
-template <class Body>
-void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, Body body) {
-  stream.run([pool = &stream.pool(), rows, grain = row_grain(columns, elements), body] {
-    pool->parallel_for(rows, grain, body);
-  });
-}
-
-// Columns in strips of whole cache lines. Few rows are not worth a second worker.
-template <class Body>
-void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
-  const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
-  const int64_t grain = std::max<int64_t>(32, (wanted + 31) / 32 * 32);
-  stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
-}
-
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab) {
   return {columns, std::clamp<int64_t>(vocab - first_id, 0, columns), first_id};
 }

@@ -48,6 +48,22 @@ inline int64_t row_grain(int64_t columns, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
 }
 
+// body(begin, end) over rows of `columns`; a worker gets at least `elements` elements.
+template <class Body>
+void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, Body body) {
+  stream.run([pool = &stream.pool(), rows, grain = row_grain(columns, elements), body] {
+    pool->parallel_for(rows, grain, body);
+  });
+}
+
+// body(begin, end) over columns, in strips of whole cache lines. Few rows are not worth a second worker.
+template <class Body>
+void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
+  const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
+  const int64_t grain = std::max<int64_t>(32, (wanted + 31) / 32 * 32);
+  stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
+}
+
 // Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
 void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
 

@@ -59,6 +59,21 @@ struct Attention {
   int64_t global_heads = 0;
 };
 
+// Which columns `rotary` reads and writes, and what it does to them. In row r, columns [y_column, y_column +
+// columns) of y become columns [x_column, x_column + columns) of x, where the first `heads` heads of
+// `head_dim` numbers are turned and the rest is copied. Of a head's numbers the first half of the first 2 *
+// frequencies.size() is paired with the second half: pair i is turned by position * frequencies[i] radians,
+// or back where `inverse` is set. So with heads 0 it moves columns from one matrix to another.
+struct Rotary {
+  std::span<const double> frequencies;  // outlives the work
+  int64_t head_dim = 0;
+  int64_t heads = 0;
+  int64_t columns = 0;
+  int64_t x_column = 0;
+  int64_t y_column = 0;
+  bool inverse = false;
+};
+
 // One AdamW step (Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019).
 struct AdamW {
   double lr = 0;
@@ -122,6 +137,11 @@ struct OpTable {
   void (*gelu)(Stream&, Tensor y, Tensor x);
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
+  // ---- SwiGLU (Shazeer, arXiv 2002.05202) ----
+  // y = gate sigmoid(gate) * up, the halves of a row of x.  y [R, C]  x [R, 2C] = [gate | up]
+  void (*swiglu)(Stream&, Tensor y, Tensor x);
+  void (*swiglu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be x
+
   // ---- dropout ----
   void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& how);  // y may be x
   void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x,
@@ -135,7 +155,18 @@ struct OpTable {
   void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd);
+  // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
+  // y = x * rstd * gain, rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
+  void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
+  void (*rms_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
+                            Tensor gain);  // dx may be dy
+  void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd);
+
   void (*column_sum)(Stream&, Tensor db, Tensor dy);  // db[c] += sum over r of dy[r, c]
+
+  // ---- rotary position embedding (Su et al., arXiv 2104.09864); its adjoint is its inverse ----
+  // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x where the columns are the same
+  void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& how);
 
   // ---- table rows by id ----
   // y[r, :] = table[ids[r] - first_id, :], or zeros where that row is not in this table; added to y when

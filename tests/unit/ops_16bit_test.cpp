@@ -173,6 +173,34 @@ TEST(Ops16, LayerNorm) {
   }
 }
 
+TEST(Ops16, SwigluRmsNormAndRotary) {
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{5, 14}, {300, 128}, {70, 772}}) {
+    const Values x = small_values(rows * columns, 1), dy = small_values(rows * columns, 2),
+                 gain = small_values(columns, 3);
+    Values positions;
+    for (int64_t r = 0; r < rows; ++r) positions.push_back(static_cast<double>(r));
+    const std::vector<double> frequencies{1.0, 0.3, 0.01};
+    const Rotary turn{frequencies, 7, 2, columns};
+    check_like_f32(
+        [&, r = rows, c = columns](const OpTable& ops, Stream& stream, DType dtype) -> std::vector<Output> {
+          const DType sums = accumulate_type(dtype);
+          const Host in(dtype, {r, c}, x), grad(dtype, {r, c}, dy), g(dtype, {c}, gain);
+          const Host y(dtype, {r, c}), dx(dtype, {r, c}), turned(dtype, {r, c});
+          const Host rstd(sums, {r}), dgain(sums, {c}, gain);
+          const Host product(dtype, {r, c / 2}), slope(dtype, {r, c});
+          ops.rms_norm(stream, y, rstd, in, g, 1e-5);
+          ops.rms_norm_backward(stream, dx, grad, in, rstd, g);
+          ops.rms_norm_backward_weight(stream, dgain, grad, in, rstd);
+          ops.rotary(stream, turned, in, Host(DType::I32, {r}, positions), turn);
+          ops.swiglu(stream, product, in);
+          ops.swiglu_backward(stream, slope, Tensor(grad).flat(0, r * c / 2).reshape({r, c / 2}), in);
+          return {stored(y),      wide(rstd),      stored(dx),   wide(dgain),
+                  stored(turned), stored(product), stored(slope)};
+        },
+        5e-6);
+  }
+}
+
 TEST(Ops16, Embedding) {
   const int64_t rows = 2100, held = 30, first_id = 50;
   for (int64_t columns : {1, 65, 128}) {

@@ -75,5 +75,38 @@ void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * Gelu::slope(value(x[i]))); });
 }
 
+// Rows of x hold the gate, then what it is multiplied with.
+template <class T>
+void swiglu(T* y, const T* x, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* gate = x + 2 * r * columns;
+    const T* up = gate + columns;
+    T* out = y + r * columns;
+    Lane::each(columns, [=](int64_t c) {
+      const auto g = value(gate[c]);
+      put(out[c], g / (1 + exp_of(-g)) * value(up[c]));
+    });
+  }
+}
+
+// With s the logistic function of g: d(g s)/dg = s + g s (1 - s).
+template <class T>
+void swiglu_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* gate = x + 2 * r * columns;
+    const T* up = gate + columns;
+    const T* grad = dy + r * columns;
+    T* dgate = dx + 2 * r * columns;
+    T* dup = dgate + columns;
+    Lane::each(columns, [=](int64_t c) {
+      const auto g = value(gate[c]);
+      const auto d = value(grad[c]);
+      const auto s = 1 / (1 + exp_of(-g));
+      put(dgate[c], d * value(up[c]) * (s + g * s * (1 - s)));
+      put(dup[c], d * (g * s));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace trifold::cpu

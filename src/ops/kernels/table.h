@@ -7,6 +7,8 @@
 #include "ops/kernels/elementwise.h"
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/optimizer.h"
+#include "ops/kernels/rms_norm.h"
+#include "ops/kernels/rotary.h"
 #include "ops/kernels/rows.h"
 
 namespace trifold::cpu {
@@ -23,11 +25,17 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .maximum = maximum<T>,
       .gelu = gelu<T>,
       .gelu_backward = gelu_backward<T>,
+      .swiglu = swiglu<T>,
+      .swiglu_backward = swiglu_backward<T>,
       .dropout = dropout<T>,
       .layer_norm = layer_norm<T>,
       .layer_norm_backward = layer_norm_backward<T>,
       .layer_norm_backward_weight = layer_norm_backward_weight<T>,
+      .rms_norm = rms_norm<T>,
+      .rms_norm_backward = rms_norm_backward<T>,
+      .rms_norm_backward_weight = rms_norm_backward_weight<T>,
       .column_sum = column_sum<T>,
+      .rotary = rotary<T>,
       .embedding = embedding<T>,
       .embedding_backward = embedding_backward<T>,
       .softmax_stats = softmax_stats<T>,

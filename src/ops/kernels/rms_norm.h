@@ -1,0 +1,61 @@
+// Root-mean-square norm: row functors over a group, and the column sum of its gain's gradient.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/columns.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+void rms_norm(T* y, Accumulate<T>* rstd, const T* x, const T* gain, int64_t rows, int64_t columns,
+              double eps) {
+  using Wide = Accumulate<T>;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * columns;
+    T* out = y + r * columns;
+    const Wide square = Lane::sum<Wide>(columns, [=](auto at) { return at(in) * at(in); });
+    const Wide inverse = 1 / root_of(square / Wide(columns) + Wide(eps));
+    Lane::each(columns, [=](int64_t c) { put(out[c], value(in[c]) * inverse * value(gain[c])); });
+    rstd[r] = inverse;
+  }
+}
+
+// With n = x rstd and g = dy gain: dx = rstd (g - n avg(g n)).
+template <class T>
+void rms_norm_backward(T* dx, const T* dy, const T* x, const Accumulate<T>* rstd, const T* gain, int64_t rows,
+                       int64_t columns) {
+  using Wide = Accumulate<T>;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * columns;
+    const T* grad = dy + r * columns;
+    T* out = dx + r * columns;
+    const Wide inverse = rstd[r];
+    const Wide along =
+        Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * at(gain) * (at(in) * inverse); }) /
+        Wide(columns);
+    Lane::each(columns, [=](int64_t c) {
+      put(out[c], inverse * (value(grad[c]) * value(gain[c]) - value(in[c]) * inverse * along));
+    });
+  }
+}
+
+template <class T>
+void rms_norm_backward_weight(Accumulate<T>* dgain, const T* dy, const T* x, const Accumulate<T>* rstd,
+                              int64_t rows, int64_t columns, int64_t begin, int64_t end) {
+  using Wide = Accumulate<T>;
+  sum_columns<1>(
+      rows, begin, end,
+      [=](int64_t r, int64_t c, int64_t width, Wide* first, Wide*) {
+        const T* grad = dy + r * columns + c;
+        const T* in = x + r * columns + c;
+        const Wide inverse = rstd[r];
+        Lane::each(width, [=](int64_t i) { first[i] += value(grad[i]) * (value(in[i]) * inverse); });
+      },
+      dgain, static_cast<Wide*>(nullptr));
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,138 @@
+// Launchers of what the blocks of Llama have beyond those of GPT: SwiGLU, the root-mean-square norm, rotary
+// position embedding.
+#include "ops/launch.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cpu {
+
+void swiglu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  expect_matrix("swiglu", "y", y);
+  const int64_t rows = y.row_count();
+  const int64_t columns = y.last_dim();
+  expect("swiglu", "x", x, y.dtype, 2 * y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = storage_kernels<T>(table).swiglu;
+    over_rows(stream, rows, columns, kMathGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, in + 2 * begin * columns, end - begin, columns);
+    });
+  });
+}
+
+void swiglu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  expect_matrix("swiglu_backward", "dy", dy);
+  const int64_t rows = dy.row_count();
+  const int64_t columns = dy.last_dim();
+  expect("swiglu_backward", "dx", dx, dy.dtype, 2 * dy.elements());
+  expect("swiglu_backward", "x", x, dy.dtype, 2 * dy.elements());
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = dx.as<T>();
+    const T *grad = dy.as<T>(), *in = x.as<T>();
+    const auto kernel = storage_kernels<T>(table).swiglu_backward;
+    over_rows(stream, rows, columns, kMathGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + 2 * begin * columns, grad + begin * columns, in + 2 * begin * columns, end - begin,
+             columns);
+    });
+  });
+}
+
+void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
+              double eps) {
+  expect_matrix("rms_norm", "gain", gain);
+  const int64_t columns = gain.elements();
+  const int64_t rows = rstd.elements();
+  expect("rms_norm", "y", y, gain.dtype, rows * columns);
+  expect("rms_norm", "x", x, gain.dtype, rows * columns);
+  expect("rms_norm", "rstd", rstd, accumulate_type(gain.dtype), rows);
+  dispatch_float(gain.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    auto* inverse = rstd.as<Accumulate<T>>();
+    const T *in = x.as<T>(), *gains = gain.as<T>();
+    const auto kernel = storage_kernels<T>(table).rms_norm;
+    over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, inverse + begin, in + begin * columns, gains, end - begin, columns, eps);
+    });
+  });
+}
+
+void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
+                       Tensor gain) {
+  expect_matrix("rms_norm_backward", "gain", gain);
+  const int64_t columns = gain.elements();
+  const int64_t rows = rstd.elements();
+  expect("rms_norm_backward", "dx", dx, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "dy", dy, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "x", x, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "rstd", rstd, accumulate_type(gain.dtype), rows);
+  dispatch_float(gain.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = dx.as<T>();
+    const T *grad = dy.as<T>(), *in = x.as<T>(), *gains = gain.as<T>();
+    const auto* inverse = rstd.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).rms_norm_backward;
+    over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, grad + begin * columns, in + begin * columns, inverse + begin, gains,
+             end - begin, columns);
+    });
+  });
+}
+
+void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
+                              Tensor rstd) {
+  expect_matrix("rms_norm_backward_weight", "dy", dy);
+  const int64_t columns = dgain.elements();
+  const int64_t rows = rstd.elements();
+  expect("rms_norm_backward_weight", "dgain", dgain, accumulate_type(dy.dtype), columns);
+  expect("rms_norm_backward_weight", "dy", dy, dy.dtype, rows * columns);
+  expect("rms_norm_backward_weight", "x", x, dy.dtype, rows * columns);
+  expect("rms_norm_backward_weight", "rstd", rstd, accumulate_type(dy.dtype), rows);
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto* gains = dgain.as<Accumulate<T>>();
+    const T *grad = dy.as<T>(), *in = x.as<T>();
+    const auto* inverse = rstd.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).rms_norm_backward_weight;
+    over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
+      kernel(gains, grad, in, inverse, rows, columns, begin, end);
+    });
+  });
+}
+
+void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
+            const Rotary& how) {
+  expect_matrix("rotary", "y", y);
+  const int64_t rows = positions.elements();
+  const auto pairs = static_cast<int64_t>(how.frequencies.size());
+  expect("rotary", "y", y, y.dtype, rows * y.last_dim());
+  expect("rotary", "x", x, y.dtype, rows * x.last_dim());
+  expect("rotary", "positions", positions, DType::I32, rows);
+  check(how.heads == 0 || (pairs >= 1 && pairs <= kRotaryPairs && 2 * pairs <= how.head_dim),
+        "rotary: {} pairs of a head of {} numbers cannot be turned: at least 1 and at most {} can", pairs,
+        how.head_dim, std::min(kRotaryPairs, how.head_dim / 2));
+  check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
+        "rotary: {} heads of {} numbers are not in {} columns", how.heads, how.head_dim, how.columns);
+  check(how.x_column >= 0 && how.x_column + how.columns <= x.last_dim() && how.y_column >= 0 &&
+            how.y_column + how.columns <= y.last_dim(),
+        "rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
+        to_string(x.shape), how.y_column, to_string(y.shape));
+  RotaryShape shape{x.last_dim(), y.last_dim(),           how.columns, how.heads, how.head_dim,
+                    pairs,        how.frequencies.data(), how.inverse};
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* in = x.as<T>();
+    const int32_t* position = positions.as<int32_t>();
+    const auto kernel = storage_kernels<T>(table).rotary;
+    const int64_t from = how.x_column, to = how.y_column;
+    over_rows(stream, rows, how.columns, kMathGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + to + begin * shape.y_stride, in + from + begin * shape.x_stride, position + begin,
+             end - begin, shape);
+    });
+  });
+}
+
+}  // namespace trifold::cpu
