@@ -1,0 +1,63 @@
+// ClickMetrics: how good the predictions of clicks are, over all samples and all ranks, exactly.
+//
+// Of samples with label y in {0, 1}, logit z and p = sigmoid(z):
+//
+//   AUC                  (pairs of a clicked and an unclicked sample with z higher for the clicked one
+//                        + half of the pairs with equal z) / all such pairs
+//   log loss             mean of -y ln p - (1 - y) ln(1 - p), natural logarithm
+//   normalised entropy   log loss / entropy of the share of clicks, -r ln r - (1 - r) ln(1 - r): 1 is a model
+//                        that always predicts r. The base of the logarithm cancels (He et al., "Practical
+//                        lessons from predicting clicks on ads at Facebook", ADKDD 2014)
+//   accuracy             share of samples with (z > 0) == (y == 1)
+//   calibration          sum of p / number of clicks; 1 is right on average
+//
+// All of them are the same to the last bit however the samples are dealt out to ranks and batches: pairs are
+// counted in whole numbers over exactly sorted scores, and the sums are made without rounding
+// (core/exact_sum.h). Ranks sort their own scores; a histogram of the leading bits cuts all scores into as
+// many ranges as there are ranks, which exchange them all to all, so no rank holds more than its share. Equal
+// scores travel as one row of counts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/exact_sum.h"
+#include "core/tensor.h"
+
+namespace trifold {
+
+struct ClickScores {
+  int64_t samples = 0;
+  int64_t clicks = 0;
+  std::optional<double> auc;                 // needs samples of both labels
+  double log_loss = 0;                       // 0 without samples
+  std::optional<double> normalised_entropy;  // needs samples of both labels
+  double accuracy = 0;
+  std::optional<double> calibration;  // needs a click
+};
+
+class ClickMetrics {
+ public:
+  // Takes in a batch: logits (f32 or f64; compared as f32), labels (f32, 0 or 1) and weights (f32), as many
+  // of each. Samples of weight 0 are skipped, all others count once. Failure for a logit that is not finite,
+  // with `first_sample` + its place, and for other labels. Keeps 8 bytes a sample.
+  void add(const Tensor& logits, const Tensor& labels, const Tensor& weights, int64_t first_sample = 0);
+
+  // The scores of what all ranks took in since the last call, the same on every rank. Collective; forgets the
+  // samples.
+  ClickScores finish(Communicator& ranks, Stream& stream);
+
+ private:
+  template <class T>
+  void add_all(const T* logits, const Tensor& labels, const Tensor& weights, int64_t first_sample);
+
+  std::vector<uint64_t> scores_;  // the bits of a logit, in the order of its value, and its label behind them
+  ExactSum loss_;
+  ExactSum predicted_;
+  int64_t clicks_ = 0;
+  int64_t right_ = 0;
+};
+
+}  // namespace trifold
