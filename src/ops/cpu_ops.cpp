@@ -62,6 +62,21 @@ OpTable make_table() {
       .adagrad = Bound<Table, cpu::adagrad>::call,
       .lamb_moments = Bound<Table, cpu::lamb_moments>::call,
       .lamb = Bound<Table, cpu::lamb>::call,
+      .linear = Bound<Table, cpu::linear>::call,
+      .relu_backward = Bound<Table, cpu::relu_backward>::call,
+      .embedding_bags = Bound<Table, cpu::embedding_bags>::call,
+      .sort_lookups = Bound<Table, cpu::sort_lookups>::call,
+      .update_rows = Bound<Table, cpu::update_rows>::call,
+      .row_squares = Bound<Table, cpu::row_squares>::call,
+      .row_gradients = Bound<Table, cpu::row_gradients>::call,
+      .dot_interaction = Bound<Table, cpu::dot_interaction>::call,
+      .dot_interaction_backward = Bound<Table, cpu::dot_interaction_backward>::call,
+      .cross = Bound<Table, cpu::cross>::call,
+      .cross_backward = Bound<Table, cpu::cross_backward>::call,
+      .sigmoid = Bound<Table, cpu::sigmoid>::call,
+      .click_loss = Bound<Table, cpu::click_loss>::call,
+      .click_loss_backward = Bound<Table, cpu::click_loss_backward>::call,
+      .copy_columns = Bound<Table, cpu::copy_columns>::call,
   };
 }
 

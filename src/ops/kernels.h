@@ -192,6 +192,69 @@ struct Kernels {
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);
 };
 
+// The touched rows of one table: views of ops/recommender.h as pointers. `dy` is at the first of its columns.
+template <class T>
+struct RowTask {
+  T* table;
+  T* state;
+  T* second;
+  const int32_t* row;
+  const int32_t* begin;
+  const int32_t* bag;
+  const float* weight;  // or null
+  const T* dy;
+  T* squares;  // or null
+  int64_t dy_stride;
+  int64_t width;
+  int64_t whole_width;  // columns of a whole row; width unless the row is cut
+};
+
+// What is done with the gradient of a touched row; the first four as in SparseKind.
+enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Squares, Store };
+struct RowRule {
+  RowAction action;
+  double grad_scale, lr, eps;
+  double beta1, beta2;
+  double root_scale;  // 1 / sqrt(1 - beta2^step)
+  double step_size;   // lr / (1 - beta1^step)
+};
+
+// Of recommender models, in f32 and f64.
+template <class T>
+struct RecommenderKernels {
+  // c[m, n] (rows c_stride apart) += bias, then where `relu` is set max(0, that).
+  void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
+  // Columns [begin, end) of all rows.
+  void (*relu_backward)(T* dx, T* db, const T* dy, const T* y, int64_t rows, int64_t columns, int64_t begin,
+                        int64_t end);
+  // Bags [begin, end), whose rows of y are y_stride apart and begin at y for bag 0.
+  void (*embedding_bag)(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
+                        const int32_t* offsets, const float* weights, int64_t begin, int64_t end);
+  // Touched rows [begin, end); `gradient` has room for one row.
+  void (*update_rows)(const RowTask<T>& task, const RowRule& rule, T* gradient, int64_t begin, int64_t end);
+  // Rows of x and y as in ops.h. Scratch: interaction_scratch() numbers.
+  void (*dot_interaction)(T* y, const T* x, int64_t rows, int64_t vectors, int64_t width, bool self,
+                          T* scratch);
+  void (*dot_interaction_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors,
+                                   int64_t width, bool self, T* scratch);
+  void (*cross)(T* y, const T* x0, const T* u, const T* x, int64_t n);
+  void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
+  void (*sigmoid)(T* p, const T* z, int64_t n);
+  void (*click_loss)(T* loss, const T* z, const float* labels, int64_t n, bool squared);
+  void (*click_loss_backward)(T* dz, const T* z, const float* labels, const float* weight, double scale,
+                              int64_t n, bool squared);
+};
+
+// Numbers of scratch of the interaction of `vectors` vectors of `width` numbers: the vectors transposed,
+// padded to whole vectors of the widest registers, and the matrix of their products.
+constexpr int64_t kInteractionPad = 32;
+constexpr int64_t padded_vectors(int64_t vectors) {
+  return (vectors + kInteractionPad - 1) / kInteractionPad * kInteractionPad;
+}
+constexpr int64_t interaction_scratch(int64_t vectors, int64_t width) {
+  return padded_vectors(vectors) * (width + vectors + kInteractionPad);
+}
+
 struct KernelTable {
   const char* name;
   Kernels<float> f32;
@@ -200,6 +263,8 @@ struct KernelTable {
   StorageKernels<double> stored_f64;
   StorageKernels<Bfloat16> stored_bf16;
   StorageKernels<Float16> stored_f16;
+  RecommenderKernels<float> recommender_f32;
+  RecommenderKernels<double> recommender_f64;
 };
 
 extern const KernelTable kKernelsGeneric;

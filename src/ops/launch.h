@@ -81,4 +81,28 @@ void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Te
 void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
           const Lamb& rule, double trust_ratio);
 
+void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
+void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y);
+void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::span<const BagLookup> lookups);
+void sort_lookups(const KernelTable& table, Stream& stream, std::span<const LookupOrder> orders,
+                  std::span<const BagLookup> lookups);
+void update_rows(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
+                 const SparseRule& rule);
+void row_squares(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
+                 double grad_scale);
+void row_gradients(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates);
+void dot_interaction(const KernelTable& table, Stream& stream, Tensor y, Tensor x, int64_t width, bool self);
+void dot_interaction_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                              int64_t width, bool self);
+void cross(const KernelTable& table, Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x);
+void cross_backward(const KernelTable& table, Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0,
+                    Tensor u);
+void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z);
+void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z, Tensor labels,
+                ClickLoss how);
+void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
+                         Tensor weight, double scale, ClickLoss how);
+void copy_columns(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
+                  std::span<const ColumnCopy> copies);
+
 }  // namespace trifold::cpu

@@ -39,6 +39,17 @@ inline const StorageKernels<Float16>& storage_kernels<Float16>(const KernelTable
   return table.stored_f16;
 }
 
+template <class T>
+const RecommenderKernels<T>& recommender_kernels(const KernelTable& table);
+template <>
+inline const RecommenderKernels<float>& recommender_kernels<float>(const KernelTable& table) {
+  return table.recommender_f32;
+}
+template <>
+inline const RecommenderKernels<double>& recommender_kernels<double>(const KernelTable& table) {
+  return table.recommender_f64;
+}
+
 // Elements one worker must get, by the price of an element.
 constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
 constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word

@@ -22,6 +22,7 @@
 #include "core/random.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "ops/recommender.h"
 
 namespace trifold {
 
@@ -225,6 +226,39 @@ struct OpTable {
   void (*lamb_moments)(Stream&, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                        const Lamb& rule);
   void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio);
+
+  // ---- recommender: f32 and f64; structs in ops/recommender.h. Lists stay valid until the stream is past
+  // ---- y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
+  void (*linear)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
+  // dx = dy where y > 0, else 0;  db += its column sums. dx may be dy.  y, dy, dx [R, N]  db [N]
+  void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y);
+  // y[b, column + c] = sum of bag b's rows; zeros for an empty bag. Columns of y that belong to no lookup are
+  // left alone.  y [B, columns]
+  void (*embedding_bags)(Stream&, Tensor y, std::span<const BagLookup> lookups);
+  // Writes orders[i] from lookups[i] (its ids, offsets and weights).
+  void (*sort_lookups)(Stream&, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
+  // Backward of embedding_bags and the optimizer's step in one pass over the touched rows. dy [B, columns]
+  void (*update_rows)(Stream&, Tensor dy, std::span<const RowUpdate> updates, const SparseRule& rule);
+  // update.squares[s] = sum over the columns held here of the squares of row[s]'s gradient (times grad_scale)
+  void (*row_squares)(Stream&, Tensor dy, std::span<const RowUpdate> updates, double grad_scale);
+  // update.table[row] = the row's gradient and update.state[row] = 1 for every touched row.  state [rows]
+  void (*row_gradients)(Stream&, Tensor dy, std::span<const RowUpdate> updates);
+  // Every row b of x holds F vectors of `width` numbers. y[b] = [first vector, their dot products v_i . v_j
+  // for i ascending and in it j < i (j <= i with `self`)].  x [B, F * width]  y [B, width + F (F -+ 1) / 2]
+  void (*dot_interaction)(Stream&, Tensor y, Tensor x, int64_t width, bool self);
+  void (*dot_interaction_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, int64_t width, bool self);
+  // A cross layer (Wang et al., "DCN V2", WWW 2021), u being its linear part: y = x0 * u + x, by element
+  void (*cross)(Stream&, Tensor y, Tensor x0, Tensor u, Tensor x);
+  // du = dy * x0;  dx0 += dy * u
+  void (*cross_backward)(Stream&, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u);
+  void (*sigmoid)(Stream&, Tensor p, Tensor z);  // p = 1 / (1 + exp(-z))
+  // loss[r] = that of logit z[r] and labels[r].  labels [R] f32
+  void (*click_loss)(Stream&, Tensor loss, Tensor z, Tensor labels, ClickLoss how);
+  // dz[r] = weight[r] * scale * dloss/dz.  labels, weight [R] f32
+  void (*click_loss_backward)(Stream&, Tensor dz, Tensor z, Tensor labels, Tensor weight, double scale,
+                              ClickLoss how);
+  // Copies of columns between matrices of as many rows, in the order of the list.
+  void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
 };
 
 // The table of the best instruction set this processor has (x86-64-v4, -v3, else the compiler's baseline).

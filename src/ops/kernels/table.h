@@ -3,8 +3,11 @@
 
 #include "ops/kernels.h"
 #include "ops/kernels/attention.h"
+#include "ops/kernels/bags.h"
+#include "ops/kernels/clicks.h"
 #include "ops/kernels/dropout.h"
 #include "ops/kernels/elementwise.h"
+#include "ops/kernels/interaction.h"
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/optimizer.h"
 #include "ops/kernels/rms_norm.h"
@@ -61,6 +64,23 @@ constexpr Kernels<T> make_kernels() {
   };
 }
 
+template <class T>
+constexpr RecommenderKernels<T> make_recommender_kernels() {
+  return {
+      .bias_relu = bias_relu<T>,
+      .relu_backward = relu_backward<T>,
+      .embedding_bag = embedding_bag<T>,
+      .update_rows = update_rows<T>,
+      .dot_interaction = dot_interaction<T>,
+      .dot_interaction_backward = dot_interaction_backward<T>,
+      .cross = cross<T>,
+      .cross_backward = cross_backward<T>,
+      .sigmoid = sigmoid<T>,
+      .click_loss = click_loss<T>,
+      .click_loss_backward = click_loss_backward<T>,
+  };
+}
+
 constexpr KernelTable make_table(const char* name) {
   return {name,
           make_kernels<float>(),
@@ -68,7 +88,9 @@ constexpr KernelTable make_table(const char* name) {
           make_storage_kernels<float>(),
           make_storage_kernels<double>(),
           make_storage_kernels<Bfloat16>(),
-          make_storage_kernels<Float16>()};
+          make_storage_kernels<Float16>(),
+          make_recommender_kernels<float>(),
+          make_recommender_kernels<double>()};
 }
 
 }  // namespace

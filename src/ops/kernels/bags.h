@@ -1,0 +1,219 @@
+// Embedding bags: rows of a table summed, and the update of touched rows. Tables are far larger than a cache
+// and ids are spread over them, so both are as fast as the memory answers: rows are asked for well ahead of
+// their use, enough lines at a time to keep every outstanding-miss buffer of a core busy.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+constexpr int64_t kLine = 64;        // bytes of a cache line
+constexpr int64_t kLinesAhead = 32;  // asked for before they are read
+constexpr int64_t kRowsAhead = 4;    // at least
+constexpr int64_t kBagsAhead = 8;    // of the output
+
+template <class T>
+[[gnu::always_inline]] inline int64_t rows_ahead(int64_t width) {
+  const int64_t lines = (width * static_cast<int64_t>(sizeof(T)) + kLine - 1) / kLine;
+  const int64_t rows = kLinesAhead / lines;
+  return rows < kRowsAhead ? kRowsAhead : rows;
+}
+
+template <bool Write, class T>
+[[gnu::always_inline]] inline void prefetch_row(const T* row, int64_t width) {
+  const auto* byte = reinterpret_cast<const char*>(row);
+  for (int64_t at = 0; at < width * static_cast<int64_t>(sizeof(T)); at += kLine)
+    __builtin_prefetch(byte + at, Write ? 1 : 0, 3);
+}
+
+// The sum of rows from[index[i]] for i in [first, last), each times weight[i], in registers. Rows are
+// `stride` numbers apart. What is read from now on is asked for by `ahead(i)`.
+template <int Vectors, class T, class Ahead>
+[[gnu::always_inline]] inline void sum_rows_fixed(T* y, const T* from, int64_t stride, const int32_t* index,
+                                                  const float* weight, int64_t first, int64_t last,
+                                                  Ahead ahead) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  typename Simd<T>::Vector sum[Vectors] = {};
+  for (int64_t i = first; i < last; ++i) {
+    ahead(i);
+    const T* row = from + int64_t{index[i]} * stride;
+    if (weight != nullptr) {
+      const T w = weight[i];
+      for (int v = 0; v < Vectors; ++v) sum[v] += w * load_vector<T>(row + v * kLanes);
+    } else {
+      for (int v = 0; v < Vectors; ++v) sum[v] += load_vector<T>(row + v * kLanes);
+    }
+  }
+  for (int v = 0; v < Vectors; ++v) __builtin_memcpy(y + v * kLanes, &sum[v], kVectorBytes);
+}
+
+// The same for any width.
+template <class T, class Ahead>
+[[gnu::always_inline]] inline void sum_rows_any(T* y, int64_t width, const T* from, int64_t stride,
+                                                const int32_t* index, const float* weight, int64_t first,
+                                                int64_t last, Ahead ahead) {
+  Lane::each(width, [=](int64_t c) { y[c] = 0; });
+  for (int64_t i = first; i < last; ++i) {
+    ahead(i);
+    const T* row = from + int64_t{index[i]} * stride;
+    const T w = weight != nullptr ? T(weight[i]) : T(1);
+    Lane::each(width, [=](int64_t c) { y[c] += w * row[c]; });
+  }
+}
+
+// body(std::integral_constant-like) with the number of whole vectors of a row, 0 for a width without a
+// special loop.
+template <class T, class Body>
+[[gnu::always_inline]] inline void with_vectors(int64_t width, Body body) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  if (width == kLanes) return body.template operator()<1>();
+  if (width == 2 * kLanes) return body.template operator()<2>();
+  if (width == 4 * kLanes) return body.template operator()<4>();
+  if (width == 8 * kLanes) return body.template operator()<8>();
+  body.template operator()<0>();
+}
+
+template <class T>
+void embedding_bag(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
+                   const int32_t* offsets, const float* weights, int64_t begin, int64_t end) {
+  const int64_t last = offsets[end];
+  const int64_t distance = rows_ahead<T>(width);
+  with_vectors<T>(width, [=]<int Vectors>() {
+    const auto ahead = [=](int64_t i) {
+      if (i + distance < last)
+        prefetch_row<false>(table + int64_t{ids[i + distance]} * width,
+                            Vectors > 0 ? Vectors * Simd<T>::kLanes : width);
+    };
+    for (int64_t i = offsets[begin]; i < offsets[begin] + distance && i < last; ++i)
+      prefetch_row<false>(table + int64_t{ids[i]} * width, width);
+    for (int64_t b = begin; b < end; ++b) {
+      T* out = y + b * y_stride;
+      if (b + kBagsAhead < end) prefetch_row<true>(out + kBagsAhead * y_stride, width);
+      if constexpr (Vectors > 0)
+        sum_rows_fixed<Vectors>(out, table, width, ids, weights, offsets[b], offsets[b + 1], ahead);
+      else
+        sum_rows_any(out, width, table, width, ids, weights, offsets[b], offsets[b + 1], ahead);
+    }
+  });
+}
+
+template <class T>
+[[gnu::always_inline]] inline T squares_of(const T* g, T scale, int64_t width) {
+  return Lane::sum<T>(width, [=](auto at) {
+    const auto d = at(g) * scale;
+    return d * d;
+  });
+}
+
+// Moves one row of `task` along its gradient g; s counts touched rows.
+template <RowAction Action, class T>
+[[gnu::always_inline]] inline void apply_row(const RowTask<T>& task, const RowRule& rule, const T* g,
+                                             int64_t s, int64_t width) {
+  const int64_t row = task.row[s];
+  T* p = task.table + row * width;
+  const T scale = static_cast<T>(rule.grad_scale);
+  const T lr = static_cast<T>(rule.lr);
+  const T eps = static_cast<T>(rule.eps);
+  if constexpr (Action == RowAction::Sgd) {
+    const T step = lr * scale;
+    Lane::each(width, [=](int64_t c) { p[c] -= step * g[c]; });
+  } else if constexpr (Action == RowAction::Adagrad) {
+    T* state = task.state + row * width;
+    Lane::each(width, [=](int64_t c) {
+      const T d = g[c] * scale;
+      state[c] += d * d;
+      p[c] -= lr * d / (root_of(state[c]) + eps);
+    });
+  } else if constexpr (Action == RowAction::RowwiseAdagrad) {
+    T squares = 0;
+    if (task.squares != nullptr) {
+      squares = task.squares[s];
+    } else {
+      squares = squares_of(g, scale, width);
+    }
+    T& state = task.state[row];
+    state += squares / static_cast<T>(task.whole_width);
+    const T step = lr * scale / (root_of(state) + eps);
+    Lane::each(width, [=](int64_t c) { p[c] -= step * g[c]; });
+  } else if constexpr (Action == RowAction::Adam) {
+    T* m = task.state + row * width;
+    T* v = task.second + row * width;
+    const T beta1 = static_cast<T>(rule.beta1), beta2 = static_cast<T>(rule.beta2);
+    const T rest1 = static_cast<T>(1 - rule.beta1), rest2 = static_cast<T>(1 - rule.beta2);
+    const T root_scale = static_cast<T>(rule.root_scale), step = static_cast<T>(rule.step_size);
+    Lane::each(width, [=](int64_t c) {
+      const T d = g[c] * scale;
+      m[c] = beta1 * m[c] + rest1 * d;
+      v[c] = beta2 * v[c] + rest2 * d * d;
+      p[c] -= step * m[c] / (root_of(v[c]) * root_scale + eps);
+    });
+  } else if constexpr (Action == RowAction::Squares) {
+    task.squares[s] = squares_of(g, scale, width);
+  } else {
+    Lane::each(width, [=](int64_t c) { p[c] = g[c]; });
+    task.state[row] = 1;
+  }
+}
+
+// Asks for what row s of the update will read and write.
+template <RowAction Action, class T>
+[[gnu::always_inline]] inline void prefetch_update(const RowTask<T>& task, int64_t s, int64_t width) {
+  const int64_t row = task.row[s];
+  if constexpr (Action != RowAction::Squares) prefetch_row<true>(task.table + row * width, width);
+  if constexpr (Action == RowAction::Adagrad || Action == RowAction::Adam)
+    prefetch_row<true>(task.state + row * width, width);
+  if constexpr (Action == RowAction::Adam) prefetch_row<true>(task.second + row * width, width);
+  if constexpr (Action == RowAction::RowwiseAdagrad) __builtin_prefetch(task.state + row, 1, 3);
+}
+
+template <RowAction Action, int Vectors, class T>
+inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* g, int64_t begin, int64_t end) {
+  const int64_t width = Vectors > 0 ? Vectors * Simd<T>::kLanes : task.width;
+  const int64_t distance = rows_ahead<T>(width);
+  const int64_t last = task.begin[end];
+  const auto ahead = [&, distance, last](int64_t i) {
+    if (i + distance < last)
+      prefetch_row<false>(task.dy + int64_t{task.bag[i + distance]} * task.dy_stride, width);
+  };
+  for (int64_t s = begin; s < end && s < begin + distance; ++s) prefetch_update<Action>(task, s, width);
+  for (int64_t s = begin; s < end; ++s) {
+    if (s + distance < end) prefetch_update<Action>(task, s + distance, width);
+    if constexpr (Vectors > 0)
+      sum_rows_fixed<Vectors>(g, task.dy, task.dy_stride, task.bag, task.weight, task.begin[s],
+                              task.begin[s + 1], ahead);
+    else
+      sum_rows_any(g, width, task.dy, task.dy_stride, task.bag, task.weight, task.begin[s], task.begin[s + 1],
+                   ahead);
+    apply_row<Action>(task, rule, g, s, width);
+  }
+}
+
+template <RowAction Action, class T>
+inline void update_with(const RowTask<T>& task, const RowRule& rule, T* g, int64_t begin, int64_t end) {
+  with_vectors<T>(task.width,
+                  [&]<int Vectors>() { update_loop<Action, Vectors>(task, rule, g, begin, end); });
+}
+
+template <class T>
+void update_rows(const RowTask<T>& task, const RowRule& rule, T* gradient, int64_t begin, int64_t end) {
+  switch (rule.action) {
+    case RowAction::Sgd:
+      return update_with<RowAction::Sgd>(task, rule, gradient, begin, end);
+    case RowAction::Adagrad:
+      return update_with<RowAction::Adagrad>(task, rule, gradient, begin, end);
+    case RowAction::RowwiseAdagrad:
+      return update_with<RowAction::RowwiseAdagrad>(task, rule, gradient, begin, end);
+    case RowAction::Adam:
+      return update_with<RowAction::Adam>(task, rule, gradient, begin, end);
+    case RowAction::Squares:
+      return update_with<RowAction::Squares>(task, rule, gradient, begin, end);
+    case RowAction::Store:
+      return update_with<RowAction::Store>(task, rule, gradient, begin, end);
+  }
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,103 @@
+// The elementwise parts of recommender models: bias and ReLU of a product, cross layers, the loss of clicks.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/columns.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+template <class T>
+void bias_relu(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu) {
+  for (int64_t r = 0; r < m; ++r) {
+    T* row = c + r * c_stride;
+    if (relu) {
+      // Not `> 0 ? x : 0`: a NaN must stay one.
+      Lane::each(n, [=](int64_t i) {
+        const T x = row[i] + bias[i];
+        row[i] = x < 0 ? T(0) : x;
+      });
+    } else {
+      Lane::each(n, [=](int64_t i) { row[i] += bias[i]; });
+    }
+  }
+}
+
+template <class T>
+void relu_backward(T* dx, T* db, const T* dy, const T* y, int64_t rows, int64_t columns, int64_t begin,
+                   int64_t end) {
+  sum_columns<1>(
+      rows, begin, end,
+      [=](int64_t r, int64_t c, int64_t width, T * a, T*) __attribute__((always_inline)) {
+        const int64_t at = r * columns + c;
+        Lane::each(width, [=](int64_t i) {
+          const T d = y[at + i] > 0 ? dy[at + i] : T(0);
+          dx[at + i] = d;
+          a[i] += d;
+        });
+      },
+      db, db);
+}
+
+template <class T>
+void cross(T* y, const T* x0, const T* u, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { y[i] = x0[i] * u[i] + x[i]; });
+}
+
+template <class T>
+void cross_backward(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n) {
+  Lane::each(n, [=](int64_t i) {
+    const T d = dy[i];
+    du[i] = d * x0[i];
+    dx0[i] += d * u[i];
+  });
+}
+
+// exp(-|z|) is never above 1, so neither form overflows.
+template <class T>
+[[gnu::always_inline]] inline T sigmoid_of(T z) {
+  const T e = exp_of(z < 0 ? z : -z);
+  return (z < 0 ? e : T(1)) / (1 + e);
+}
+
+template <class T>
+void sigmoid(T* p, const T* z, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[i] = sigmoid_of(z[i]);
+}
+
+template <class T>
+[[gnu::always_inline]] inline T log1p_of(T x) {
+  if constexpr (sizeof(T) == 4)
+    return __builtin_log1pf(x);
+  else
+    return __builtin_log1p(x);
+}
+
+template <class T>
+void click_loss(T* loss, const T* z, const float* labels, int64_t n, bool squared) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T label = labels[i];
+    if (squared) {
+      const T gap = sigmoid_of(z[i]) - label;
+      loss[i] = gap * gap;
+    } else {
+      loss[i] = (z[i] > 0 ? z[i] : T(0)) - z[i] * label + log1p_of(exp_of(z[i] < 0 ? z[i] : -z[i]));
+    }
+  }
+}
+
+template <class T>
+void click_loss_backward(T* dz, const T* z, const float* labels, const float* weight, double scale, int64_t n,
+                         bool squared) {
+  const T factor = static_cast<T>(scale);
+  for (int64_t i = 0; i < n; ++i) {
+    const T p = sigmoid_of(z[i]);
+    const T gap = p - T(labels[i]);
+    dz[i] = T(weight[i]) * factor * (squared ? 2 * gap * p * (1 - p) : gap);
+  }
+}
+
+}  // namespace
+}  // namespace trifold::cpu

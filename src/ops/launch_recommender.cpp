@@ -1,0 +1,232 @@
+// Launchers of the dense parts of recommender models: layers of an MLP, interaction, cross layers, losses.
+#include <vector>
+
+#include "ops/gemm.h"
+#include "ops/launch.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cpu {
+
+namespace {
+
+template <class T>
+T* scratch(int64_t count) {
+  static thread_local std::vector<T> memory;
+  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+  return memory.data();
+}
+
+template <class Body>
+void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
+  stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
+}
+
+int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
+
+}  // namespace
+
+// Bias and ReLU meet a tile of the product while it is still in the second-level cache.
+void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
+  expect_matrix("linear", "x", x);
+  expect_matrix("linear", "w", w);
+  const int64_t m = x.row_count();
+  const int64_t k = x.last_dim();
+  const int64_t n = w.row_count();
+  expect("linear", "w", w, x.dtype, n * k);
+  expect("linear", "y", y, x.dtype, m * n);
+  expect("linear", "bias", bias, x.dtype, n);
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    stream.run([=, pool = &stream.pool(), out = y.as<T>(), in = x.as<T>(), weights = w.as<T>(),
+                shift = bias.as<T>(), kernel = recommender_kernels<T>(table).bias_relu] {
+      const Tiling tile = tiling_for(m, n, k);
+      const int64_t across = parts(n, tile.columns);
+      pool->parallel_for(parts(m, tile.rows) * across, 1, [=](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t i = t / across * tile.rows;
+          const int64_t j = t % across * tile.columns;
+          const int64_t rows = std::min(tile.rows, m - i);
+          const int64_t columns = std::min(tile.columns, n - j);
+          T* c = out + i * n + j;
+          gemm_block(c, n, Matrix<T>{in + i * k, k, false}, Matrix<T>{weights + j * k, k, true}, rows,
+                     columns, k, 1, 0);
+          kernel(c, n, shift + j, rows, columns, relu);
+        }
+      });
+    });
+  });
+}
+
+void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y) {
+  expect_matrix("relu_backward", "y", y);
+  const int64_t rows = y.row_count();
+  const int64_t columns = y.last_dim();
+  expect("relu_backward", "dy", dy, y.dtype, rows * columns);
+  expect("relu_backward", "dx", dx, y.dtype, rows * columns);
+  expect("relu_backward", "db", db, y.dtype, columns);
+  // Strips of whole cache lines; few rows are not worth a second worker.
+  const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
+  const int64_t grain = std::max<int64_t>(64, (wanted + 63) / 64 * 64);
+  dispatch_wide_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, columns, grain,
+                  [=, to = dx.as<T>(), sums = db.as<T>(), from = dy.as<T>(), of = y.as<T>(),
+                   kernel = recommender_kernels<T>(table).relu_backward](int64_t begin, int64_t end) {
+                    kernel(to, sums, from, of, rows, columns, begin, end);
+                  });
+  });
+}
+
+namespace {
+
+// Checks the three shapes; x, whose F vectors of `width` numbers are counted, is the whole input.
+int64_t interaction_vectors(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self) {
+  expect_matrix(op, "x", x);
+  check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers are no vectors of {}", op,
+        x.last_dim(), width);
+  const int64_t vectors = x.last_dim() / width;
+  const int64_t pairs = self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2;
+  expect(op, "y", y, x.dtype, x.row_count() * (width + pairs));
+  return vectors;
+}
+
+}  // namespace
+
+void dot_interaction(const KernelTable& table, Stream& stream, Tensor y, Tensor x, int64_t width, bool self) {
+  const int64_t vectors = interaction_vectors("dot_interaction", x, y, width, self);
+  const int64_t rows = x.row_count();
+  const int64_t out_width = rows == 0 ? 0 : y.elements() / rows;
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, rows, row_grain(vectors * vectors * width, kCheapGrain * 16),
+                  [=, out = y.as<T>(), in = x.as<T>(),
+                   kernel = recommender_kernels<T>(table).dot_interaction](int64_t begin, int64_t end) {
+                    kernel(out + begin * out_width, in + begin * vectors * width, end - begin, vectors, width,
+                           self, scratch<T>(interaction_scratch(vectors, width)));
+                  });
+  });
+}
+
+void dot_interaction_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                              int64_t width, bool self) {
+  const int64_t vectors = interaction_vectors("dot_interaction_backward", x, dy, width, self);
+  expect("dot_interaction_backward", "dx", dx, x.dtype, x.elements());
+  const int64_t rows = x.row_count();
+  const int64_t out_width = rows == 0 ? 0 : dy.elements() / rows;
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(
+        stream, rows, row_grain(vectors * vectors * width, kCheapGrain * 16),
+        [=, to = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(),
+         kernel = recommender_kernels<T>(table).dot_interaction_backward](int64_t begin, int64_t end) {
+          kernel(to + begin * vectors * width, grad + begin * out_width, in + begin * vectors * width,
+                 end - begin, vectors, width, self, scratch<T>(interaction_scratch(vectors, width)));
+        });
+  });
+}
+
+void cross(const KernelTable& table, Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
+  const int64_t n = y.elements();
+  for (const Tensor& t : {x0, u, x}) expect("cross", "input", t, y.dtype, n);
+  dispatch_wide_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, n, kCheapGrain,
+                  [=, out = y.as<T>(), start = x0.as<T>(), part = u.as<T>(), in = x.as<T>(),
+                   kernel = recommender_kernels<T>(table).cross](int64_t begin, int64_t end) {
+                    kernel(out + begin, start + begin, part + begin, in + begin, end - begin);
+                  });
+  });
+}
+
+void cross_backward(const KernelTable& table, Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0,
+                    Tensor u) {
+  const int64_t n = dy.elements();
+  for (const Tensor& t : {du, dx0, x0, u}) expect("cross_backward", "tensor", t, dy.dtype, n);
+  dispatch_wide_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(
+        stream, n, kCheapGrain,
+        [=, to = du.as<T>(), sum = dx0.as<T>(), grad = dy.as<T>(), start = x0.as<T>(), part = u.as<T>(),
+         kernel = recommender_kernels<T>(table).cross_backward](int64_t begin, int64_t end) {
+          kernel(to + begin, sum + begin, grad + begin, start + begin, part + begin, end - begin);
+        });
+  });
+}
+
+void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z) {
+  expect("sigmoid", "z", z, p.dtype, p.elements());
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, p.elements(), kMathGrain,
+                  [=, out = p.as<T>(), in = z.as<T>(), kernel = recommender_kernels<T>(table).sigmoid](
+                      int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+  });
+}
+
+void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z, Tensor labels,
+                ClickLoss how) {
+  const int64_t n = loss.elements();
+  expect("click_loss", "z", z, loss.dtype, n);
+  expect("click_loss", "labels", labels, DType::F32, n);
+  dispatch_wide_float(loss.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, n, kMathGrain,
+                  [=, out = loss.as<T>(), in = z.as<T>(), label = labels.as<float>(),
+                   kernel = recommender_kernels<T>(table).click_loss](int64_t begin, int64_t end) {
+                    kernel(out + begin, in + begin, label + begin, end - begin, how == ClickLoss::Squared);
+                  });
+  });
+}
+
+void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
+                         Tensor weight, double scale, ClickLoss how) {
+  const int64_t n = dz.elements();
+  expect("click_loss_backward", "z", z, dz.dtype, n);
+  expect("click_loss_backward", "labels", labels, DType::F32, n);
+  expect("click_loss_backward", "weight", weight, DType::F32, n);
+  dispatch_wide_float(dz.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(
+        stream, n, kMathGrain,
+        [=, out = dz.as<T>(), in = z.as<T>(), label = labels.as<float>(), weights = weight.as<float>(),
+         kernel = recommender_kernels<T>(table).click_loss_backward](int64_t begin, int64_t end) {
+          kernel(out + begin, in + begin, label + begin, weights + begin, scale, end - begin,
+                 how == ClickLoss::Squared);
+        });
+  });
+}
+
+void copy_columns(const KernelTable&, Stream& stream, Tensor y, Tensor x,
+                  std::span<const ColumnCopy> copies) {
+  expect_matrix("copy_columns", "x", x);
+  expect_matrix("copy_columns", "y", y);
+  const int64_t rows = x.row_count();
+  const int64_t from_width = x.last_dim();
+  const int64_t to_width = y.last_dim();
+  expect("copy_columns", "y", y, x.dtype, rows * to_width);
+  for (const ColumnCopy& copy : copies) {
+    check(copy.from >= 0 && copy.from + copy.width <= from_width && copy.to >= 0 &&
+              copy.to + copy.width <= to_width,
+          "copy_columns: {} columns from {} of {} to {} of {}", copy.width, copy.from, from_width, copy.to,
+          to_width);
+    if (copy.row_scale.data != nullptr) expect("copy_columns", "row_scale", copy.row_scale, x.dtype, rows);
+  }
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, rows, row_grain(to_width, kCheapGrain),
+                  [=, out = y.as<T>(), in = x.as<T>()](int64_t begin, int64_t end) {
+                    for (int64_t r = begin; r < end; ++r)
+                      for (const ColumnCopy& copy : copies) {
+                        T* to = out + r * to_width + copy.to;
+                        const T* from = in + r * from_width + copy.from;
+                        const T factor = copy.row_scale.data == nullptr ? T(1) : copy.row_scale.as<T>()[r];
+                        for (int64_t c = 0; c < copy.width; ++c) {
+                          const T value = factor * from[c];
+                          to[c] = copy.add ? to[c] + value : value;
+                        }
+                      }
+                  });
+  });
+}
+
+}  // namespace trifold::cpu

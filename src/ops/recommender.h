@@ -1,0 +1,87 @@
+// What the recommender operations of the OpTable take besides tensors: lookups in embedding tables, their
+// order by row, and the update of touched rows. All are views; whoever enqueues an operation keeps the
+// memory, and the lists of views, until the stream has passed it.
+//
+// An embedding bag is the (weighted) sum of some rows of a table (Naumov et al., arXiv 1906.00091). Bags of a
+// table are given as in every system: `ids` of all bags one after another, and `offsets`, so that bag b holds
+// ids [offsets[b], offsets[b + 1]). Rows are counted from the first that is held here; an id must be below
+// the rows of its table, and whoever makes ids checks them.
+//
+// Backward needs the same lookups by row: duplicates of a row are summed first, in the order of the bags, and
+// then the row is updated once. Different rows are different work, so the result does not depend on threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace trifold {
+
+// Bags of one table (or of the part of it that is held here).
+struct BagLookup {
+  Tensor table;        // [rows, D]
+  Tensor ids;          // [n] i32
+  Tensor offsets;      // [B + 1] i32
+  Tensor weights;      // [n] f32, or no memory: all 1
+  int64_t column = 0;  // of the output's rows, where the D numbers of a bag begin
+};
+
+// The lookups of one table sorted by row. The first `count` entries of `row` are the touched rows, ascending;
+// row[s] is met begin[s + 1] - begin[s] times, in the bags bag[begin[s]..], ascending, with those weights.
+struct LookupOrder {
+  int64_t rows = 0;  // of the table: how far ids go
+  Tensor row;        // [n] i32
+  Tensor begin;      // [n + 1] i32
+  Tensor bag;        // [n] i32
+  Tensor weight;     // [n] f32, or no memory: all 1
+  Tensor count;      // [1] i64
+  Tensor scratch;    // [2 n] i64
+};
+
+enum class SparseKind : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam };
+
+// One step of a touched row whose gradient, duplicates summed, is g (multiplied by grad_scale first):
+//   Sgd             p -= lr g
+//   Adagrad         s += g^2;  p -= lr g / (sqrt(s) + eps)                       s [rows, D]
+//   RowwiseAdagrad  s += mean over the row of g^2;  p -= lr g / (sqrt(s) + eps)   s [rows]
+//   Adam            m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+//                   p -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)   m, v [rows, D]
+// Rows that no bag touched keep their values and their state.
+struct SparseRule {
+  SparseKind kind = SparseKind::Sgd;
+  double lr = 0;
+  double eps = 1e-8;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  int64_t step = 1;  // counts from 1
+  double grad_scale = 1;
+};
+
+// The tensors of one table's update. The gradient of bag b is columns [column, column + D) of row b of dy.
+struct RowUpdate {
+  Tensor table;   // [rows, D]
+  Tensor state;   // s or m; none for Sgd
+  Tensor second;  // v of Adam
+  const LookupOrder* order = nullptr;
+  int64_t column = 0;
+  // Of a row whose columns are cut over ranks: RowwiseAdagrad needs the squares of all of it, which
+  // row_squares gave here in parts and someone added up. [n], entry s for row[s]; none: the row is whole.
+  Tensor squares;
+  int64_t whole_width = 0;  // columns of the whole row, where `squares` is given
+};
+
+// Copies columns [from, from + width) of every row of one matrix to columns [to, to + width) of another.
+struct ColumnCopy {
+  int64_t to = 0;
+  int64_t from = 0;
+  int64_t width = 0;
+  bool add = false;  // to what is there
+  Tensor row_scale;  // [R] of the matrices' type: row r is multiplied by row_scale[r]; no memory: by 1
+};
+
+// Loss of a click's logit z against its label y in [0, 1]:
+//   Logistic  max(z, 0) - z y + log(1 + exp(-|z|)), the cross entropy of p = 1 / (1 + exp(-z))
+//   Squared   (p - y)^2
+enum class ClickLoss : uint8_t { Logistic, Squared };
+
+}  // namespace trifold
