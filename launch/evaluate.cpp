@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "data/corpus.h"
 #include "launch/commands.h"
@@ -40,13 +42,13 @@ int run(const EvaluateConfig& config) {
   const Split part = part_of(config.part);
   const Corpus corpus(data, *checkpoint.model.vocab_size);
   if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));
-  if (!config.eval_iters && parse_data_paths(data.data_path).weights)
+  if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
-  // One pass over the part unless a number of batches was asked for.
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
-  const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : 1;
-  const auto source = corpus.source(part, checkpoint.model.seq_length, wanted, 0);
-  const int64_t samples = config.eval_iters ? wanted : source->samples();
+  const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : std::numeric_limits<int64_t>::max();
+  const auto source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, wanted, 0)
+                                        : corpus.passes(part, checkpoint.model.seq_length, 1, 0);
+  const int64_t samples = std::min(wanted, source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
   const auto start = std::chrono::steady_clock::now();
@@ -59,6 +61,10 @@ int run(const EvaluateConfig& config) {
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!sums) return kDone;
+  if (config.eval_iters && samples < wanted)
+    fmt::print(stderr,
+               "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
+               *config.eval_iters, name_of(part), samples);
   const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
                           seconds};
   if (config.log_json) JsonLog(*config.log_json).write(report, config.part);

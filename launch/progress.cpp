@@ -42,6 +42,15 @@ std::string memory_text(const std::vector<MemoryReport>& ranks) {
                      bytes_text(most->predicted_activations));
 }
 
+std::string steps_text(const RunReport& report) {
+  std::string text = fmt::format("steps       {} to {}", report.first_step, report.last_step);
+  const PassesReport& passes = report.passes;
+  if (passes.passes > 0)
+    text += fmt::format(": {} pass{} over {} samples, the last step takes {}", passes.passes,
+                        passes.passes == 1 ? "" : "es", passes.samples / passes.passes, passes.last_batch);
+  return text;
+}
+
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
@@ -119,7 +128,12 @@ void Progress::on_start(const RunReport& report) {
                   "flops (causal attention counted half) against it",
                   report.peak_flops / 1e9));
   for (const std::string& change : report.changes) print_line("changed     " + change);
-  print_line(fmt::format("steps       {} to {}", report.first_step, report.last_step));
+  print_line(steps_text(report));
+  if (report.eval_samples < report.eval_samples_asked)
+    print_line(fmt::format(
+        "evaluation  {} samples each time, all of the validation part: --eval-iters asks for {}, and none is "
+        "taken twice",
+        report.eval_samples, report.eval_samples_asked));
 }
 
 std::string Progress::remaining(const StepReport& report) const {

@@ -62,8 +62,12 @@ struct PipelineConfig {
 struct BatchConfig {
   int64_t micro_batch_size = 0;              // required
   std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
-  int64_t train_iters = 0;                   // required for pretrain
-  std::optional<int64_t> exit_interval;      // stop after the first step divisible by this
+  // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length works it out then.
+  int64_t train_iters = 0;
+  std::optional<int64_t> train_epochs;  // passes over the training data, each sample exactly once in each
+  // Derived, no option: samples of these passes. The last global batch has what is left of them.
+  std::optional<int64_t> train_samples;
+  std::optional<int64_t> exit_interval;  // stop after the first step divisible by this
 };
 
 enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd };

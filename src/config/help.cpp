@@ -26,7 +26,7 @@ std::string description(const Option& option) {
   if (has_default(option))
     text += fmt::format(" (default {})", value.empty() ? "empty" : value);
   else if (option.required)
-    text += " (required)";
+    text += option.instead.empty() ? " (required)" : fmt::format(" (required, or --{})", option.instead);
   else if (!option.when_absent.empty())
     text += fmt::format(" (default: {})", option.when_absent);
   for (const std::string& alias : option.aliases) text += fmt::format(" Also --{}.", alias);

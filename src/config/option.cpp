@@ -101,7 +101,9 @@ std::optional<std::string> out_of_range(const Option& option, double value, bool
   if (low_ok && high_ok && !std::isnan(value)) return std::nullopt;
   std::string bounds = describe(range, whole);
   if (bounds.empty()) bounds = "a finite number";
-  if (option.required && value == 0) return fmt::format("--{} needs a value: {}", option.name, bounds);
+  if (option.required && value == 0)
+    return fmt::format("--{} needs a value: {}{}", option.name, bounds,
+                       option.instead.empty() ? "" : fmt::format("; or give --{}", option.instead));
   return fmt::format("--{} {} is not possible: it must be {}", option.name, value_text(option), bounds);
 }
 
@@ -135,8 +137,9 @@ std::optional<std::string> field_problem(const Option& option, const T& value) {
 
 }  // namespace
 
-Option& Option::need() {
+Option& Option::need(std::string other) {
   required = true;
+  instead = std::move(other);
   return *this;
 }
 Option& Option::range(double low, double high) {

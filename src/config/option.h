@@ -43,11 +43,12 @@ struct Option {
   std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
   std::string when_absent = "";             // what holds when an optional field is not set
   Range bounds = {};
+  std::string instead = "";  // another option that makes a required one needless
   bool required = false;
   bool path = false;  // completed with file names
 
   // Builders, used as table.add(...).range(1, 10).also("x").
-  Option& need();                                   // must be given
+  Option& need(std::string other = "");             // must be given, or the option called `other` instead
   Option& range(double low, double high);           // low <= value <= high
   Option& positive();                               // value > 0
   Option& at_least(double low);                     // value >= low

@@ -145,7 +145,14 @@ void add_batch(OptionTable& table, BatchConfig& batch) {
 
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
   table.group("Length of the run");
-  table.add("train-iters", &batch.train_iters, "Steps to train.").need().range(1, kMaxCount);
+  table.add("train-iters", &batch.train_iters, "Steps to train.").need("train-epochs").range(1, kMaxCount);
+  if (batch.train_epochs) table.change("train-iters").optional().range(0, kMaxCount);
+  table
+      .add("train-epochs", &batch.train_epochs,
+           "Passes over the training part, instead of --train-iters: each sample exactly once in each; the "
+           "last global batch has what is left.")
+      .range(1, kMaxCount)
+      .absent("--train-iters counts");
   table.add("exit-interval", &batch.exit_interval, "Stop, with a checkpoint, after a step divisible by this.")
       .range(1, kMaxCount)
       .absent("train to the end");
@@ -255,7 +262,10 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
   table.add("eval-interval", &eval.eval_interval, "Evaluate every so many steps.")
       .range(1, kMaxCount)
       .absent("no evaluation while training");
-  table.add("eval-iters", &eval.eval_iters, "Batches of one evaluation.").range(0, kMaxCount);
+  table
+      .add("eval-iters", &eval.eval_iters,
+           "Batches of one evaluation, always the same; at most the whole validation part, once.")
+      .range(0, kMaxCount);
 }
 
 void add_log(OptionTable& table, LogConfig& log) {
@@ -345,7 +355,7 @@ OptionTable options_of(EvaluateConfig& config) {
   table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
   table.add("part", &config.part, "Part of the split to evaluate.").one_of({"train", "valid", "test"});
   table.group("Evaluation");
-  table.add("eval-iters", &config.eval_iters, "Batches to evaluate.")
+  table.add("eval-iters", &config.eval_iters, "Batches to evaluate, at most one pass over the part.")
       .range(1, kMaxCount)
       .absent("one pass over the part");
   table.add("micro-batch-size", &config.micro_batch_size, "Sequences that one rank computes at once.")

@@ -50,7 +50,8 @@ void fill_pipeline(PretrainConfig& config) {
     pipeline.num_virtual_stages_per_pipeline_rank =
         stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);
   pipeline.schedule = std::string(schedule_name(schedule));
-  if (is_async(schedule) && !pipeline.async_window)
+  const bool length_known = config.batch.train_iters > 0;  // not yet where --train-epochs says it
+  if (is_async(schedule) && !pipeline.async_window && length_known)
     pipeline.async_window = std::min(kDefaultWindow, config.batch.train_iters);
 }
 

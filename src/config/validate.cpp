@@ -92,6 +92,7 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
     problems.add(
         "--min-lr {} has no effect with --lr-decay-style constant: leave it out, or give another style",
         format_double(lr.min_lr));
+  if (train_iters == 0 && !lr.lr_decay_iters) return;  // looked at again when the length of the run is known
   const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
   check_warmup(lr, decay, problems);
   check_wsd(lr, decay, problems);
@@ -205,7 +206,14 @@ void check_part(const DataConfig& data, size_t part, const std::string& option, 
                     : "third");
 }
 
+void check_length(const BatchConfig& batch, Problems& problems) {
+  if (batch.train_epochs && batch.train_iters > 0 && !batch.train_samples)
+    problems.add("--train-iters {} and --train-epochs {} exclude each other: give one of them",
+                 batch.train_iters, *batch.train_epochs);
+}
+
 void check_run(const PretrainConfig& config, Problems& problems) {
+  check_length(config.batch, problems);
   check_data(config.data, problems);
   check_part(config.data, 0, "training", problems);
   if (config.checkpoint.save_interval && !config.checkpoint.save)
@@ -227,7 +235,8 @@ void fill_run(PretrainConfig& config) {
   if (!config.mesh.data_parallel_size) config.mesh.data_parallel_size = static_cast<int>(data);
   if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
   fill_pipeline(config);
-  if (!config.lr.lr_decay_iters) config.lr.lr_decay_iters = config.batch.train_iters;
+  if (!config.lr.lr_decay_iters && config.batch.train_iters > 0)
+    config.lr.lr_decay_iters = config.batch.train_iters;
 }
 
 // What a training run needs whatever it trains on, and a plan or benchmark of it as well.
@@ -325,6 +334,14 @@ PretrainConfig resolve(PretrainConfig config) {
   throw_problems(problems(config));
   fill_run(config);
   return config;
+}
+
+PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from) {
+  const int64_t batch = *config.batch.global_batch_size;
+  const int64_t left = std::max<int64_t>(0, samples - from.consumed_samples);
+  config.batch.train_samples = samples;
+  config.batch.train_iters = from.steps + (left + batch - 1) / batch;
+  return resolve(std::move(config));
 }
 
 GenerateConfig resolve(GenerateConfig config) {

@@ -33,6 +33,17 @@ BenchConfig resolve(BenchConfig config);
 PlanConfig resolve(PlanConfig config);
 TokenizeConfig resolve(TokenizeConfig config);
 
+// Where a run stands: what it has done before.
+struct RunPosition {
+  int64_t steps = 0;
+  int64_t consumed_samples = 0;
+};
+
+// For a resolved configuration with train_epochs: `samples` is what those passes give in all. Fills in
+// train_samples and train_iters, and what follows from them: lr_decay_iters and async_window where they are
+// not given. Throws like resolve.
+PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
+
 // "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use;
 // nullopt for every other option.
 std::optional<std::string> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);

@@ -116,6 +116,7 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
   PretrainConfig filled = config;
   filled.pipeline.num_virtual_stages_per_pipeline_rank = 1;
   fill_pipeline(filled);
+  if (!filled.pipeline.async_window) return;  // looked at again when the length of the run is known
   const int64_t window = *filled.pipeline.async_window;
   check_interval("eval-interval", config.eval.eval_interval, window, problems);
   check_interval("save-interval", config.checkpoint.save_interval, window, problems);

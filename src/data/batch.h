@@ -33,4 +33,11 @@ class DataSource {
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
 };
 
+// Its first `count` samples, as views.
+Batch first_samples(const Batch& whole, int64_t count);
+
+// Fills `batch` with samples [first_sample, first_sample + b) of which those from `end` on do not exist:
+// their places are padding, token 0 throughout with a loss weight of 0, and the source is not asked for them.
+void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end);
+
 }  // namespace trifold

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "data/gpt_samples.h"
+#include "data/passes.h"
 
 namespace trifold {
 
@@ -89,17 +90,18 @@ int64_t Corpus::tokens(Split split) const {
 }
 
 std::unique_ptr<Samples> Corpus::samples_of(const File& file, Split split, int64_t seq_length,
-                                            std::optional<int64_t> samples_needed, uint64_t seed) const {
+                                            std::optional<int64_t> samples_needed, uint64_t seed,
+                                            bool fixed_cut) const {
   if (const auto* text = std::get_if<std::shared_ptr<const TextTokens>>(&file))
     return std::make_unique<TextSamples>(*text, split_.of(split, (*text)->count()), split, seq_length,
-                                         samples_needed.value_or(0), seed);
+                                         samples_needed.value_or(0), seed, fixed_cut);
   const auto& dataset = std::get<std::shared_ptr<const IndexedDataset>>(file);
   return std::make_unique<GptSamples>(dataset, split_.of(split, dataset->sequences()), split, seq_length,
                                       samples_needed, seed, vocab_size_);
 }
 
-std::unique_ptr<Samples> Corpus::weighted(Split split, int64_t seq_length, int64_t samples_needed,
-                                          uint64_t seed, const std::vector<double>& weights) const {
+std::unique_ptr<Samples> Corpus::by_weight(Split split, int64_t seq_length, int64_t samples_needed,
+                                           uint64_t seed, const std::vector<double>& weights) const {
   std::vector<std::unique_ptr<Samples>> parts;
   int64_t total = 0;
   for (size_t k = 0; k < files_.size(); ++k) {
@@ -112,7 +114,7 @@ std::unique_ptr<Samples> Corpus::weighted(Split split, int64_t seq_length, int64
 
 std::unique_ptr<Samples> Corpus::blend(Split split, int64_t seq_length, int64_t samples_needed,
                                        uint64_t seed) const {
-  if (paths_.weights) return weighted(split, seq_length, samples_needed, seed, *paths_.weights);
+  if (paths_.weights) return by_weight(split, seq_length, samples_needed, seed, *paths_.weights);
   std::vector<std::unique_ptr<Samples>> parts;
   std::vector<int64_t> sizes;
   int64_t total = 0;
@@ -125,12 +127,35 @@ std::unique_ptr<Samples> Corpus::blend(Split split, int64_t seq_length, int64_t 
     return std::make_unique<BlendedSamples>(std::move(parts), blend_exhaustive(sizes));
   std::vector<double> weights;
   for (int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
-  return weighted(split, seq_length, samples_needed, seed, weights);
+  return by_weight(split, seq_length, samples_needed, seed, weights);
+}
+
+void Corpus::check_part(Split split) const {
+  if (!has(split)) bad_input("--split gives no tokens to the {} part, which is needed", name_of(split));
+}
+
+std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int64_t passes,
+                                           uint64_t seed) const {
+  check_part(split);
+  if (weighted()) bad_input("--data-path: a blend with weights has no single pass; leave out the weights");
+  std::vector<std::unique_ptr<Samples>> parts;
+  std::vector<int64_t> sizes;
+  for (const File& file : files_) {
+    parts.push_back(samples_of(file, split, seq_length, std::nullopt, seed, true));
+    sizes.push_back(parts.back()->count());
+  }
+  std::unique_ptr<Samples> once;
+  if (parts.size() == 1)
+    once = std::move(parts.front());
+  else
+    once = std::make_unique<BlendedSamples>(std::move(parts), blend_exhaustive(sizes));
+  return std::make_unique<SampleSource>(std::make_unique<RepeatedSamples>(std::move(once), passes, seed),
+                                        seq_length, mask_after_);
 }
 
 std::unique_ptr<DataSource> Corpus::source(Split split, int64_t seq_length, int64_t samples_needed,
                                            uint64_t seed) const {
-  if (!has(split)) bad_input("--split gives no tokens to the {} part, which is needed", name_of(split));
+  check_part(split);
   std::unique_ptr<Samples> samples = files_.size() == 1
                                          ? samples_of(files_[0], split, seq_length, samples_needed, seed)
                                          : blend(split, seq_length, samples_needed, seed);

@@ -46,16 +46,24 @@ class Corpus {
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const;
 
+  // `passes` passes over one part, every sample of every path exactly once in each (data/passes.h). A text
+  // file is cut at the same places in every pass; tokens at the end of a path that do not fill a sample are
+  // left out. BadInput when the paths have weights: shares of samples are not passes.
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed) const;
+  bool weighted() const { return paths_.weights.has_value(); }
+
  private:
   using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>>;
 
-  // One path's samples; absent `samples_needed`: one epoch.
+  // One path's samples; absent `samples_needed`: one epoch. `fixed_cut` as in TextSamples.
   std::unique_ptr<Samples> samples_of(const File& file, Split split, int64_t seq_length,
-                                      std::optional<int64_t> samples_needed, uint64_t seed) const;
+                                      std::optional<int64_t> samples_needed, uint64_t seed,
+                                      bool fixed_cut = false) const;
+  void check_part(Split split) const;
   std::unique_ptr<Samples> blend(Split split, int64_t seq_length, int64_t samples_needed,
                                  uint64_t seed) const;
-  std::unique_ptr<Samples> weighted(Split split, int64_t seq_length, int64_t samples_needed, uint64_t seed,
-                                    const std::vector<double>& weights) const;
+  std::unique_ptr<Samples> by_weight(Split split, int64_t seq_length, int64_t samples_needed, uint64_t seed,
+                                     const std::vector<double>& weights) const;
 
   DataPaths paths_;
   SplitFractions split_;

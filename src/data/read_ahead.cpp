@@ -59,7 +59,7 @@ void ReadAhead::read_loop() {
     }
     std::exception_ptr error;
     try {
-      source_.read(slot(i), first_sample(i));
+      read_padded(source_, slot(i), first_sample(i), order_.end);
     } catch (...) {
       error = std::current_exception();
     }

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -35,6 +36,8 @@ struct ReadOrder {
   int64_t stride = 0;            // between the first samples of successive micro-batches
   int64_t micro_batch_size = 0;  // samples in each
   int64_t count = 0;             // micro-batches in all
+  // Samples from here on do not exist; what a micro-batch would hold of them is padding (data/batch.h).
+  int64_t end = std::numeric_limits<int64_t>::max();
   // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
   std::vector<int> permutation = {};
 };

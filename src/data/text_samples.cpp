@@ -57,7 +57,7 @@ void TextTokens::check_vocabulary(int64_t vocab_size) const {
 }
 
 TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split,
-                         int64_t seq_length, int64_t num_samples, uint64_t seed)
+                         int64_t seq_length, int64_t num_samples, uint64_t seed, bool fixed_cut)
     : text_(std::move(text)), part_(part), seq_length_(seq_length), seed_(seed) {
   check(seq_length > 0, "a sample of {} tokens does not exist", seq_length);
   if (part.size() <= seq_length)
@@ -67,7 +67,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
         "change --split or give more text",
         text_->path(), name_of(split), part.size(), text_->count(), seq_length + 1, seq_length);
   windows_ = (part.size() - 1) / seq_length;
-  if (split == Split::Train) {
+  if (split == Split::Train && !fixed_cut) {
     // One window an epoch is given up, if there are two, to let the cut move by its length.
     if (windows_ > 1) --windows_;
     max_shift_ = part.size() - 1 - windows_ * seq_length;

@@ -49,9 +49,10 @@ class TextTokens {
 class TextSamples : public Samples {
  public:
   // Tokens [part.begin, part.end) of `text`; count() is at least `num_samples`, in whole epochs. BadInput
-  // when the part is too short for one sample.
+  // when the part is too short for one sample. `fixed_cut`: the cut is never shifted, not in training either,
+  // so that every epoch has the same samples.
   TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split, int64_t seq_length,
-              int64_t num_samples, uint64_t seed);
+              int64_t num_samples, uint64_t seed, bool fixed_cut = false);
 
   int64_t count() const override { return epochs_ * windows_; }
   void read(int64_t index, std::span<int32_t> out) const override;

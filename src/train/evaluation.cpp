@@ -6,15 +6,6 @@
 
 namespace trifold {
 
-namespace {
-
-Batch first_samples(const Batch& whole, int64_t count) {
-  return {whole.tokens.rows(0, count), whole.labels.rows(0, count), whole.positions.rows(0, count),
-          whole.loss_weight.rows(0, count), 0};
-}
-
-}  // namespace
-
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
                          int64_t end) {
   const int64_t block = buffer.batch().samples();

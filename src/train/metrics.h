@@ -21,7 +21,7 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   double loss_scale = 1;
-  int64_t tokens = 0;  // of this step, all ranks
+  int64_t tokens = 0;  // of this step, all ranks; padding does not count
   double step_seconds = 0;
   double tokens_per_second = 0;
   // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of
@@ -46,6 +46,13 @@ struct MemoryReport {
   size_t predicted_total() const { return parameters + gradients + optimizer + predicted_activations; }
 };
 
+// A run of whole passes over the training data.
+struct PassesReport {
+  int64_t passes = 0;  // 0: the run has a number of steps instead
+  int64_t samples = 0;
+  int64_t last_batch = 0;  // samples of the last global batch
+};
+
 // What a run is, told once before the first step.
 struct RunReport {
   std::string mesh;        // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
@@ -57,6 +64,10 @@ struct RunReport {
   std::vector<MemoryReport> memory;  // of each pipeline rank
   int64_t first_step = 1;
   int64_t last_step = 0;
+  PassesReport passes;
+  // Of one evaluation, and what --eval-iters says: more than the validation part has is cut. 0: none.
+  int64_t eval_samples = 0;
+  int64_t eval_samples_asked = 0;
   std::string plan;  // text form, one line a rank
   std::vector<std::string>
       changes;  // what a resumed run does differently from the one that wrote the checkpoint

@@ -31,23 +31,50 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 
 namespace {
 
+// The place of the checkpoint that --load names. Where it cannot be read, check_checkpoint will say so.
+RunPosition position_of(const CheckpointConfig& checkpoint) {
+  if (!checkpoint.load) return {};
+  try {
+    const CheckpointReader reader(*checkpoint.load);
+    return {reader.meta().step, reader.meta().consumed_samples};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
+void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
+  const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
+  const BatchConfig& batch = config.batch;
+  if (meta.step > 0 && passes != batch.train_epochs.has_value())
+    bad_input(
+        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
+        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
+  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
+  if (meta.step < batch.train_iters) return;
+  if (batch.train_epochs)
+    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
+              *batch.train_epochs);
+  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
+            name, meta.step, batch.train_iters, meta.step);
+}
+
 // What can be said about --load before any rank starts. Returns the steps it has done.
 int64_t check_checkpoint(const PretrainConfig& config) {
   const CheckpointReader reader(*config.checkpoint.load);
+  const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
-  compare_models(reader.meta().model, to_json(config.model));
-  const std::string dtype = reader.meta().state.value("dtype", "");
+  compare_models(meta.model, to_json(config.model));
+  const std::string dtype = meta.state.value("dtype", "");
   if (dtype != name_of(accumulate_type(compute_type(config.precision))))
     bad_input("{} holds {} numbers: {} --f64", name, dtype, config.precision.f64 ? "leave out" : "give");
-  const int64_t steps = reader.meta().step;
-  const int64_t batch = steps == 0 ? 0 : reader.meta().consumed_samples / steps;
-  if (steps > 0 && batch != *config.batch.global_batch_size)
+  const int64_t batch =
+      meta.step == 0 ? 0 : meta.config.value("global_batch_size", meta.consumed_samples / meta.step);
+  if (meta.step > 0 && batch != *config.batch.global_batch_size)
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
-  if (steps >= config.batch.train_iters)
-    bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
-              name, steps, config.batch.train_iters, steps);
-  return reader.meta().step;
+  check_length(config, meta, name);
+  return meta.step;
 }
 
 // A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
@@ -86,22 +113,40 @@ class Preparation {
   std::vector<std::string> problems_;
 };
 
-void open_data(PretrainJob& job) {
-  const PretrainConfig& config = job.config;
-  const Corpus corpus(config.data, *config.model.vocab_size);
-  const int64_t interval = config.eval.eval_iters == 0 ? 0 : config.eval.eval_interval.value_or(0);
-  const auto source = [&](Split split) {
-    const int64_t samples = samples_needed(split, config.batch.train_iters, interval, config.eval.eval_iters,
-                                           *config.batch.global_batch_size);
-    return corpus.source(split, config.model.seq_length, samples, config.seed);
-  };
-  job.train = source(Split::Train);
-  if (interval == 0) return;
+// Whole passes say how long the run is.
+void open_passes(PretrainJob& job, const Corpus& corpus) {
+  PretrainConfig& config = job.config;
+  if (corpus.weighted())
+    bad_input(
+        "--train-epochs {}: a blend with weights draws shares of each path and has no single pass; give "
+        "--train-iters, or leave out the weights",
+        *config.batch.train_epochs);
+  job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
+  config = resolve_length(std::move(config), job.train->samples(), position_of(config.checkpoint));
+}
+
+// Once through the validation part, so that no sample counts twice; a blend with weights has no such pass and
+// gives the shares that --eval-iters asks for.
+std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const Corpus& corpus) {
   if (!corpus.has(Split::Valid))
     bad_input(
         "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
-        interval, config.data.split);
-  job.valid = source(Split::Valid);
+        *config.eval.eval_interval, config.data.split);
+  if (!corpus.weighted()) return corpus.passes(Split::Valid, config.model.seq_length, 1, config.seed);
+  const int64_t samples = config.eval.eval_iters * *config.batch.global_batch_size;
+  return corpus.source(Split::Valid, config.model.seq_length, samples, config.seed);
+}
+
+void open_data(PretrainJob& job) {
+  const Corpus corpus(job.config.data, *job.config.model.vocab_size);
+  const PretrainConfig& config = job.config;
+  if (config.batch.train_epochs) {
+    open_passes(job, corpus);
+  } else {
+    const int64_t samples = config.batch.train_iters * *config.batch.global_batch_size;
+    job.train = corpus.source(Split::Train, config.model.seq_length, samples, config.seed);
+  }
+  if (config.eval.eval_interval && config.eval.eval_iters > 0) job.valid = open_validation(config, corpus);
 }
 
 }  // namespace

@@ -74,9 +74,14 @@ const RankPlan& Trainer::row() const { return plan_[static_cast<size_t>(replica_
 ReadOrder Trainer::read_order() const {
   const Mesh& mesh = replica_.mesh();
   const int64_t micro_batch = config_.batch.micro_batch_size;
-  const int64_t consumed = steps_done_ * *config_.batch.global_batch_size;
-  return {consumed + mesh.coord(Axis::Dp) * micro_batch, mesh.size(Axis::Dp) * micro_batch, micro_batch,
-          (config_.batch.train_iters - steps_done_) * order_.micros, activations_.micro_order};
+  ReadOrder order;
+  order.first_sample = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
+  order.stride = mesh.size(Axis::Dp) * micro_batch;
+  order.micro_batch_size = micro_batch;
+  order.count = (config_.batch.train_iters - steps_done_) * order_.micros;
+  order.permutation = activations_.micro_order;
+  if (config_.batch.train_samples) order.end = *config_.batch.train_samples;
+  return order;
 }
 
 // A stop asked for on one rank reaches all of them after the same step.
@@ -89,6 +94,12 @@ bool Trainer::agree_to_stop(bool requested) {
 
 int64_t Trainer::tokens_per_step() const {
   return *config_.batch.global_batch_size * config_.model.seq_length;
+}
+
+int64_t Trainer::samples_of_batch(int64_t ahead) const {
+  const int64_t full = *config_.batch.global_batch_size;
+  if (!config_.batch.train_samples) return full;
+  return std::clamp<int64_t>(*config_.batch.train_samples - consumed_samples_ - ahead * full, 0, full);
 }
 
 double Trainer::rate_of(int64_t step) const {
@@ -182,6 +193,7 @@ std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
   std::vector<StepReport> reports = reports_of(sums, norms, used_scale, seconds_since(start));
   steps_done_ += order_.batches;
+  consumed_samples_ = reports.back().consumed_samples;
   for (const StepReport& report : reports) skipped_ += report.skipped ? 1 : 0;
   return reports;
 }
@@ -189,22 +201,24 @@ std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
 std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
                                             const std::vector<double>& norms, double loss_scale,
                                             double seconds) const {
-  const double flops =
-      replica_.model().train_flops_per_sample() * static_cast<double>(*config_.batch.global_batch_size);
+  int64_t consumed = consumed_samples_;
   std::vector<StepReport> reports;
   for (size_t i = 0; i < sums.size(); ++i) {
     StepReport report;
     const int64_t before = steps_done_ + static_cast<int64_t>(i);
     report.step = before + 1;
-    report.consumed_samples = report.step * *config_.batch.global_batch_size;
+    const int64_t samples = samples_of_batch(static_cast<int64_t>(i));
+    consumed += samples;
+    report.consumed_samples = consumed;
     report.loss = sums[i].loss / sums[i].weight;
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));
     report.loss_scale = loss_scale;
     report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
-    report.tokens = tokens_per_step();
+    report.tokens = samples * config_.model.seq_length;
     report.step_seconds = seconds / static_cast<double>(sums.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
+    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples);
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
     check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
           report.grad_norm);
@@ -233,10 +247,14 @@ double Trainer::update(double mean_factor) {
   return norm;
 }
 
+int64_t Trainer::eval_samples() const {
+  return std::min(config_.eval.eval_iters * *config_.batch.global_batch_size, valid_->samples());
+}
+
 EvalReport Trainer::evaluate() {
   check(valid_ != nullptr, "there is no validation data to evaluate on");
   const auto start = Clock::now();
-  const int64_t samples = config_.eval.eval_iters * *config_.batch.global_batch_size;
+  const int64_t samples = eval_samples();
   LossSums sums;
   abort_on_error(replica_.world(), [&] {
     sums = sum_over_ranks(replica_,
@@ -286,6 +304,15 @@ RunReport Trainer::report() {
   report.memory = memory_of_pipeline();
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;
+  if (config_.batch.train_epochs && config_.batch.train_samples) {
+    const int64_t left = config_.batch.train_iters - steps_done_;
+    report.passes = {*config_.batch.train_epochs, *config_.batch.train_samples,
+                     left > 0 ? samples_of_batch(left - 1) : 0};
+  }
+  if (valid_ != nullptr) {
+    report.eval_samples = eval_samples();
+    report.eval_samples_asked = config_.eval.eval_iters * *config_.batch.global_batch_size;
+  }
   report.plan = to_string(plan_);
   return report;
 }

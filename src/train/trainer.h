@@ -37,7 +37,8 @@ class Trainer {
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
-  // Mean loss over eval_iters global batches of the validation data, always the same samples.
+  // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
+  // has, each once.
   EvalReport evaluate();
 
   // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at)
@@ -72,9 +73,13 @@ class Trainer {
   double rate_of(int64_t step) const;  // counts from 0
   // Updates made before step `step`: what learning rate and optimizer count, as in Megatron-LM.
   int64_t updates_before(int64_t step) const { return step - skipped_; }
+  // Places in a global batch; the last of a run with --train-epochs may not fill them all.
   int64_t tokens_per_step() const;
+  // Samples of the global batch after the `ahead` next ones.
+  int64_t samples_of_batch(int64_t ahead) const;
   std::vector<StepReport> reports_of(const std::vector<LossSums>& sums, const std::vector<double>& norms,
                                      double loss_scale, double seconds) const;
+  int64_t eval_samples() const;
   bool agree_to_stop(bool requested);
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
@@ -99,6 +104,7 @@ class Trainer {
   BatchBuffer valid_batch_;
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
+  int64_t consumed_samples_ = 0;
   int64_t skipped_ = 0;  // of the steps done, those that overflowed
   bool stop_agreed_ = false;
 };

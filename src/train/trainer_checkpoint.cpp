@@ -1,5 +1,6 @@
-// The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Position,
-// learning rate and dropout follow from the number of steps, so that number is all.
+// The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Learning rate
+// and dropout follow from the number of steps, the place in the data from the samples consumed: these two are
+// all.
 #include <algorithm>
 
 #include "checkpoint/reader.h"
@@ -55,7 +56,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   const MeshSizes& sizes = replica_.mesh().sizes();
   CheckpointMeta meta;
   meta.step = steps_done_;
-  meta.consumed_samples = steps_done_ * *config_.batch.global_batch_size;
+  meta.consumed_samples = consumed_samples_;
   meta.model = to_json(config_.model);
   meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
   meta.config = to_json(config_);
@@ -95,11 +96,13 @@ std::vector<std::string> Trainer::load(const std::string& path) {
   CheckpointReader reader(path);
   const CheckpointMeta& meta = reader.meta();
   compare_models(meta.model, to_json(config_.model));
-  check(meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
+  // Only whole passes may have ended with a smaller batch.
+  check(config_.batch.train_samples || meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
         "{} was trained with another global batch size", reader.directory().string());
   reader.load(checkpoint_tensors(true));
   optimizer_.refresh_weights(replica_.compute());
   steps_done_ = meta.step;
+  consumed_samples_ = meta.consumed_samples;
   skipped_ = meta.state.value("skipped_steps", int64_t{0});
   if (meta.state.contains("loss_scaler")) {
     const auto& scaler = meta.state.at("loss_scaler");

@@ -59,7 +59,9 @@ const std::vector<Case>& cases() {
       {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 x data parallel size 2 = 8: 8 and "
        "16 are",
        [](C& c) { c.batch.global_batch_size = 10, c.mesh.ranks = 2; }},
-      {"--train-iters needs a value", [](C& c) { c.batch.train_iters = 0; }},
+      {"--train-iters needs a value: from 1 to 1000000000000; or give --train-epochs",
+       [](C& c) { c.batch.train_iters = 0; }},
+      {"--train-iters 100 and --train-epochs 2 exclude each other", [](C& c) { c.batch.train_epochs = 2; }},
       {"--exit-interval 0", [](C& c) { c.batch.exit_interval = 0; }},
       {"--lr needs a value: above 0", [](C& c) { c.lr.lr = 0; }},
       {"--lr -1 is not possible: it must be above 0", [](C& c) { c.lr.lr = -1; }},
@@ -222,6 +224,27 @@ TEST(ConfigValidate, FillsInDerivedValuesAndChangesNoOther) {
   EXPECT_EQ(kept.model.max_position_embeddings, 1024);
   EXPECT_EQ(kept.batch.global_batch_size, 16);
   EXPECT_EQ(kept.lr.lr_decay_iters, 50);
+}
+
+TEST(ConfigValidate, PassesSayTheLength) {
+  PretrainConfig config = sound();
+  config.batch.train_iters = 0;
+  config.batch.train_epochs = 2;
+  config.lr.lr_warmup_iters = 30;
+  const PretrainConfig open = resolve(config);
+  EXPECT_EQ(open.batch.train_iters, 0);
+  EXPECT_FALSE(open.lr.lr_decay_iters);
+  const PretrainConfig known = resolve_length(open, 4 * 40 + 1, {});
+  EXPECT_EQ(known.batch.train_iters, 41);
+  EXPECT_EQ(known.batch.train_samples, 161);
+  EXPECT_EQ(known.lr.lr_decay_iters, 41);
+  EXPECT_EQ(resolve_length(open, 161, {10, 38}).batch.train_iters, 10 + 31);  // resumed behind a short batch
+  try {
+    resolve_length(open, 4 * 30, {});
+    ADD_FAILURE() << "warm-up is longer than the run";
+  } catch (const Error& error) {
+    expect_contains(error.what(), "--lr-warmup-iters 30 is not below --lr-decay-iters 30");
+  }
 }
 
 TEST(ConfigValidate, ChecksTheOtherCommands) {

@@ -1,0 +1,41 @@
+#include "data/batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace trifold {
+
+Batch first_samples(const Batch& whole, int64_t count) {
+  return {whole.tokens.rows(0, count), whole.labels.rows(0, count), whole.positions.rows(0, count),
+          whole.loss_weight.rows(0, count), whole.first_sample};
+}
+
+namespace {
+
+// Samples [from, b). The model computes them like any other; without loss weight they add exact zeros to the
+// loss and to every gradient.
+void pad(Batch& batch, int64_t from) {
+  const int64_t length = batch.seq_length();
+  const int64_t begin = from * length;
+  const int64_t end = batch.samples() * length;
+  std::fill(batch.tokens.as<int32_t>() + begin, batch.tokens.as<int32_t>() + end, 0);
+  std::fill(batch.labels.as<int32_t>() + begin, batch.labels.as<int32_t>() + end, 0);
+  std::fill(batch.loss_weight.as<float>() + begin, batch.loss_weight.as<float>() + end, 0.0F);
+  for (int64_t row = begin; row < end; row += length)
+    std::iota(batch.positions.as<int32_t>() + row, batch.positions.as<int32_t>() + row + length, 0);
+}
+
+}  // namespace
+
+void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end) {
+  const int64_t real = std::clamp<int64_t>(end - first_sample, 0, batch.samples());
+  if (real == batch.samples()) return source.read(batch, first_sample);
+  if (real > 0) {
+    Batch part = first_samples(batch, real);
+    source.read(part, first_sample);
+  }
+  batch.first_sample = first_sample;
+  pad(batch, real);
+}
+
+}  // namespace trifold
