@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -18,61 +19,6 @@ namespace trifold {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
-
-class File {
- public:
-  File(const std::filesystem::path& path, int flags)
-      : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    check(fd_ >= 0, "{} cannot be opened: {}", path_.string(), std::strerror(errno));
-  }
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int64_t size() const {
-    struct stat status {};
-    check(::fstat(fd_, &status) == 0, "{}: {}", path_.string(), std::strerror(errno));
-    return status.st_size;
-  }
-
-  // Reads exactly `bytes` bytes at `offset`; an earlier end of the file is an Error.
-  void read(void* to, size_t bytes, int64_t offset) const {
-    for (size_t done = 0; done < bytes;) {
-      const ssize_t got =
-          ::pread(fd_, static_cast<char*>(to) + done, bytes - done, offset + static_cast<int64_t>(done));
-      if (got < 0 && errno == EINTR) continue;
-      check(got >= 0, "{} cannot be read: {}", path_.string(), std::strerror(errno));
-      check(got > 0, "{} ends early: byte {} is missing", path_.string(),
-            offset + static_cast<int64_t>(done));
-      done += static_cast<size_t>(got);
-    }
-  }
-
-  void write(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t put = ::write(fd_, text.data(), text.size());
-      if (put < 0 && errno == EINTR) continue;
-      check(put >= 0, "{} cannot be written: {}", path_.string(), std::strerror(errno));
-      text.remove_prefix(static_cast<size_t>(put));
-    }
-  }
-
-  void sync() const {
-    check(::fsync(fd_) == 0, "{} cannot be synced: {}", path_.string(), std::strerror(errno));
-  }
-
-  void close() {
-    const int fd = fd_;
-    fd_ = -1;
-    check(::close(fd) == 0, "{} cannot be closed: {}", path_.string(), std::strerror(errno));
-  }
-
- private:
-  std::filesystem::path path_;
-  int fd_;
-};
 
 uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end) {
   std::vector<unsigned char> block(static_cast<size_t>(std::clamp<int64_t>(end - begin, 0, kBlock)));
@@ -85,34 +31,142 @@ uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end
   return crc;
 }
 
+int flags_of(File::Mode mode) {
+  switch (mode) {
+    case File::Mode::Read:
+      return O_RDONLY;
+    case File::Mode::Change:
+      return O_RDWR;
+    case File::Mode::Create:
+      return O_RDWR | O_CREAT | O_EXCL;
+  }
+  return O_RDONLY;
+}
+
+// Calls visit(begin, end) for every stretch of a file of `size` bytes that is not one of `regions`.
+template <class Visit>
+void for_each_gap(const File& file, std::span<const KnownRegion> regions, Visit&& visit) {
+  const int64_t size = file.size();
+  int64_t at = 0;
+  for (const KnownRegion& region : regions) {
+    check(at <= region.offset && region.bytes <= size - region.offset,
+          "{}: bytes [{}, {}) are not where they were written", file.path().string(), region.offset,
+          region.offset + region.bytes);
+    visit(at, region.offset, &region);
+    at = region.offset + region.bytes;
+  }
+  visit(at, size, nullptr);
+}
+
 }  // namespace
+
+File::File(std::filesystem::path path, Mode mode)
+    : path_(std::move(path)), fd_(::open(path_.c_str(), flags_of(mode) | O_CLOEXEC, 0666)) {
+  check(fd_ >= 0, "{} cannot be opened: {}", path_.string(), std::strerror(errno));
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+int64_t File::size() const {
+  struct stat status {};
+  check(::fstat(fd_, &status) == 0, "{}: {}", path_.string(), std::strerror(errno));
+  return status.st_size;
+}
+
+void File::read(void* to, size_t bytes, int64_t offset) const {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t got =
+        ::pread(fd_, static_cast<char*>(to) + done, bytes - done, offset + static_cast<int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    check(got >= 0, "{} cannot be read: {}", path_.string(), std::strerror(errno));
+    check(got > 0, "{} ends early: byte {} is missing", path_.string(), offset + static_cast<int64_t>(done));
+    done += static_cast<size_t>(got);
+  }
+}
+
+void File::write(const void* from, size_t bytes, int64_t offset) const {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t put = ::pwrite(fd_, static_cast<const char*>(from) + done, bytes - done,
+                                 offset + static_cast<int64_t>(done));
+    if (put < 0 && errno == EINTR) continue;
+    check(put >= 0, "{} cannot be written: {}", path_.string(), std::strerror(errno));
+    done += static_cast<size_t>(put);
+  }
+}
+
+void File::reserve(int64_t bytes) const {
+  if (bytes == 0 || ::fallocate(fd_, 0, 0, bytes) == 0) return;
+  check(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR,
+        "there is no room for the {} bytes of {}: {}", bytes, path_.string(), std::strerror(errno));
+}
+
+void File::sync() const {
+  check(::fsync(fd_) == 0, "{} cannot be synced: {}", path_.string(), std::strerror(errno));
+}
+
+void File::close() {
+  check(::close(std::exchange(fd_, -1)) == 0, "{} cannot be closed: {}", path_.string(),
+        std::strerror(errno));
+}
+
+void BlockCrc::add(const void* data, size_t bytes) {
+  const auto* from = static_cast<const unsigned char*>(data);
+  while (bytes > 0) {
+    const size_t in_block = static_cast<size_t>(bytes_) % block_;
+    const size_t part = std::min(bytes, block_ - in_block);
+    open_ = static_cast<uint32_t>(crc32_z(open_, from, part));
+    if (in_block + part == block_) full_.push_back(std::exchange(open_, 0));
+    bytes_ += static_cast<int64_t>(part);
+    from += part;
+    bytes -= part;
+  }
+}
+
+std::vector<uint32_t> BlockCrc::blocks() const {
+  std::vector<uint32_t> all = full_;
+  if (static_cast<size_t>(bytes_) % block_ != 0) all.push_back(open_);
+  return all;
+}
+
+uint32_t BlockCrc::whole() const {
+  uint32_t crc = 0;
+  for (const uint32_t block : full_)
+    crc = static_cast<uint32_t>(crc32_combine(crc, block, static_cast<int64_t>(block_)));
+  return static_cast<uint32_t>(crc32_combine(crc, open_, bytes_ % static_cast<int64_t>(block_)));
+}
 
 uint32_t crc_of_memory(const void* data, size_t bytes) {
   return static_cast<uint32_t>(crc32_z(0, static_cast<const unsigned char*>(data), bytes));
 }
 
 uint32_t crc_of_file(const std::filesystem::path& path, std::span<const KnownRegion> known) {
-  const File file(path, O_RDONLY);
-  const int64_t size = file.size();
+  const File file(path, File::Mode::Read);
   uint32_t crc = 0;
-  int64_t at = 0;
-  for (const KnownRegion& region : known) {
-    check(at <= region.offset && region.bytes <= size - region.offset,
-          "{}: bytes [{}, {}) are not where they were written", path.string(), region.offset,
-          region.offset + region.bytes);
-    crc = continue_crc(crc, file, at, region.offset);
-    crc = static_cast<uint32_t>(crc32_combine(crc, region.crc, region.bytes));
-    at = region.offset + region.bytes;
-  }
-  return continue_crc(crc, file, at, size);
+  for_each_gap(file, known, [&](int64_t begin, int64_t end, const KnownRegion* next) {
+    crc = continue_crc(crc, file, begin, end);
+    if (next != nullptr) crc = static_cast<uint32_t>(crc32_combine(crc, next->crc, next->bytes));
+  });
+  return crc;
+}
+
+uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around) {
+  uint32_t crc = 0;
+  for_each_gap(file, around, [&](int64_t begin, int64_t end, const KnownRegion*) {
+    crc = continue_crc(crc, file, begin, end);
+  });
+  return crc;
 }
 
 uint32_t crc_of_file_range(const std::filesystem::path& path, int64_t begin, int64_t bytes) {
-  return continue_crc(0, File(path, O_RDONLY), begin, begin + bytes);
+  return continue_crc(0, File(path, File::Mode::Read), begin, begin + bytes);
 }
 
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes) {
-  const File file(path, O_RDONLY);
+  const File file(path, File::Mode::Read);
   const int64_t size = file.size();
   check(size <= most_bytes, "{} has {} bytes, more than the {} it may have", path.string(), size, most_bytes);
   std::string text(static_cast<size_t>(size), '\0');
@@ -121,14 +175,14 @@ std::string read_text(const std::filesystem::path& path, int64_t most_bytes) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
-  File file(path, O_WRONLY | O_CREAT | O_EXCL);
-  file.write(text);
+  File file(path, File::Mode::Create);
+  file.write(text.data(), text.size(), 0);
   file.sync();
   file.close();
 }
 
 void sync_to_disk(const std::filesystem::path& path) {
-  File file(path, O_RDONLY);
+  File file(path, File::Mode::Read);
   file.sync();
   file.close();
 }

@@ -8,11 +8,61 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trifold {
 
+// A file open for reading or writing; closed without a look by the destructor.
+class File {
+ public:
+  enum class Mode {
+    Read,
+    Change,
+    Create
+  };  // Change: write into a file that is there; Create: must not be there
+  File(std::filesystem::path path, Mode mode);
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const;
+  // Exactly `bytes` bytes at `offset`; an earlier end of the file is an Error.
+  void read(void* to, size_t bytes, int64_t offset) const;
+  void write(const void* from, size_t bytes, int64_t offset) const;
+  // Asks for disk space for the first `bytes` bytes, where the file system can promise it: a full disk shows
+  // before anything is written.
+  void reserve(int64_t bytes) const;
+  // Waits until the content is on the disk.
+  void sync() const;
+  void close();
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+};
+
 // CRC-32 as in zlib, gzip and PNG.
 uint32_t crc_of_memory(const void* data, size_t bytes);
+
+// The checksum of bytes that come piece by piece, and of each block of `block` bytes of them.
+class BlockCrc {
+ public:
+  explicit BlockCrc(size_t block) : block_(block) {}
+  void add(const void* data, size_t bytes);
+  int64_t bytes() const { return bytes_; }
+  // Of each block so far; the last one may be short.
+  std::vector<uint32_t> blocks() const;
+  uint32_t whole() const;
+
+ private:
+  size_t block_;
+  int64_t bytes_ = 0;
+  std::vector<uint32_t> full_;  // of the full blocks
+  uint32_t open_ = 0;           // of the bytes of the block that is not full
+};
 
 // Bytes of a file whose checksum is known without reading them back.
 struct KnownRegion {
@@ -25,6 +75,9 @@ struct KnownRegion {
 // lies between them. Made after a write, it tells what *should* be in the file: a byte that went wrong on its
 // way to the disk is found by the next reader.
 uint32_t crc_of_file(const std::filesystem::path& path, std::span<const KnownRegion> known = {});
+
+// The CRC of all that lies before, between and after `around` (ordered, disjoint), as it is in the file now.
+uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 
 // The CRC of bytes [begin, begin + bytes) as they are in the file now.
 uint32_t crc_of_file_range(const std::filesystem::path& path, int64_t begin, int64_t bytes);

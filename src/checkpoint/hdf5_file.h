@@ -40,9 +40,10 @@ class Hdf5File {
   void set_attribute(const std::string& object, const std::string& name, const std::string& value);
   void set_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);
 
-  // Writes a new contiguous dataset, making the groups of its path. Scalars are stored with the shape [1].
-  // Returns the place of its first byte in the file.
-  int64_t write(const std::string& dataset, const Tensor& data);
+  // Makes a contiguous dataset, and the groups of its path, with room for its elements but none of them:
+  // whoever called writes them to the file itself, at the offset this returns, after close(). Scalars have
+  // the shape [1]. 16-bit floats are raw words.
+  int64_t reserve(const std::string& dataset, DType dtype, const Shape& shape);
   // Makes a dataset that shows boxes of other files. Elements that no source gives read as NaN (the lowest
   // value for signed and the highest for unsigned integers).
   void write_virtual(const std::string& dataset, DType dtype, const Shape& shape,

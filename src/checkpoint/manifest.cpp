@@ -42,17 +42,25 @@ json to_json(const FileInfo& file) {
   return {{"name", file.name},
           {"role", file.role == FileInfo::Role::Shard ? "shard" : "view"},
           {"bytes", file.bytes},
-          {"crc32", hex(file.crc)}};
+          {"crc32", hex(file.crc)},
+          {"frame_crc32", hex(file.frame_crc)}};
+}
+
+json to_json(const PieceInfo& piece) {
+  json value{{"file", piece.file},
+             {"offset", list_of(piece.rect.offset)},
+             {"extent", list_of(piece.rect.extent)},
+             {"byte_offset", piece.byte_offset},
+             {"crc32", hex(piece.crc)}};
+  std::string blocks;
+  for (const uint32_t crc : piece.blocks) blocks += hex(crc);
+  if (!blocks.empty()) value["blocks"] = std::move(blocks);
+  return value;
 }
 
 json to_json(const TensorInfo& tensor) {
   json pieces = json::array();
-  for (const PieceInfo& piece : tensor.pieces)
-    pieces.push_back({{"file", piece.file},
-                      {"offset", list_of(piece.rect.offset)},
-                      {"extent", list_of(piece.rect.extent)},
-                      {"byte_offset", piece.byte_offset},
-                      {"crc32", hex(piece.crc)}});
+  for (const PieceInfo& piece : tensor.pieces) pieces.push_back(to_json(piece));
   return {{"name", tensor.name},
           {"dtype", name_of(tensor.dtype)},
           {"shape", list_of(tensor.global)},
@@ -69,6 +77,7 @@ FileInfo parse_file(const json& value) {
   file.role = role == "shard" ? FileInfo::Role::Shard : FileInfo::Role::View;
   file.bytes = value.at("bytes").get<int64_t>();
   file.crc = parse_hex(value.at("crc32").get<std::string>());
+  file.frame_crc = parse_hex(value.at("frame_crc32").get<std::string>());
   return file;
 }
 
@@ -78,6 +87,9 @@ PieceInfo parse_piece(const json& value) {
   piece.rect = {parse_shape(value.at("offset")), parse_shape(value.at("extent"))};
   piece.byte_offset = value.at("byte_offset").get<int64_t>();
   piece.crc = parse_hex(value.at("crc32").get<std::string>());
+  const std::string blocks = value.value("blocks", std::string());
+  for (size_t at = 0; at < blocks.size(); at += kCrcDigits)
+    piece.blocks.push_back(parse_hex(blocks.substr(at, kCrcDigits)));
   return piece;
 }
 
@@ -110,6 +122,10 @@ TensorInfo parse_tensor(const json& value, const std::vector<FileInfo>& files) {
                 to_string(piece.rect), piece.file);
     const FileInfo& file = files[static_cast<size_t>(piece.file)];
     const int64_t bytes = piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype));
+    const int64_t blocks = bytes <= kCrcBlock ? 0 : (bytes + kCrcBlock - 1) / kCrcBlock;
+    if (static_cast<int64_t>(piece.blocks.size()) != blocks)
+      bad_input("tensor {}: box {} has {} checksums of blocks instead of {}", tensor.name,
+                to_string(piece.rect), piece.blocks.size(), blocks);
     if (piece.byte_offset < 0 || bytes > file.bytes || piece.byte_offset > file.bytes - bytes)
       bad_input("tensor {}: box {} does not fit into {}", tensor.name, to_string(piece.rect), file.name);
   }
@@ -134,6 +150,9 @@ Manifest parse_body(std::string_view text) {
   if (value.at("version") != kCheckpointVersion)
     bad_input("its version is {}; this program reads version {}", dump(value.at("version")),
               kCheckpointVersion);
+  if (value.at("crc_block_bytes") != kCrcBlock)
+    bad_input("its blocks have {} bytes; this program reads blocks of {}", dump(value.at("crc_block_bytes")),
+              kCrcBlock);
   Manifest manifest;
   manifest.save_id = value.at("save_id").get<std::string>();
   manifest.meta.step = value.at("step").get<int64_t>();
@@ -166,8 +185,9 @@ std::string to_text(const Manifest& manifest) {
   // Written by hand only as far as the line breaks: one field, file or tensor a line.
   std::string text = fmt::format(
       "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n\"step\": {},\n\"consumed_samples\": {},\n"
-      "\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": {},\n\"tensors\": {}{}",
-      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), meta.step, meta.consumed_samples,
+      "\"crc_block_bytes\": {},\n\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": "
+      "{},\n\"tensors\": {}{}",
+      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), meta.step, meta.consumed_samples, kCrcBlock,
       dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state), lines_of(manifest.files),
       lines_of(manifest.tensors), kCrcKey);
   text += hex(crc_of_memory(text.data(), text.size()));

@@ -13,7 +13,7 @@
 
 namespace trifold {
 
-inline constexpr int kCheckpointVersion = 1;
+inline constexpr int kCheckpointVersion = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kViewName = "view.h5";
 inline constexpr std::string_view kLatestName = "LATEST";
@@ -29,12 +29,15 @@ struct CheckpointMeta {
   nlohmann::json state;          // anything else a run keeps (loss scale, tokenizer, ...)
 };
 
+constexpr int64_t kCrcBlock = int64_t{1} << 20;  // bytes
+
 struct FileInfo {
   enum class Role { Shard, View };
   std::string name;  // within the directory of the checkpoint
   Role role = Role::Shard;
   int64_t bytes = 0;
-  uint32_t crc = 0;  // of the whole file
+  uint32_t crc = 0;        // of the whole file
+  uint32_t frame_crc = 0;  // of what is no element of a tensor: what HDF5 wrote, in order
 };
 
 // One box of a tensor: one contiguous dataset of one shard file.
@@ -43,6 +46,9 @@ struct PieceInfo {
   int file = 0;             // index into Manifest::files
   int64_t byte_offset = 0;  // of its first element in the file
   uint32_t crc = 0;         // of its elements, little-endian, row-major
+  // Of each kCrcBlock bytes of them, so that a part can be read and checked without the rest; empty where
+  // there is one block only.
+  std::vector<uint32_t> blocks;
 };
 
 struct TensorInfo {
@@ -55,7 +61,7 @@ struct TensorInfo {
 };
 
 struct Manifest {
-  std::string save_id;  // random, also inside every file: files of two saves cannot be mixed up
+  std::string save_id;  // random, of this save
   CheckpointMeta meta;
   std::vector<FileInfo> files;
   std::vector<TensorInfo> tensors;  // ordered by name

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
-#include "checkpoint/files.h"
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/piece_reader.h"
+#include "checkpoint/save_folder.h"
 
 namespace trifold {
 
@@ -26,26 +27,6 @@ Manifest read_manifest(const fs::path& directory) {
   return parse_manifest(text, path.string());
 }
 
-// The step of a directory called like a checkpoint; -1 for any other name.
-int64_t step_of_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "step_";
-  const std::string digits = name.substr(std::min(name.size(), kPrefix.size()));
-  if (name.compare(0, kPrefix.size(), kPrefix) != 0 || digits.empty() || digits.size() > 18) return -1;
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::stoll(digits);
-}
-
-// Checkpoint directories in `root`, newest first.
-std::vector<std::pair<int64_t, fs::path>> candidates_in(const fs::path& root) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    const int64_t step = step_of_name(entry.path().filename().string());
-    if (step >= 0 && entry.is_directory()) found.emplace_back(step, entry.path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
-}
-
 std::string list_of(const std::vector<std::string>& problems) {
   std::string text;
   for (size_t i = 0; i < std::min(problems.size(), kMostListed); ++i) text += "\n  " + problems[i];
@@ -53,7 +34,9 @@ std::string list_of(const std::vector<std::string>& problems) {
   return text;
 }
 
-bool is_float(DType dtype) { return dtype == DType::F32 || dtype == DType::F64; }
+bool is_float(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::BF16 || dtype == DType::F16;
+}
 
 // What keeps `wanted` from being loaded out of `stored`; empty when nothing does.
 std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatConversion conversion) {
@@ -72,14 +55,6 @@ std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatCon
                      name_of(stored->dtype), name_of(dtype));
 }
 
-// One read of a part of a stored box into a wanted one.
-struct Read {
-  const TensorInfo* tensor;
-  const PieceInfo* piece;
-  const NamedTensor* wanted;
-  Rect part;
-};
-
 }  // namespace
 
 CheckpointReader::CheckpointReader(const fs::path& path) {
@@ -91,7 +66,7 @@ CheckpointReader::CheckpointReader(const fs::path& path) {
     manifest_ = read_manifest(path);
     return;
   }
-  for (const auto& [step, directory] : candidates_in(path)) {
+  for (const auto& [step, directory] : checkpoints_in(path)) {
     try {
       manifest_ = read_manifest(directory);
       if (manifest_.meta.step != step)
@@ -116,7 +91,8 @@ const TensorInfo* CheckpointReader::find(const std::string& name) const {
 
 void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion conversion) {
   std::vector<std::string> problems;
-  std::map<int, std::vector<Read>> reads;  // by file
+  // By file and place, so that the disk is read in order and each box once.
+  std::map<std::pair<int, int64_t>, PieceRead> reads;
   for (const NamedTensor& box : wanted) {
     const TensorInfo* stored = find(box.spec.name);
     if (std::string problem = misfit(box, stored, conversion); !problem.empty()) {
@@ -126,27 +102,74 @@ void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion
     check(box.spec.local.elements() == box.data.elements(), "tensor {}: room for {} elements of the box {}",
           box.spec.name, box.data.elements(), to_string(box.spec.local));
     for (const PieceInfo& piece : stored->pieces)
-      if (auto part = intersect(piece.rect, box.spec.local))
-        reads[piece.file].push_back({stored, &piece, &box, *part});
+      if (auto part = intersect(piece.rect, box.spec.local)) {
+        PieceRead& read = reads[{piece.file, piece.byte_offset}];
+        read.tensor = stored;
+        read.piece = &piece;
+        read.parts.push_back({&box, *part});
+      }
   }
   if (!problems.empty())
     bad_input("checkpoint {} does not hold what is needed:{}", directory_.string(), list_of(problems));
 
-  for (const auto& entry : reads) {
-    check_file(entry.first);
-    const Hdf5File file =
-        Hdf5File::open_read(directory_ / manifest_.files[static_cast<size_t>(entry.first)].name);
-    for (const Read& read : entry.second)
-      file.read(dataset_path(read.tensor->name, read.piece->rect), read.piece->rect, read.part,
-                read.wanted->data, read.wanted->spec.local);
+  std::optional<File> file;
+  int number = -1;
+  for (const auto& [place, read] : reads) {
+    if (place.first != number) {
+      number = place.first;
+      file.reset();
+      file.emplace(open_shard(number));
+    }
+    read_piece(*file, read);
   }
 }
 
-void CheckpointReader::check_file(int file) {
-  if (checked_.contains(file)) return;
-  const std::vector<std::string> problems = problems_of(file);
-  if (!problems.empty()) bad_input("checkpoint {} is damaged:{}", directory_.string(), list_of(problems));
-  checked_.insert(file);
+std::string CheckpointReader::tensors_of(int file) const {
+  std::vector<std::string_view> names;
+  for (const TensorInfo& tensor : manifest_.tensors)
+    if (std::any_of(tensor.pieces.begin(), tensor.pieces.end(),
+                    [&](const PieceInfo& piece) { return piece.file == file; }))
+      names.push_back(tensor.name);
+  if (names.empty()) return "no tensor";
+  return names.size() == 1 ? fmt::format("tensor {}", names[0])
+                           : fmt::format("tensor {} and {} more", names[0], names.size() - 1);
+}
+
+// Opens a shard and looks at all of it that is not elements, once.
+File CheckpointReader::open_shard(int number) {
+  const FileInfo& info = manifest_.files[static_cast<size_t>(number)];
+  const std::string holds = fmt::format("which holds {}", tensors_of(number));
+  try {
+    File file(directory_ / info.name, File::Mode::Read);
+    if (checked_.contains(number)) return file;
+    check(file.size() == info.bytes, "{} has {} bytes instead of {}", info.name, file.size(), info.bytes);
+    check(crc_of_rest(file, regions_of(number)) == info.frame_crc,
+          "{} was changed between the elements of its tensors", info.name);
+    checked_.insert(number);
+    return file;
+  } catch (const Error& error) {
+    bad_input("checkpoint {} is damaged: {}, {}", directory_.string(), error.what(), holds);
+  }
+}
+
+std::vector<KnownRegion> CheckpointReader::regions_of(int file) const {
+  std::vector<KnownRegion> regions;
+  for (const TensorInfo& tensor : manifest_.tensors)
+    for (const PieceInfo& piece : tensor.pieces)
+      if (piece.file == file)
+        regions.push_back({piece.byte_offset,
+                           piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype)), piece.crc});
+  std::sort(regions.begin(), regions.end(),
+            [](const KnownRegion& a, const KnownRegion& b) { return a.offset < b.offset; });
+  return regions;
+}
+
+bool CheckpointReader::files_are_complete() const {
+  return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const FileInfo& info) {
+    std::error_code error;
+    const auto bytes = fs::file_size(directory_ / info.name, error);
+    return !error && static_cast<int64_t>(bytes) == info.bytes;
+  });
 }
 
 std::vector<std::string> CheckpointReader::problems_of(int file) const {
@@ -156,7 +179,8 @@ std::vector<std::string> CheckpointReader::problems_of(int file) const {
   const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
   if (error) return {fmt::format("{}: {}", info.name, error.message())};
   if (bytes != info.bytes)
-    return {fmt::format("{} has {} bytes instead of {}", info.name, bytes, info.bytes)};
+    return {fmt::format("{} has {} bytes instead of {}; it holds {}", info.name, bytes, info.bytes,
+                        tensors_of(file))};
   std::vector<std::string> problems;
   try {
     const uint32_t crc = crc_of_file(path);

@@ -1,8 +1,10 @@
 // CheckpointReader: loads any boxes of the tensors of a checkpoint, whatever boxes they were stored in.
 //
-// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file by its size and CRC
-// before HDF5 opens it. The view (view.h5) is never read. A reader works alone, not collectively; every rank
-// may have its own.
+// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file that is used by its
+// size and the CRC of what HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by
+// its own CRC before any of it is used. Only blocks that hold something wanted are read, by their offsets;
+// HDF5 has no part in it. The view (view.h5) is never read. A reader works alone, not collectively; every
+// rank may have its own.
 #pragma once
 
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/writer.h"
 
@@ -41,23 +44,28 @@ class CheckpointReader {
   const TensorInfo* find(const std::string& name) const;  // null when there is none
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  // Fills the data of every wanted box. The dtype must be that of the stored tensor, or f32 for f64 and the
-  // reverse where that is allowed (rounded to nearest). Everything missing or not fitting is listed in one
-  // Error(BadInput) before anything is read; a damaged file is an Error(BadInput) too, and the data is then
-  // unspecified.
+  // Fills the data of every wanted box. The dtype must be that of the stored tensor, or, where conversion is
+  // allowed, both must be floating-point types (rounded to nearest). Everything missing or not fitting is
+  // listed in one Error(BadInput) before anything is read; a damaged file is an Error(BadInput) too, which
+  // names file and tensor, and the data is then unspecified.
   void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
+
+  // Whether every file is there in its full size; reads none of them.
+  bool files_are_complete() const;
 
   // Reads every byte of every file, the view included, and compares with sizes and checksums.
   VerifyReport verify() const;
 
  private:
-  void check_file(int file);
+  File open_shard(int number);
+  std::vector<KnownRegion> regions_of(int file) const;
   std::vector<std::string> problems_of(int file) const;
+  std::string tensors_of(int file) const;
 
   std::filesystem::path directory_;
   Manifest manifest_;
   std::vector<std::string> skipped_;
-  std::set<int> checked_;  // files whose size and CRC were found right
+  std::set<int> checked_;  // files whose size and frame were found right
 };
 
 // BadInput that lists field by field where the models differ: "hidden_size: checkpoint 128, requested 256".

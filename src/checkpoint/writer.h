@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/new_checkpoint.h"
 #include "comm/communicator.h"
 #include "mesh/shard_spec.h"
 
@@ -21,20 +21,18 @@ struct NamedTensor {
 
 // Collective over `world`. Writes the checkpoint <root>/step_<ten digits> and returns its path.
 //   * `mine` are the boxes this rank holds; replicated ones are written by their owner only (is_owner), empty
-//   ones by
-//     nobody. Together the owned boxes of all ranks must hold every element of every tensor exactly once.
-//   * Everything goes to <root>/step_N.tmp-<random> first. A checkpoint of the same step is replaced, at once
-//   where the
-//     file system can exchange two directories.
-//   * <root>/LATEST is updated last; it is a hint for people and scripts, readers look at the directories.
+//     ones by nobody. Together the owned boxes of all ranks must hold every element of every tensor exactly
+//     once.
+//   * Refused, before anything is written, where the file system has no room.
+//   * Everything goes to <root>/step_N.tmp-<random> first (checkpoint/new_checkpoint.h).
 //   * A failure on any rank is an Error on all ranks; the temporary directory is removed and nothing else is
-//   touched.
-// `root` must be on a file system all ranks share. `meta` of rank 0 counts.
+//     touched.
+// `root` must be on a file system all ranks share. `meta` and `options.retain` of rank 0 count.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, const CheckpointMeta& meta,
                                       std::span<const NamedTensor> mine, Communicator& world,
-                                      const MeshCoords& coords);
+                                      const MeshCoords& coords, const SaveOptions& options = {});
 
-// "step_0000000010"
-std::string step_directory_name(int64_t step);
+// Those of `mine` that this rank writes: owned, and not empty. Throws for one that cannot be stored.
+std::vector<NamedTensor> owned_boxes(std::span<const NamedTensor> mine, const MeshCoords& coords);
 
 }  // namespace trifold

@@ -12,11 +12,11 @@ Manifest sample() {
   Manifest manifest;
   manifest.save_id = "0123456789abcdef";
   manifest.meta = test::meta_of(10);
-  manifest.files = {{"shard_00000.h5", FileInfo::Role::Shard, 1000, 0xdeadbeef},
-                    {"view.h5", FileInfo::Role::View, 5, 1}};
+  manifest.files = {{"shard_00000.h5", FileInfo::Role::Shard, 1000, 0xdeadbeef, 5},
+                    {"view.h5", FileInfo::Role::View, 5, 1, 1}};
   manifest.tensors = {
-      {"param/a", DType::F32, {4, 3}, {{{{0, 0}, {2, 3}}, 0, 100, 7}, {{{2, 0}, {2, 3}}, 0, 124, 8}}},
-      {"param/b", DType::I64, {}, {{{{}, {}}, 0, 200, 9}}}};
+      {"param/a", DType::F32, {4, 3}, {{{{0, 0}, {2, 3}}, 0, 100, 7, {}}, {{{2, 0}, {2, 3}}, 0, 124, 8, {}}}},
+      {"param/b", DType::I64, {}, {{{{}, {}}, 0, 200, 9, {}}}}};
   return manifest;
 }
 
@@ -79,7 +79,7 @@ TEST(Manifest, RefusesOtherVersionsAndMissingFields) {
   };
   EXPECT_NO_THROW(parse_manifest(resigned("hidden_size", "hidden-size"), "here"));  // re-signing works
   EXPECT_TRUE(
-      has(refusal("\"version\": 1", "\"version\": 2"), "its version is 2; this program reads version 1"));
+      has(refusal("\"version\": 2", "\"version\": 3"), "its version is 3; this program reads version 2"));
   EXPECT_TRUE(has(refusal("\"step\"", "\"stop\""), "step"));
   EXPECT_TRUE(has(refusal("trifold-checkpoint", "another-checkpoint"), "its format"));
   EXPECT_TRUE(has(refusal("\"f32\"", "\"f31\""), "'f31' is no element type"));

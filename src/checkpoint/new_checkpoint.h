@@ -1,0 +1,97 @@
+// NewCheckpoint: a checkpoint on its way from a temporary folder to its name. One process holds it; others
+// may write shard files into its folder.
+//
+// The order of a save, which a kill may cut anywhere: make step_N.tmp-<random>; write and sync the shards,
+// the view and, last, the manifest; sync the folder; rename it to step_N (the commit); sync the parent;
+// update LATEST; remove what retention lets go. So a folder called step_<digits> is always whole, and the one
+// of the previous save is not touched before the new one is there.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+
+namespace trifold {
+
+// Where a save stands, in this order. LaidOut, HalfWritten and ShardWritten are told by every rank that
+// writes a file, the others by rank 0.
+enum class SavePhase {
+  FolderMade,
+  LaidOut,      // the file has room for everything
+  HalfWritten,  // half of the boxes are in it
+  ShardWritten,
+  ViewWritten,
+  ManifestWritten,
+  Committed,  // the folder has its name
+  LatestWritten,
+  OldMovedAway,  // a checkpoint that retention removes has lost its name
+  Done,
+};
+std::string_view name_of(SavePhase phase);  // "folder-made"
+std::vector<SavePhase> save_phases();
+
+struct SaveOptions {
+  // So many of the newest good checkpoints stay, at least 2, and older ones are removed
+  // (checkpoint/save_folder.h); 0: all stay.
+  int retain = 0;
+  // Told of every phase: lets tests end a process there.
+  std::function<void(SavePhase)> at_phase = {};
+
+  void reach(SavePhase phase) const {
+    if (at_phase) at_phase(phase);
+  }
+};
+
+// Puts the tables of the files of a checkpoint together.
+class ManifestBuilder {
+ public:
+  // `boxes` of `file`, one piece each, whose file number is set here. Throws where they disagree with those
+  // of other files about a tensor.
+  void add(const FileInfo& file, std::span<const TensorInfo> boxes);
+  // Throws unless the boxes hold every element of each tensor exactly once.
+  Manifest finish() const;
+  // Of the elements.
+  int64_t bytes() const;
+
+ private:
+  std::vector<FileInfo> files_;
+  std::map<std::string, TensorInfo> by_name_;
+};
+
+class NewCheckpoint {
+ public:
+  // Makes the temporary folder. An Error, before anything is made but `root`, where its file system has less
+  // than `bytes` and a little more. `options` must outlive this.
+  NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
+  // Removes the temporary folder unless it was committed.
+  ~NewCheckpoint();
+  NewCheckpoint(const NewCheckpoint&) = delete;
+  NewCheckpoint& operator=(const NewCheckpoint&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+
+  // After all shards are in the folder and on the disk: adds the view and the manifest (`tables` says what is
+  // in the shards) and commits. A checkpoint of the same step is replaced, at once where the file system can
+  // exchange two folders.
+  void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
+  // <root>/LATEST, a hint for people and scripts, and retention. Errors say that the checkpoint is complete.
+  void tidy_up();
+
+ private:
+  std::filesystem::path root_, final_path_, folder_;
+  std::string save_id_;
+  const SaveOptions& options_;
+  bool committed_ = false;
+};
+
+// "step_0000000010"
+std::string step_directory_name(int64_t step);
+
+}  // namespace trifold

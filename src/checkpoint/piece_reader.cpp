@@ -1,0 +1,109 @@
+#include "checkpoint/piece_reader.h"
+
+#include <algorithm>
+#include <set>
+
+namespace trifold {
+
+namespace {
+
+// The place of an element in the row-major block `box`.
+int64_t flat_index(const Rect& box, const Shape& at) {
+  int64_t index = 0;
+  for (int dim = 0; dim < at.rank(); ++dim) index = index * box.extent[dim] + at[dim] - box.offset[dim];
+  return index;
+}
+
+Shape last_corner(const Rect& rect) {
+  Shape at = rect.offset;
+  for (int dim = 0; dim < at.rank(); ++dim) at[dim] += rect.extent[dim] - 1;
+  return at;
+}
+
+void convert_floats(void* to, DType to_type, const void* from, DType from_type, int64_t count) {
+  dispatch_float(from_type, [&](auto from_zero) {
+    dispatch_float(to_type, [&](auto to_zero) {
+      const auto* in = static_cast<const decltype(from_zero)*>(from);
+      auto* out = static_cast<decltype(to_zero)*>(to);
+      // Through f64, which holds every value exactly: rounded once.
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<decltype(to_zero)>(static_cast<double>(in[i]));
+    });
+  });
+}
+
+// Reads one stored box block by block. Each block is checked before any of it is used.
+class PieceReader {
+ public:
+  PieceReader(const File& file, const PieceRead& read)
+      : file_(file),
+        read_(read),
+        dtype_(read.tensor->dtype),
+        size_(static_cast<int64_t>(size_of(dtype_))),
+        elements_(read.piece->rect.elements()),
+        of_block_(kCrcBlock / size_),
+        block_(static_cast<size_t>(std::min(of_block_, elements_) * size_)) {}
+
+  void run() {
+    std::set<int64_t> blocks;
+    for (const auto& part : read_.parts) {
+      const int64_t last = flat_index(read_.piece->rect, last_corner(part.second)) / of_block_;
+      for (int64_t b = flat_index(read_.piece->rect, part.second.offset) / of_block_; b <= last; ++b)
+        blocks.insert(b);
+    }
+    for (const int64_t block : blocks) take(block);
+  }
+
+ private:
+  void take(int64_t block) {
+    const int64_t begin = block * of_block_;
+    const int64_t end = std::min(elements_, begin + of_block_);
+    const std::vector<Rect> rects = rects_of_range(read_.piece->rect, begin, end);
+    bool is_loaded = false;
+    int64_t done = 0;
+    for (const Rect& rect : rects) {
+      for (const auto& [wanted, part] : read_.parts)
+        if (const auto common = intersect(rect, part)) {
+          if (!is_loaded) load(block, (end - begin) * size_);
+          is_loaded = true;
+          copy(*wanted, rect, done, *common);
+        }
+      done += rect.elements();
+    }
+  }
+
+  void load(int64_t block, int64_t bytes) {
+    file_.read(block_.data(), static_cast<size_t>(bytes), read_.piece->byte_offset + block * kCrcBlock);
+    const uint32_t crc =
+        read_.piece->blocks.empty() ? read_.piece->crc : read_.piece->blocks[static_cast<size_t>(block)];
+    if (crc_of_memory(block_.data(), static_cast<size_t>(bytes)) != crc)
+      bad_input("{}: tensor {}, box {} is damaged: block {} of its elements is not what was written",
+                file_.path().string(), read_.tensor->name, to_string(read_.piece->rect), block);
+  }
+
+  // Copies `part` of `rect`, whose elements start at element `at` of the block.
+  void copy(const NamedTensor& wanted, const Rect& rect, int64_t at, const Rect& part) {
+    const std::byte* from = block_.data() + static_cast<size_t>(at * size_);
+    const DType to = wanted.data.dtype;
+    if (to != dtype_) {
+      converted_ = Buffer(static_cast<size_t>(rect.elements()) * size_of(to));
+      convert_floats(converted_.data(), to, from, dtype_, rect.elements());
+      from = converted_.data();
+    }
+    copy_rect(wanted.data.data, wanted.spec.local, from, rect, part, size_of(to));
+  }
+
+  const File& file_;
+  const PieceRead& read_;
+  DType dtype_;
+  int64_t size_;      // of an element
+  int64_t elements_;  // of the box
+  int64_t of_block_;  // elements of a block
+  Buffer block_;
+  Buffer converted_;
+};
+
+}  // namespace
+
+void read_piece(const File& file, const PieceRead& read) { PieceReader(file, read).run(); }
+
+}  // namespace trifold

@@ -1,0 +1,25 @@
+// Reading parts of one stored box, a block at a time.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/writer.h"
+
+namespace trifold {
+
+// What is wanted of one stored box: parts of it, each of a block that has room for it.
+struct PieceRead {
+  const TensorInfo* tensor = nullptr;
+  const PieceInfo* piece = nullptr;
+  std::vector<std::pair<const NamedTensor*, Rect>> parts;
+};
+
+// Reads the blocks of kCrcBlock bytes that hold any of the parts, in order, and checks each before it is
+// used; one that is damaged is a BadInput that names file, tensor and box. Floating-point elements are
+// converted to the type that is wanted, rounded to nearest. Needs memory for one block.
+void read_piece(const File& file, const PieceRead& read);
+
+}  // namespace trifold

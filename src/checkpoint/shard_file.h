@@ -1,0 +1,56 @@
+// ShardFile: writing one HDF5 file of a checkpoint in two steps. First HDF5 lays the file out: all its
+// structure, and room for the elements of every box. Then the elements are written into their places
+// directly, block by block with their checksums, so that HDF5's process-wide lock is held for the layout
+// only, a full disk is an ordinary error, and a box may come in parts: nobody needs the memory of a whole
+// one.
+//
+// Equal boxes and elements make equal bytes.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/files.h"
+#include "checkpoint/hdf5_file.h"
+#include "checkpoint/manifest.h"
+
+namespace trifold {
+
+// A box of a global tensor, without elements.
+struct ShardBox {
+  std::string tensor;
+  DType dtype = DType::F32;
+  Shape global;
+  Rect rect;
+
+  int64_t bytes() const { return rect.elements() * static_cast<int64_t>(size_of(dtype)); }
+};
+
+class ShardFile {
+ public:
+  // Makes the file `path`, which must not exist, with room on the disk for all of `boxes`.
+  ShardFile(const std::filesystem::path& path, int64_t step, std::vector<ShardBox> boxes);
+
+  const std::vector<ShardBox>& boxes() const { return boxes_; }
+  // Writes the next elements of a box, in row-major order.
+  void append(size_t box, const void* data, size_t bytes);
+  // After the last element of the last box: waits until all is on the disk. Complete from now on:
+  void finish();
+  const FileInfo& info() const { return info_; }
+  PieceInfo piece(size_t box) const;  // its file is number 0
+
+ private:
+  std::vector<ShardBox> boxes_;
+  std::vector<int64_t> offsets_;  // in the file
+  std::vector<BlockCrc> crcs_;
+  std::optional<File> file_;  // after HDF5 has closed it
+  FileInfo info_;
+};
+
+// The attributes of every HDF5 file of a checkpoint.
+void write_file_attributes(Hdf5File& file, int64_t step);
+
+}  // namespace trifold

@@ -1,0 +1,119 @@
+#include "checkpoint/save_folder.h"
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+
+#include "checkpoint/reader.h"
+#include "checkpoint_bench.h"
+
+namespace trifold {
+namespace {
+
+namespace fs = std::filesystem;
+using test::bad_input_of;
+using test::Boxes;
+using test::has;
+using test::TemporaryFolder;
+
+std::vector<std::string> save(const fs::path& root, int64_t step, const SaveOptions& options = {}) {
+  return test::on_ranks(2, [&](Communicator& comm) {
+    Boxes boxes;
+    boxes.add_filled("param/w", DType::F32, {8, 6}, even_part({8, 6}, 0, comm.rank(), 2));
+    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {comm.rank(), 0, 0}, options);
+  });
+}
+
+std::vector<int64_t> steps_in(const fs::path& root) {
+  std::vector<int64_t> steps;
+  for (const auto& [step, path] : checkpoints_in(root)) steps.push_back(step);
+  return steps;
+}
+
+TEST(SaveFolder, RemovesWhatUnfinishedSavesLeftAndNothingElse) {
+  const TemporaryFolder folder;
+  save(folder.path(), 5);
+  for (const char* name : {"step_0000000006.tmp-0123456789abcdef", "step_0000000004.trash-0123456789abcdef",
+                           "step_6.tmp", "notes.tmp-1", "other"})
+    fs::create_directory(folder.path() / name);
+  std::ofstream(folder.path() / "LATEST.tmp-0123") << "x";
+  const SaveFolder held(folder.path());
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"LATEST", "notes.tmp-1", "other", "step_0000000005", "step_6.tmp"}));
+}
+
+TEST(SaveFolder, IsForOneRunAtATime) {
+  const TemporaryFolder folder;
+  {
+    const SaveFolder held(folder.path());
+    EXPECT_TRUE(has(bad_input_of([&] { SaveFolder second(folder.path()); }), "another run saves"));
+  }
+  EXPECT_NO_THROW(SaveFolder(folder.path()));
+}
+
+TEST(Retention, KeepsTheNewest) {
+  const TemporaryFolder folder;
+  for (int64_t step : {1, 2, 3}) save(folder.path(), step);
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{3, 2, 1}));  // all, unless told
+  SaveOptions options;
+  options.retain = 3;
+  for (const std::string& error : save(folder.path(), 4, options)) EXPECT_EQ(error, "");
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{4, 3, 2}));
+}
+
+// A damaged checkpoint does not count, and of good ones two always stay.
+TEST(Retention, NeverLeavesFewerThanTwoGoodOnes) {
+  const TemporaryFolder folder;
+  for (int64_t step : {1, 2, 3, 4, 5}) save(folder.path(), step);
+  fs::resize_file(folder.path() / "step_0000000004" / "shard_00001.h5", 100);
+  fs::remove(folder.path() / "step_0000000003" / "manifest.json");
+  SaveOptions options;
+  options.retain = 1;
+  save(folder.path(), 6, options);
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{6, 5}));
+  fs::resize_file(folder.path() / "step_0000000006" / "shard_00001.h5", 100);
+  save(folder.path(), 7, options);
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{7, 6, 5}));
+}
+
+// What a kill in the middle of a removal leaves is no checkpoint.
+TEST(Retention, TakesTheNameBeforeTheFiles) {
+  const TemporaryFolder folder;
+  for (int64_t step : {1, 2}) save(folder.path(), step);
+  SaveOptions options;
+  options.retain = 2;
+  std::vector<int64_t> steps;
+  std::vector<SavePhase> phases;
+  options.at_phase = [&](SavePhase phase) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    phases.push_back(phase);
+    if (phase == SavePhase::OldMovedAway) steps = steps_in(folder.path());
+  };
+  save(folder.path(), 3, options);
+  EXPECT_EQ(steps, (std::vector<int64_t>{3, 2}));
+  for (const SavePhase phase : save_phases())
+    EXPECT_EQ(std::count(phases.begin(), phases.end(), phase),
+              phase >= SavePhase::LaidOut && phase <= SavePhase::ShardWritten ? 2 : 1)
+        << name_of(phase);
+}
+
+TEST(NewCheckpoint, AsksForRoomFirst) {
+  const TemporaryFolder folder;
+  const SaveOptions options;
+  try {
+    const NewCheckpoint refused(folder.path(), 1, int64_t{1} << 60, options);
+    FAIL() << "there is no such disk";
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "step_0000000001 needs 121056757"));
+    EXPECT_TRUE(has(error.what(), "are free on the file system of " + folder.path().string()));
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace trifold
