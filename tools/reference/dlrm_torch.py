@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""DLRM in PyTorch, to compare Trifold with: golden losses, and how fast it trains.
+
+    python3 tools/reference/dlrm_torch.py golden tests/golden/dlrm_torch.json
+    python3 tools/reference/dlrm_torch.py bench [--threads N] [--batch 2048] [--steps 30] [--max-rows N]
+
+Needs Debian's python3-torch. It shares no code with Trifold.
+
+Model (arXiv 1906.00091; DCNv2: arXiv 2008.13535). Bottom MLP over the dense numbers, ReLU after every layer; one bag of
+embeddings for each table, summed or averaged, zeros where it is empty; then
+    dot   [x, pairs], pairs = the strict lower triangle of T T', T = rows [x, e1 .. eF]: (1,0), (2,0), (2,1), (3,0) ...
+          (`self_interaction`: with the diagonal: (0,0), (1,0), (1,1) ...)
+    cat   [x, e1 .. eF]
+    cross x0 = [x, e1 .. eF]; x <- x0 * (W (V x) + b) + x, `cross_layers` times, V of rank `cross_rank`
+and the top MLP, ReLU after every layer but the last, which gives one logit. Loss: mean over the batch of the binary cross
+entropy of the logits. All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
+w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are.
+
+`golden` writes for each case the configuration, the batches, the formula of the initial parameters, all ten losses, the
+gradients of the first step and, after the last step, all parameters.
+
+`bench` trains the Kaggle configuration of the reference implementation (33.8 million rows of 16 numbers, 13-512-256-64-16,
+512-256-1, one id a table) with sparse gradients and SGD in f32 on random ids, and prints samples per second.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import golden_json
+
+INITIAL = ("parameter `tensor` (its place in the list), element `i` in memory order: h = mix(i + 65536 * tensor) in"
+           " 32-bit arithmetic that wraps; value = scale * ((h >> 16) / 65536 - 0.5), exact in f32 and f64."
+           " mix(h): h += 0x9e3779b9; h ^= h >> 16; h *= 0x85ebca6b; h ^= h >> 13; h *= 0xc2b2ae35; h ^= h >> 16")
+
+KAGGLE_ROWS = [1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10,
+               5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572]
+
+BASE = {"dense": 3, "embedding_dim": 4, "rows": [11, 5, 3, 17], "max_ids": [1, 3, 1, 4], "bottom": [8, 4], "top": [6, 1],
+        "interaction": "dot", "self_interaction": False, "pooling": "sum", "optimizer": "sgd", "lr": 0.5, "eps": 1e-10,
+        "batch": 6, "steps": 10}
+CASES = {
+    "dot_sgd": {},
+    "self_mean_adagrad": {"self_interaction": True, "pooling": "mean", "optimizer": "adagrad", "lr": 0.05},
+    "cat_sgd": {"interaction": "cat", "top": [1], "bottom": [4]},
+    "cross_adagrad": {"interaction": "cross", "cross_layers": 2, "cross_rank": 3, "optimizer": "adagrad", "lr": 0.02,
+                      "eps": 1e-8},
+}
+
+
+def mix(h):
+    h = (h + 0x9E3779B9) & 0xFFFFFFFF
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return h ^ (h >> 16)
+
+
+def interaction_width(config):
+    dim, vectors = config["embedding_dim"], len(config["rows"]) + 1
+    if config["interaction"] == "dot":
+        return dim + vectors * (vectors + (1 if config["self_interaction"] else -1)) // 2
+    return dim * vectors
+
+
+def parameter_list(config):
+    """(name, shape, scale) of every parameter, in the order of the file. Linear weights are [outputs, inputs]."""
+    entries = [(f"tables.{t}", [rows, config["embedding_dim"]], 1.5) for t, rows in enumerate(config["rows"])]
+
+    def mlp(name, inputs, widths):
+        for layer, width in enumerate(widths):
+            entries.append((f"{name}.{layer}.weight", [width, inputs], 1.5))
+            entries.append((f"{name}.{layer}.bias", [width], 0.5))
+            inputs = width
+
+    mlp("bottom", config["dense"], config["bottom"])
+    width = interaction_width(config)
+    for layer in range(config.get("cross_layers", 0)):
+        entries.append((f"cross.{layer}.v", [config["cross_rank"], width], 0.75))
+        entries.append((f"cross.{layer}.w", [width, config["cross_rank"]], 0.75))
+        entries.append((f"cross.{layer}.bias", [width], 0.5))
+    mlp("top", width, config["top"])
+    return entries
+
+
+def initial(config):
+    values = {}
+    for tensor, (name, shape, scale) in enumerate(parameter_list(config)):
+        count = 1
+        for extent in shape:
+            count *= extent
+        numbers = [scale * ((mix(i + 65536 * tensor) >> 16) / 65536 - 0.5) for i in range(count)]
+        values[name] = torch.tensor(numbers, dtype=torch.float64).reshape(shape).requires_grad_()
+    return values
+
+
+def make_batches(config):
+    """Batches of random numbers that are exact in f32; bags of 0 to max_ids ids with repetitions."""
+    state = 12345
+
+    def below(n):
+        nonlocal state
+        state = mix(state)
+        return (state >> 8) % n
+
+    batches = []
+    for _ in range(config["steps"]):
+        size = config["batch"]
+        lengths = [[1 if hot == 1 else below(hot + 1) for _ in range(size)] for hot in config["max_ids"]]
+        ids = [[below(rows) for _ in range(sum(of))] for rows, of in zip(config["rows"], lengths)]
+        batches.append({"dense": [below(64) / 16 - 1 for _ in range(size * config["dense"])],
+                        "labels": [below(2) for _ in range(size)], "lengths": lengths, "ids": ids})
+    return batches
+
+
+def mlp(p, name, x, layers, last_relu):
+    for layer in range(layers):
+        x = F.linear(x, p[f"{name}.{layer}.weight"], p[f"{name}.{layer}.bias"])
+        if last_relu or layer + 1 < layers:
+            x = F.relu(x)
+    return x
+
+
+def logits(config, p, batch):
+    dense = torch.tensor(batch["dense"], dtype=torch.float64).reshape(config["batch"], config["dense"])
+    x = mlp(p, "bottom", dense, len(config["bottom"]), True)
+    vectors = [x]
+    for t, (lengths, ids) in enumerate(zip(batch["lengths"], batch["ids"])):
+        starts = torch.cumsum(torch.tensor([0] + lengths[:-1]), 0)
+        vectors.append(F.embedding_bag(torch.tensor(ids, dtype=torch.int64), p[f"tables.{t}"], starts,
+                                       mode=config["pooling"]))
+    flat = torch.cat(vectors, dim=1)
+    if config["interaction"] == "dot":
+        stack = torch.stack(vectors, dim=1)
+        products = stack @ stack.transpose(1, 2)
+        rows, columns = torch.tril_indices(len(vectors), len(vectors), 0 if config["self_interaction"] else -1)
+        flat = torch.cat([x, products[:, rows, columns]], dim=1)
+    elif config["interaction"] == "cross":
+        cross = flat
+        for layer in range(config["cross_layers"]):
+            inner = F.linear(F.linear(cross, p[f"cross.{layer}.v"]), p[f"cross.{layer}.w"], p[f"cross.{layer}.bias"])
+            cross = flat * inner + cross
+        flat = cross
+    return mlp(p, "top", flat, len(config["top"]), False).squeeze(1)
+
+
+def flat_list(tensor):
+    return tensor.detach().reshape(-1).tolist()
+
+
+def run_case(changes):
+    config = {**BASE, **changes}
+    p = initial(config)
+    batches = make_batches(config)
+    if config["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(p.values(), lr=config["lr"])
+    else:
+        optimizer = torch.optim.Adagrad(p.values(), lr=config["lr"], eps=config["eps"])
+    losses = []
+    first_gradients = {}
+    for batch in batches:
+        optimizer.zero_grad()
+        labels = torch.tensor(batch["labels"], dtype=torch.float64)
+        loss = F.binary_cross_entropy_with_logits(logits(config, p, batch), labels)
+        loss.backward()
+        losses.append(loss.item())
+        if not first_gradients:
+            first_gradients = {name: flat_list(value.grad) for name, value in p.items()}
+        optimizer.step()
+    parameters = [{"name": name, "shape": shape, "scale": scale, "first_gradient": first_gradients[name],
+                   "after": flat_list(p[name])} for name, shape, scale in parameter_list(config)]
+    return {"config": config, "batches": batches, "losses": losses, "parameters": parameters}
+
+
+def golden(path):
+    cases = {name: run_case(changes) for name, changes in CASES.items()}
+    golden_json.write(path, {"torch": torch.__version__, "initial": INITIAL, "cases": cases})
+
+
+class KaggleDlrm(torch.nn.Module):
+    def __init__(self, rows, dim):
+        super().__init__()
+        self.tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(n, dim, mode="sum", sparse=True) for n in rows)
+        for table, n in zip(self.tables, rows):
+            torch.nn.init.uniform_(table.weight, -n ** -0.5, n ** -0.5)
+        vectors = len(rows) + 1
+        self.bottom = self.mlp([13, 512, 256, 64, dim], True)
+        self.top = self.mlp([dim + vectors * (vectors - 1) // 2, 512, 256, 1], False)
+        self.lower = torch.tril_indices(vectors, vectors, -1)
+
+    @staticmethod
+    def mlp(widths, last_relu):
+        layers = []
+        for inputs, outputs in zip(widths, widths[1:]):
+            layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+        return torch.nn.Sequential(*(layers if last_relu else layers[:-1]))
+
+    def forward(self, dense, ids, offsets):
+        x = self.bottom(dense)
+        stack = torch.stack([x] + [table(of, offsets) for table, of in zip(self.tables, ids)], dim=1)
+        products = torch.bmm(stack, stack.transpose(1, 2))
+        return self.top(torch.cat([x, products[:, self.lower[0], self.lower[1]]], dim=1)).squeeze(1)
+
+
+def zipf_ids(rows, count, exponent):
+    """The law of Trifold's synthetic clicks: a bounded power law by inversion."""
+    u = torch.rand(count, dtype=torch.float64)
+    if exponent == 0:
+        return (u * rows).long().clamp(max=rows - 1)
+    top = (rows + 1) ** (1 - exponent) - 1
+    ranks = ((1 + u * top) ** (1 / (1 - exponent)) - 1).long().clamp(0, rows - 1)
+    return (ranks * 2654435761 + rows // 3) % rows
+
+
+def bench(options):
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    rows = [min(n, options.max_rows) for n in KAGGLE_ROWS]
+    model = KaggleDlrm(rows, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    offsets = torch.arange(options.batch)
+    batches = [(torch.rand(options.batch, 13), [zipf_ids(n, options.batch, options.zipf) for n in rows],
+                torch.randint(0, 2, (options.batch,)).float()) for _ in range(8)]
+
+    def step(number):
+        dense, ids, labels = batches[number % len(batches)]
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.binary_cross_entropy_with_logits(model(dense, ids, offsets), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    for number in range(3):
+        step(number)
+    rates = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for number in range(options.steps):
+            step(number)
+        rates.append(options.steps * options.batch / (time.perf_counter() - start))
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, batch {options.batch}, Zipf {options.zipf}: "
+          f"{max(rates):.0f} samples/s (three runs: {', '.join(f'{rate:.0f}' for rate in rates)})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("golden").add_argument("path")
+    speed = commands.add_parser("bench")
+    speed.add_argument("--threads", type=int, default=0)
+    speed.add_argument("--batch", type=int, default=2048)
+    speed.add_argument("--steps", type=int, default=30)
+    speed.add_argument("--zipf", type=float, default=1.05)
+    speed.add_argument("--max-rows", type=int, default=1 << 30, help="cut the tables, where memory is short")
+    options = parser.parse_args()
+    if options.command == "golden":
+        golden(options.path)
+    else:
+        bench(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
