@@ -26,6 +26,14 @@ void copy_bytes(ThreadPool& pool, void* to, const void* from, size_t bytes) {
   });
 }
 
+ThreadTransfers without_shapes(std::span<const Transfer> transfers) {
+  ThreadTransfers list;
+  for (const Transfer& transfer : transfers)
+    list.push_back({transfer.direction, transfer.tensor.dtype, transfer.peer, transfer.tensor.data,
+                    transfer.tensor.elements()});
+  return list;
+}
+
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
@@ -56,6 +64,7 @@ class ThreadCommunicator final : public Communicator {
 
   ThreadGroup& group_;
   int rank_;
+  Buffer aside_;  // for a block of a sum; made when it is needed first
 };
 
 // Elements [begin, end) of what `rank` offers as `in`.
@@ -97,11 +106,11 @@ void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce ho
   const int64_t count = out.elements();
   const int64_t block = std::min(count, kBlockBytes * pool.size() / static_cast<int64_t>(size_of(out.dtype)));
   const bool aliased = input(rank_, out.dtype, first, first + count).data == out.data;
-  const Buffer aside(aliased ? static_cast<size_t>(block) * size_of(out.dtype) : 0);
+  if (aliased && aside_.bytes() == 0) aside_ = Buffer(static_cast<size_t>(kBlockBytes * pool.size()));
   for (int64_t begin = 0; begin < count; begin += block) {
     const int64_t end = std::min(count, begin + block);
     const Tensor target = out.flat(begin, end);
-    const Tensor sum = aliased ? aside.tensor(out.dtype, {end - begin}) : target;
+    const Tensor sum = aliased ? aside_.tensor(out.dtype, {end - begin}) : target;
     for (int r = 0; r < size(); ++r) {
       const Tensor x = input(r, out.dtype, first + begin, first + end);
       if (r == 0)
@@ -191,9 +200,7 @@ void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
 
 void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
   count_transfers(transfers, stream);
-  stream.run([this, batch = std::vector<Transfer>(transfers.begin(), transfers.end())] {
-    group_.exchange(rank_, batch);
-  });
+  stream.run([this, batch = without_shapes(transfers)] { group_.exchange(rank_, batch); });
 }
 
 void ThreadCommunicator::barrier() {

@@ -211,15 +211,15 @@ void ThreadGroup::collective(int rank, const ThreadOffer& offer, FunctionRef<std
 // ---- ThreadGroup: exchange ----
 
 struct ThreadGroup::Receive {
-  int peer;
+  int peer = 0;
   Tensor tensor;
   bool done = false;
 };
 
 struct ThreadGroup::Batch {
-  std::vector<int> to;            // the peer of each send
-  std::vector<ThreadPost> sends;  // others hold pointers to these
-  std::vector<Receive> receives;
+  SmallList<int, 4> to;            // the peer of each send
+  SmallList<ThreadPost, 4> sends;  // others hold pointers to these, once it is complete
+  SmallList<Receive, 4> receives;
   std::string problem;  // the first disagreement about a transfer
 };
 
@@ -249,15 +249,15 @@ std::string ThreadGroup::pending(const Batch& batch) const {
 // transfers.
 bool ThreadGroup::take_one(int rank, Batch& batch) {
   std::unique_lock lock(mutex_);
-  std::vector<bool> earlier_open(static_cast<size_t>(size()), false);
   for (Receive& receive : batch.receives) {
-    const auto peer = static_cast<size_t>(receive.peer);
-    if (receive.done || earlier_open[peer]) continue;
-    earlier_open[peer] = true;
+    const auto same_peer = [&](const Receive& earlier) {
+      return !earlier.done && earlier.peer == receive.peer;
+    };
+    if (receive.done || std::any_of(batch.receives.begin(), &receive, same_peer)) continue;
     auto& letters = mail(receive.peer, rank);
     if (letters.empty()) continue;
     ThreadPost& post = *letters.front();
-    letters.pop_front();
+    letters.erase(letters.begin());
     if (post.tensor.dtype == receive.tensor.dtype && post.tensor.elements() == receive.tensor.elements()) {
       post.state = ThreadPost::State::Taken;
       lock.unlock();
@@ -294,17 +294,17 @@ void ThreadGroup::withdraw(int rank, Batch& batch) {
   }
 }
 
-void ThreadGroup::exchange(int rank, std::span<const Transfer> transfers) {
+void ThreadGroup::exchange(int rank, std::span<const ThreadTransfer> transfers) {
   if (world_.aborted()) world_.throw_aborted();
   Batch batch;
-  for (const Transfer& transfer : transfers) {
+  for (const ThreadTransfer& transfer : transfers) {
     check(transfer.peer >= 0 && transfer.peer < size(), "exchange names rank {}, which is not in {}",
           transfer.peer, name_);
     if (transfer.direction == Transfer::Direction::Receive) {
-      batch.receives.push_back({transfer.peer, transfer.tensor});
+      batch.receives.push_back({transfer.peer, transfer.tensor()});
     } else {
       batch.to.push_back(transfer.peer);
-      batch.sends.push_back({transfer.tensor, ThreadPost::State::Posted, ""});
+      batch.sends.push_back({transfer.tensor(), ThreadPost::State::Posted, ""});
     }
   }
   if (!batch.sends.empty()) {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "comm/call.h"
 #include "core/function_ref.h"
+#include "core/small_list.h"
 
 namespace trifold {
 
@@ -40,6 +40,19 @@ class ThreadGroups {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<ThreadGroup>> groups_;
 };
+
+// A transfer as a stream's task keeps it until it is made: without the shape. A batch of a plan has seldom
+// more than two.
+struct ThreadTransfer {
+  Transfer::Direction direction = Transfer::Direction::Send;
+  DType dtype = DType::U8;
+  int peer = 0;
+  void* data = nullptr;
+  int64_t elements = 0;
+
+  Tensor tensor() const { return {data, dtype, {elements}}; }
+};
+using ThreadTransfers = SmallList<ThreadTransfer, 8>;
 
 // A send that waits for its receive; it lives in the sender's frame. Guarded by the group's mutex.
 struct ThreadPost {
@@ -79,7 +92,7 @@ class ThreadGroup {
                   FunctionRef<void()> work);
 
   // See Communicator::exchange.
-  void exchange(int rank, std::span<const Transfer> transfers);
+  void exchange(int rank, std::span<const ThreadTransfer> transfers);
 
   // What this rank waits for in this group, "" when it does not.
   std::string waiting(int rank) const;
@@ -96,7 +109,7 @@ class ThreadGroup {
   class Working;
 
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
-  std::deque<ThreadPost*>& mail(int from, int to) { return mail_[static_cast<size_t>(from * size() + to)]; }
+  std::vector<ThreadPost*>& mail(int from, int to) { return mail_[static_cast<size_t>(from * size() + to)]; }
 
   // Comes to the next meeting and waits for the others; throws when the world is aborted or the time is up.
   void meet(int rank, const Call& call);
@@ -124,7 +137,7 @@ class ThreadGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};
-  std::vector<std::deque<ThreadPost*>> mail_;  // [from * size + to], guarded by mutex_
+  std::vector<std::vector<ThreadPost*>> mail_;  // [from * size + to], guarded by mutex_
   std::atomic<uint64_t> mail_changes_{0};
 };
 

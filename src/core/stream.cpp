@@ -4,7 +4,15 @@
 
 namespace trifold {
 
-Stream::Stream(Mode mode, ThreadPool& pool) : mode_(mode), pool_(pool) {
+namespace {
+
+// Tasks that may wait on a Worker stream before its queue grows: the messages of a long step.
+constexpr size_t kWaitingTasks = 256;
+
+}  // namespace
+
+Stream::Stream(Mode mode, ThreadPool& pool)
+    : mode_(mode), pool_(pool), queue_(mode == Mode::Worker ? kWaitingTasks : 0) {
   if (mode == Mode::Worker) thread_ = std::thread([this] { work_loop(); });
 }
 
@@ -18,10 +26,10 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::push(std::function<void()> work) {
+void Stream::push(Task work) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.push(std::move(work));
     ++pushed_;
   }
   changed_.notify_all();
@@ -32,8 +40,7 @@ void Stream::work_loop() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;  // stopping, and nothing is left
-    std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
+    Task work = queue_.pop();
     const bool dropped = error_ != nullptr;
     lock.unlock();
     std::exception_ptr error;
@@ -42,7 +49,7 @@ void Stream::work_loop() {
     } catch (...) {
       error = std::current_exception();
     }
-    work = nullptr;  // without the lock, because what the work owned may use this stream when it dies
+    work.reset();  // without the lock, because what the work owned may use this stream when it dies
     lock.lock();
     if (error && !error_) error_ = error;
     ++done_;
@@ -69,7 +76,7 @@ void Stream::await(uint64_t ticket) {
 void Stream::wait(const Event& event) {
   if (event.stream == nullptr || event.stream == this || mode_ == Mode::Dry) return;
   if (mode_ == Mode::Inline) return event.stream->await(event.ticket);
-  push([event] { event.stream->await(event.ticket); });
+  push(Task([event] { event.stream->await(event.ticket); }));
 }
 
 void Stream::synchronize() {

@@ -8,6 +8,7 @@
 //
 // An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
 // and by every wait for one of its events; each gets an Error of its own to add context to.
+// Enqueueing allocates nothing but when more work waits than ever before and than there is room for at first.
 // Waits here have no time-out of their own: work only waits for work enqueued before it, so there is no
 // circle, and whatever else a work item waits for (other ranks) has one.
 #pragma once
@@ -15,13 +16,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "core/task.h"
 #include "core/thread_pool.h"
 
 namespace trifold {
@@ -54,7 +54,7 @@ class Stream {
   template <class Work>
   void run(Work&& work) {
     if (mode_ == Mode::Inline) return work();
-    if (mode_ == Mode::Worker) push(std::function<void()>(std::forward<Work>(work)));
+    if (mode_ == Mode::Worker) push(Task(std::forward<Work>(work)));
   }
 
   Event record();
@@ -65,7 +65,7 @@ class Stream {
   void synchronize();
 
  private:
-  void push(std::function<void()> work);
+  void push(Task work);
   void work_loop();
   void await(uint64_t ticket);
 
@@ -73,7 +73,7 @@ class Stream {
   ThreadPool& pool_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  TaskQueue queue_;
   uint64_t pushed_ = 0;  // tickets drawn
   uint64_t done_ = 0;    // tickets whose work has run or was dropped
   bool stopping_ = false;

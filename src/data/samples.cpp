@@ -40,7 +40,8 @@ void SampleSource::read(Batch& batch, int64_t first_sample) const {
         "samples [{}, {}) were asked for, the data source has {}", first_sample, first_sample + count,
         samples());
   batch.first_sample = first_sample;
-  std::vector<int32_t> text(static_cast<size_t>(seq_length_) + 1);
+  static thread_local std::vector<int32_t> text;  // allocated once, not in every step
+  text.resize(static_cast<size_t>(seq_length_) + 1);
   for (int64_t b = 0; b < count; ++b) {
     samples_->read(first_sample + b, text);
     const int64_t row = b * seq_length_;

@@ -1,6 +1,7 @@
 #include "data/text_samples.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -75,11 +76,17 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
   epochs_ = std::max<int64_t>(1, (num_samples + windows_ - 1) / windows_);
 }
 
+PhiloxKey TextSamples::key_of_epoch(std::string_view purpose, int64_t epoch) const {
+  std::array<char, 64> name;  // reading a sample allocates nothing
+  const auto end = fmt::format_to_n(name.data(), name.size(), "text {}, epoch {}", purpose, epoch);
+  return philox_key(seed_, {name.data(), end.size});
+}
+
 int64_t TextSamples::start_of(int64_t index) const {
   check(0 <= index && index < count(), "sample {} was asked for, there are {}", index, count());
   const int64_t epoch = index / windows_;
-  const Permutation order(philox_key(seed_, fmt::format("text order, epoch {}", epoch)), windows_);
-  const PhiloxKey shift_key = philox_key(seed_, fmt::format("text shift, epoch {}", epoch));
+  const Permutation order(key_of_epoch("order", epoch), windows_);
+  const PhiloxKey shift_key = key_of_epoch("shift", epoch);
   const auto words = philox(shift_key, 0);
   const uint64_t random = uint64_t{words[0]} << 32 | words[1];
   const auto shift = static_cast<int64_t>(random % static_cast<uint64_t>(max_shift_ + 1));

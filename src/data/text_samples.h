@@ -61,6 +61,9 @@ class TextSamples : public Samples {
   int64_t start_of(int64_t index) const;
 
  private:
+  // Of what is random about an epoch.
+  PhiloxKey key_of_epoch(std::string_view purpose, int64_t epoch) const;
+
   std::shared_ptr<const TextTokens> text_;
   Interval part_;
   int64_t seq_length_;

@@ -59,6 +59,7 @@ FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<in
     else
       unit_of_[static_cast<size_t>(i)] = unit_of(*params[{i}].tied_to);
   }
+  find_units_of_blocks();
 }
 
 // Gradients that are partial over the tensor axis lie together at the front, so that they are one collective.
@@ -87,14 +88,14 @@ int FlatLayout::unit_ending_at(int block) const {
   fail("block {} does not complete a unit of parameters", block);
 }
 
-std::vector<int> FlatLayout::units_of_block(int block) const {
-  std::vector<int> units;
+void FlatLayout::find_units_of_blocks() {
   for (int i = 0; i < params_.size(); ++i) {
+    const auto block = static_cast<size_t>(params_[{i}].block);
+    if (block >= units_of_block_.size()) units_of_block_.resize(block + 1);
+    std::vector<int>& units = units_of_block_[block];
     const int unit = unit_of({i});
-    if (params_[{i}].block != block || unit < 0) continue;
-    if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+    if (unit >= 0 && std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
   }
-  return units;
 }
 
 std::vector<FlatLayout::Segment> FlatLayout::segments(const Unit& unit, std::optional<int> slice) const {

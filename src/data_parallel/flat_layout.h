@@ -64,7 +64,9 @@ class FlatLayout {
   // Index of the unit that `block` completes; an Error when it completes none.
   int unit_ending_at(int block) const;
   // Units with the weights that a block reads.
-  std::vector<int> units_of_block(int block) const;
+  const std::vector<int>& units_of_block(int block) const {
+    return units_of_block_.at(static_cast<size_t>(block));
+  }
   // The slice of a unit, as elements of the flat buffers.
   int64_t slice_begin(const Unit& unit, int slice) const {
     return unit.begin + slice * (unit.elements() / slices_);
@@ -76,12 +78,14 @@ class FlatLayout {
 
  private:
   void add_unit(int lowest_block, std::vector<ParamId> ids);
+  void find_units_of_blocks();
 
   const ParamList& params_;
   int slices_;
   std::vector<Unit> units_;
   std::vector<int64_t> offsets_;  // by parameter
   std::vector<int> unit_of_;
+  std::vector<std::vector<int>> units_of_block_;
   int64_t elements_ = 0;
 };
 

@@ -41,19 +41,19 @@ void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
   squares.add(std::span<const double>(partials.as<double>(), static_cast<size_t>(count)));
 }
 
-std::vector<double> GradNorm::norms(std::span<ExactSum> squares, Stream& stream) {
-  std::vector<int64_t> limbs;
-  for (ExactSum& sum : squares) limbs.insert(limbs.end(), sum.limbs().begin(), sum.limbs().end());
-  mesh_.world().all_reduce({limbs.data(), DType::I64, {static_cast<int64_t>(limbs.size())}}, Reduce::Sum,
+std::span<double> GradNorm::norms(std::span<ExactSum> squares, Stream& stream) {
+  limbs_.clear();
+  for (ExactSum& sum : squares) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
+  mesh_.world().all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum,
                            stream);
   stream.synchronize();
-  std::vector<double> norms;
+  norms_.clear();
   for (size_t i = 0; i < squares.size(); ++i) {
     ExactSum all;
-    all.add_limbs(std::span<const int64_t>(limbs).subspan(i * ExactSum::kLimbs, ExactSum::kLimbs));
-    norms.push_back(std::sqrt(all.value()));
+    all.add_limbs(std::span<const int64_t>(limbs_).subspan(i * ExactSum::kLimbs, ExactSum::kLimbs));
+    norms_.push_back(std::sqrt(all.value()));
   }
-  return norms;
+  return norms_;
 }
 
 double clip_factor(double norm, double limit) {

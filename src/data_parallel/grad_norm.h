@@ -20,8 +20,8 @@ class GradNorm {
 
   // Adds the squares of the gradients that this rank counts, which must be reduced already. Waits for them.
   void add_squares(ExactSum& squares, Stream& stream);
-  // The norms of such sums over all ranks. Collective over the mesh's world.
-  std::vector<double> norms(std::span<ExactSum> squares, Stream& stream);
+  // The norms of such sums over all ranks, until the next call. Collective over the mesh's world.
+  std::span<double> norms(std::span<ExactSum> squares, Stream& stream);
 
  private:
   const GradientBuffer& grads_;
@@ -29,6 +29,8 @@ class GradNorm {
   const OpTable& ops_;
   std::vector<FlatLayout::Segment> counted_;
   Buffer partials_;  // f64, one for each chunk
+  std::vector<int64_t> limbs_;
+  std::vector<double> norms_;
 };
 
 // Factor that brings a gradient of norm `norm` down to `limit`; 1 when it is below or when limit is 0

@@ -16,6 +16,7 @@
 // learn its memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ class Saved {
   explicit Saved(int slots) : tensors_(static_cast<size_t>(slots)) {}
   Tensor& operator[](SlotId slot) { return tensors_[static_cast<size_t>(slot.index)]; }
   const Tensor& operator[](SlotId slot) const { return tensors_[static_cast<size_t>(slot.index)]; }
+  // Forgets them all.
+  void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
 
  private:
   std::vector<Tensor> tensors_;

@@ -22,9 +22,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "config/config.h"
+#include "core/small_list.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/ops.h"
@@ -33,11 +33,11 @@ namespace trifold {
 
 // A contiguous piece of one parameter, flat, of n elements. Views only.
 struct Slice {
-  Tensor master;              // [n] f32 or f64: the weights that are updated
-  Tensor weight;              // [n] their copy for the layers, rounded to its dtype; no memory: master is it
-  Tensor grad;                // [n] like master
-  std::vector<Tensor> state;  // [n] like master each: what state_names() lists; all zero before step 1
-  double weight_decay = 0;    // 0 for parameters that are left out of it
+  Tensor master;               // [n] f32 or f64: the weights that are updated
+  Tensor weight;               // [n] their copy for the layers, rounded to its dtype; no memory: master is it
+  Tensor grad;                 // [n] like master
+  SmallList<Tensor, 2> state;  // [n] like master each: what state_names() lists; all zero before step 1
+  double weight_decay = 0;     // 0 for parameters that are left out of it
 };
 
 // What all slices of a step have in common, but for the ratio: that belongs to a parameter.

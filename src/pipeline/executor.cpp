@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/small_list.h"
 #include "pipeline/batches.h"
 
 namespace trifold {
@@ -147,12 +148,18 @@ bool Executor::is_last(const Stage& stage) const {
   return stage.index + 1 == static_cast<int>(place_.rank_of_stage.size());
 }
 
+std::vector<Executor::BatchUse>::iterator Executor::use_of(int micro) {
+  return std::find_if(batches_.begin(), batches_.end(),
+                      [&](const BatchUse& use) { return use.micro == micro; });
+}
+
 const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
-  const auto found = batches_.find(micro);
-  if (found != batches_.end()) return found->second.batch;
+  const auto found = use_of(micro);
+  if (found != batches_.end()) return found->batch;
   const auto number = static_cast<int64_t>(micro_order_.size());
   micro_order_.push_back(micro);
-  return batches_.emplace(micro, BatchUse{inputs.batch(micro), number, 0}).first->second.batch;
+  batches_.push_back({micro, inputs.batch(micro), number, 0});
+  return batches_.back().batch;
 }
 
 Shape Executor::boundary(const Batch& batch) const {
@@ -207,10 +214,13 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
   Run run = make_run(action, slot, flows_[0], inputs);
   for (int index = from; index < to; ++index) {
     const StageBlock& block = state.stage.blocks.at(static_cast<size_t>(index));
-    check(static_cast<int>(slot.saved.size()) == index, "the blocks before it have not gone forward");
+    check(slot.forwarded == index, "the blocks before it have not gone forward");
+    ++slot.forwarded;
     params_.enter(block.index, stream_);
-    slot.saved.emplace_back(block.slots);
-    slot.output = block.layer->forward(run, slot.output, slot.saved.back());
+    if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
+    Saved& saved = slot.saved[static_cast<size_t>(index)];
+    saved.clear();
+    slot.output = block.layer->forward(run, slot.output, saved);
   }
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
@@ -231,9 +241,9 @@ void Executor::finish(StageState& state, Slot& slot) {
   for (Message::Role role : {Message::Role::Input, Message::Role::Gradient})
     if (Message* message = messages_.find(role, state.stage.index, slot.micro))
       messages_.release(*message, stream_.record());
-  const auto use = batches_.find(slot.micro);
-  if (use != batches_.end() && ++use->second.stages_done == static_cast<int>(stages_.size())) {
-    batches_held_ = std::max(batches_held_, static_cast<int64_t>(micro_order_.size()) - use->second.number);
+  const auto use = use_of(slot.micro);
+  if (use != batches_.end() && ++use->stages_done == static_cast<int>(stages_.size())) {
+    batches_held_ = std::max(batches_held_, static_cast<int64_t>(micro_order_.size()) - use->number);
     batches_.erase(use);
   }
   state.slots.release(slot);
@@ -336,10 +346,11 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
 // One batch of messages of one direction. They are ready, or gone, when all of the batch is.
 void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs) {
   const bool forward = is_forward_message(batch.front().kind);
-  std::vector<Transfer> transfers;
-  std::vector<Message*> received;
-  std::vector<Message*> sent;
-  std::vector<std::pair<StageState*, Slot*>> sent_outputs;
+  constexpr size_t kFew = 4;  // messages that a batch seldom exceeds
+  SmallList<Transfer, kFew> transfers;
+  SmallList<Message*, kFew> received;
+  SmallList<Message*, kFew> sent;
+  SmallList<std::pair<StageState*, Slot*>, kFew> sent_outputs;
   for (const Action& action : batch) {
     StageState& state = state_of(action);
     const bool sends = is_send(action.kind);
@@ -352,7 +363,7 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
       received.push_back(&messages_.take(role, action.stage, action.micro, dtype_, boundary(data), stream_));
       tensor = received.back()->tensor;
     } else if (forward) {
-      sent_outputs.emplace_back(&state, &state.slots.of(action.micro));
+      sent_outputs.push_back({&state, &state.slots.of(action.micro)});
       tensor = sent_outputs.back().second->output;
     } else {
       sent.push_back(messages_.find(Message::Role::Outgoing, action.stage, action.micro));
@@ -429,15 +440,15 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
   is_open_ = false;
 }
 
-std::vector<LossSums> Executor::take_losses() {
+std::span<const LossSums> Executor::take_losses() {
   stream_.synchronize();
   const double* sums = losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>();
-  std::vector<LossSums> losses;
-  for (int64_t row = 0; row < loss_rows_; ++row) losses.push_back({sums[2 * row], sums[2 * row + 1]});
-  return losses;
+  sums_.clear();
+  for (int64_t row = 0; row < loss_rows_; ++row) sums_.push_back({sums[2 * row], sums[2 * row + 1]});
+  return sums_;
 }
 
-std::vector<LossSums> Executor::run(const RankPlan& row, const StepInputs& inputs) {
+std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& inputs) {
   reset(row, inputs);
   for (size_t i = 0; i < row.size();) {
     try {

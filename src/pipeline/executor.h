@@ -13,7 +13,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -96,8 +95,9 @@ class Executor {
                                           const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
                                           DType dtype);
 
-  // The sums of each global batch of the plan.
-  std::vector<LossSums> run(const RankPlan& row, const StepInputs& inputs);
+  // The sums of each global batch of the plan, until the next call. From the second call with a row on,
+  // nothing is allocated.
+  std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
   // Forward only, without dropout, through all stages. Collective over the pipeline axis.
   LossSums evaluate(const Batch& batch);
 
@@ -108,6 +108,7 @@ class Executor {
   };
   // The data of a micro-batch, until all stages of this rank are done with it.
   struct BatchUse {
+    int micro = 0;
     Batch batch;
     int64_t number = 0;   // of the request for it
     int stages_done = 0;  // of this rank
@@ -122,6 +123,8 @@ class Executor {
   StageState& state_of(const Action& action);
   bool is_local(int stage) const;
   bool is_last(const Stage& stage) const;
+  std::vector<BatchUse>::iterator use_of(int micro);
+  // Valid until it is asked for another.
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
   Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
@@ -141,7 +144,7 @@ class Executor {
   void exchange(std::span<const Action> batch, const StepInputs& inputs);
 
   void reset(const RankPlan& row, const StepInputs& inputs);
-  std::vector<LossSums> take_losses();
+  std::span<const LossSums> take_losses();
 
   PipelinePlace place_;
   const Mesh& mesh_;
@@ -160,7 +163,8 @@ class Executor {
   Buffer losses_;  // f64 [global batches, 2]: loss sum, weight sum
   int64_t loss_rows_ = 1;
   RankPlan forward_row_;
-  std::map<int, BatchUse> batches_;  // by micro-batch
+  std::vector<LossSums> sums_;  // the last call's
+  std::vector<BatchUse> batches_;
   std::vector<int> micro_order_;
   int64_t batches_held_ = 1;  // the most at once
   Action open_{};             // a B that has not reached block 0: its gradients are in flows_

@@ -96,7 +96,7 @@ Slot& StageSlots::take(int micro, Stream& stream) {
   slot.sent = {};
   slot.micro = micro;
   slot.keep.reset();
-  slot.saved.clear();
+  slot.forwarded = 0;
   slot.output = slot.gradient = {};
   return slot;
 }

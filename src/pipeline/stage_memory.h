@@ -76,7 +76,8 @@ struct Slot {
   explicit Slot(Arena arena) : keep(std::move(arena)) {}
 
   Arena keep;
-  std::vector<Saved> saved;  // a block each
+  std::vector<Saved> saved;  // a block each; made when the slot is used first
+  int forwarded = 0;         // blocks that have gone forward
   Batch batch;
   Tensor output;    // of the stage's last block
   Tensor gradient;  // of the output of the block whose backward comes next

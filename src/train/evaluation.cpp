@@ -20,19 +20,12 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
   return sums;
 }
 
-std::vector<LossSums> sum_over_ranks(Replica& replica, std::vector<LossSums> mine) {
-  std::vector<double> values;
-  for (const LossSums& sums : mine) values.insert(values.end(), {sums.loss, sums.weight});
+void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
+  static_assert(sizeof(LossSums) == 2 * sizeof(double));
   Communicator& ranks = replica.mesh().comm({Axis::Dp, Axis::Pp});
-  ranks.all_reduce({values.data(), DType::F64, {static_cast<int64_t>(values.size())}}, Reduce::Sum,
+  ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum,
                    replica.compute());
   replica.compute().synchronize();
-  for (size_t i = 0; i < mine.size(); ++i) mine[i] = {values[2 * i], values[2 * i + 1]};
-  return mine;
-}
-
-LossSums sum_over_ranks(Replica& replica, LossSums mine) {
-  return sum_over_ranks(replica, std::vector<LossSums>{mine}).front();
 }
 
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
@@ -44,7 +37,8 @@ LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micr
   BatchBuffer buffer(micro_batch_size, source.seq_length());
   LossSums sums;
   abort_on_error(replica.world(), [&] {
-    sums = sum_over_ranks(replica, forward_samples(executor, replica.mesh(), source, buffer, samples));
+    sums = forward_samples(executor, replica.mesh(), source, buffer, samples);
+    sum_over_ranks(replica, {&sums, 1});
   });
   return sums;
 }

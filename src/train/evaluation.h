@@ -1,7 +1,7 @@
 // Mean loss of a model over a range of samples, shared out over the data-parallel ranks.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
@@ -14,9 +14,9 @@ namespace trifold {
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
                          int64_t end);
 
-// Sums over the data and pipeline axes; each sample is counted once whatever the mesh. Collective.
-std::vector<LossSums> sum_over_ranks(Replica& replica, std::vector<LossSums> mine);
-LossSums sum_over_ranks(Replica& replica, LossSums mine);
+// Makes of each rank's sums those over the data and pipeline axes; each sample is counted once whatever the
+// mesh. Collective.
+void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. Collective.
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,

@@ -65,7 +65,9 @@ void Trainer::prepare(int batches) {
     order_ = step_order(config_, batches);
     make_executor();
     batches_.reset();
+    window_.reset();
   }
+  if (order_.async && !window_) window_ = std::make_unique<Window>(*this);
   if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.batches);
 }
 
@@ -116,6 +118,12 @@ class Trainer::Window {
         factors_(token_weights_.size(), 1.0),
         squares_(token_weights_.size()) {}
 
+  void begin() {
+    std::fill(token_weights_.begin(), token_weights_.end(), 0.0);
+    std::fill(squares_.begin(), squares_.end(), ExactSum());
+    steps_ = 0;
+  }
+
   // Every stage must know the mean's denominator without waiting for the last one, so it counts for itself.
   void count_tokens(int micro, const Batch& batch) {
     double& sum = token_weights_[static_cast<size_t>(micro / trainer_.order_.micros)];
@@ -142,9 +150,9 @@ class Trainer::Window {
   }
 
   // After the plan: the newest weights become the ones the next starts from. Returns the gradients' norms.
-  std::vector<double> finish() {
+  std::span<const double> finish() {
     trainer_.replica_.weights().restart_at(steps_);
-    std::vector<double> norms = trainer_.norm_.norms(squares_, trainer_.replica_.compute());
+    const std::span<double> norms = trainer_.norm_.norms(squares_, trainer_.replica_.compute());
     for (size_t i = 0; i < norms.size(); ++i) norms[i] *= factors_[i];
     return norms;
   }
@@ -157,74 +165,74 @@ class Trainer::Window {
   int steps_ = 0;
 };
 
-std::vector<StepReport> Trainer::advance(const std::atomic<int>* signal) {
-  std::vector<StepReport> reports;
-  abort_on_error(replica_.world(), [&] { reports = run_plan(signal); });
-  return reports;
+Trainer::~Trainer() = default;
+
+std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
+  abort_on_error(replica_.world(), [&] { run_plan(signal); });
+  return reports_;
 }
 
-std::vector<StepReport> Trainer::run_plan(const std::atomic<int>* signal) {
+void Trainer::run_plan(const std::atomic<int>* signal) {
   const auto start = Clock::now();
   prepare(batches_of_plan(config_, steps_done_));
   grads_.zero(replica_.compute());
-  Window window(*this);
+  if (window_) window_->begin();
   const auto give_batch = [&](int micro) {
     const Batch& batch = batches_->get();
-    if (order_.async) window.count_tokens(micro, batch);
+    if (window_) window_->count_tokens(micro, batch);
     return batch;
   };
   const auto step = [&](const Action&) {
-    if (order_.async)
-      window.step();
+    if (window_)
+      window_->step();
     else
       grads_.finish(replica_.compute());
   };
   const double used_scale = scaler_.scale();
   const double scale = used_scale / static_cast<double>(tokens_per_step());
-  const std::vector<LossSums> sums = sum_over_ranks(
-      replica_, executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros}));
-  for (size_t i = 0; i < sums.size(); ++i)
-    check(sums[i].weight > 0, "step {}: every token of the global batch is masked out of the loss",
+  const std::span<const LossSums> mine =
+      executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros});
+  sums_.assign(mine.begin(), mine.end());
+  sum_over_ranks(replica_, sums_);
+  for (size_t i = 0; i < sums_.size(); ++i)
+    check(sums_[i].weight > 0, "step {}: every token of the global batch is masked out of the loss",
           steps_done_ + static_cast<int64_t>(i) + 1);
   // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
   // this factor (1 without a mask and a scale).
-  const double mean_factor = static_cast<double>(tokens_per_step()) / sums[0].weight / used_scale;
-  const std::vector<double> norms = order_.async ? window.finish() : std::vector<double>{update(mean_factor)};
+  const double mean_factor = static_cast<double>(tokens_per_step()) / sums_[0].weight / used_scale;
+  const double norm = window_ ? 0 : update(mean_factor);
+  const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
-  std::vector<StepReport> reports = reports_of(sums, norms, used_scale, seconds_since(start));
+  report_steps(norms, used_scale, seconds_since(start));
   steps_done_ += order_.batches;
-  consumed_samples_ = reports.back().consumed_samples;
-  for (const StepReport& report : reports) skipped_ += report.skipped ? 1 : 0;
-  return reports;
+  consumed_samples_ = reports_.back().consumed_samples;
+  for (const StepReport& report : reports_) skipped_ += report.skipped ? 1 : 0;
 }
 
-std::vector<StepReport> Trainer::reports_of(const std::vector<LossSums>& sums,
-                                            const std::vector<double>& norms, double loss_scale,
-                                            double seconds) const {
+void Trainer::report_steps(std::span<const double> norms, double loss_scale, double seconds) {
   int64_t consumed = consumed_samples_;
-  std::vector<StepReport> reports;
-  for (size_t i = 0; i < sums.size(); ++i) {
+  reports_.clear();
+  for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
     const int64_t before = steps_done_ + static_cast<int64_t>(i);
     report.step = before + 1;
     const int64_t samples = samples_of_batch(static_cast<int64_t>(i));
     consumed += samples;
     report.consumed_samples = consumed;
-    report.loss = sums[i].loss / sums[i].weight;
+    report.loss = sums_[i].loss / sums_[i].weight;
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));
     report.loss_scale = loss_scale;
     report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
     report.tokens = samples * config_.model.seq_length;
-    report.step_seconds = seconds / static_cast<double>(sums.size());
+    report.step_seconds = seconds / static_cast<double>(sums_.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
     const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples);
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
     check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
           report.grad_norm);
-    reports.push_back(report);
+    reports_.push_back(report);
   }
-  return reports;
 }
 
 double Trainer::update(double mean_factor) {
@@ -233,11 +241,11 @@ double Trainer::update(double mean_factor) {
   norm_.add_squares(squares, stream);
   const double norm = mean_factor * norm_.norms({&squares, 1}, stream).front();
   const bool overflow = !std::isfinite(norm);
-  check(!overflow || !scaler_.at_least_scale(),
-        "step {}: the gradient norm is {}{}; the weights were not changed", steps_done_ + 1, norm,
-        scaler_.dynamic()      ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
-        : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
-                               : "");
+  if (overflow && scaler_.at_least_scale())
+    fail("step {}: the gradient norm is {}{}; the weights were not changed", steps_done_ + 1, norm,
+         scaler_.dynamic()      ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
+         : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
+                                : "");
   scaler_.update(overflow);
   if (overflow) return norm;
   const int64_t updates = updates_before(steps_done_);
@@ -257,8 +265,8 @@ EvalReport Trainer::evaluate() {
   const int64_t samples = eval_samples();
   LossSums sums;
   abort_on_error(replica_.world(), [&] {
-    sums = sum_over_ranks(replica_,
-                          forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples));
+    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples);
+    sum_over_ranks(replica_, {&sums, 1});
   });
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,13 @@ class Trainer {
   // outlive the trainer. References are kept.
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
           const DataSource* valid);
+  ~Trainer();
 
   // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
   // asynchronous schedule the steps up to the next drain of the pipeline. When `signal` is not zero on some
-  // rank at the end of it, stop_agreed() becomes true on all ranks.
-  std::vector<StepReport> advance(const std::atomic<int>* signal = nullptr);
+  // rank at the end of it, stop_agreed() becomes true on all ranks. The reports are valid until the next
+  // call. From the third step on nothing is allocated (tests/parity/allocation_test.cpp).
+  std::span<const StepReport> advance(const std::atomic<int>* signal = nullptr);
   // The same; the last report.
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
@@ -61,7 +64,7 @@ class Trainer {
   class Window;
 
   void make_executor();
-  std::vector<StepReport> run_plan(const std::atomic<int>* signal);
+  void run_plan(const std::atomic<int>* signal);
   // Makes the plan that covers `batches` global batches, unless it is there.
   void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.
@@ -77,8 +80,8 @@ class Trainer {
   int64_t tokens_per_step() const;
   // Samples of the global batch after the `ahead` next ones.
   int64_t samples_of_batch(int64_t ahead) const;
-  std::vector<StepReport> reports_of(const std::vector<LossSums>& sums, const std::vector<double>& norms,
-                                     double loss_scale, double seconds) const;
+  // Fills reports_ from sums_ and the gradients' norms.
+  void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
   bool agree_to_stop(bool requested);
   std::vector<MemoryReport> memory_of_pipeline();
@@ -100,7 +103,10 @@ class Trainer {
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;
   const DataSource* valid_;
+  std::unique_ptr<Window> window_;      // where the schedule is asynchronous
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
+  std::vector<LossSums> sums_;          // of the global batches of the last plan
+  std::vector<StepReport> reports_;     // of its steps
   BatchBuffer valid_batch_;
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/exact_sum.h"
-
 namespace trifold {
 
 namespace {
@@ -67,9 +65,9 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
 }
 
 // The ratio of each parameter: the squares of all its slices, on whatever ranks, each counted once.
-std::vector<double> ShardedOptimizer::trust_ratios(int version, const StepValues& values, Stream& stream) {
+void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, Stream& stream) {
   const ParamList& params = layout_.params();
-  std::vector<ExactSum> sums(2 * static_cast<size_t>(params.size()));
+  sums_.assign(2 * static_cast<size_t>(params.size()), {});
   for (const auto& unit : segments_)
     for (const FlatLayout::Segment& segment : unit) {
       const int64_t count = chunks(segment.count);
@@ -81,34 +79,32 @@ std::vector<double> ShardedOptimizer::trust_ratios(int version, const StepValues
       const bool everywhere = params[segment.id].shard.replicated.has(Axis::Tp);
       if (!counts_ || (everywhere && mesh_.coord(Axis::Tp) != 0)) continue;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
-      sums[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
-      sums[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));
+      sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
+      sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));
     }
-  std::vector<int64_t> limbs;
-  for (ExactSum& sum : sums) limbs.insert(limbs.end(), sum.limbs().begin(), sum.limbs().end());
+  limbs_.clear();
+  for (ExactSum& sum : sums_) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
   mesh_.comm({Axis::Dp, Axis::Tp})
-      .all_reduce({limbs.data(), DType::I64, {static_cast<int64_t>(limbs.size())}}, Reduce::Sum, stream);
+      .all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum, stream);
   stream.synchronize();
   const auto total = [&](size_t index) {
     ExactSum sum;
-    sum.add_limbs(std::span<const int64_t>(limbs).subspan(index * ExactSum::kLimbs, ExactSum::kLimbs));
+    sum.add_limbs(std::span<const int64_t>(limbs_).subspan(index * ExactSum::kLimbs, ExactSum::kLimbs));
     return sum.value();
   };
-  std::vector<double> ratios;
+  ratios_.clear();
   for (int i = 0; i < params.size(); ++i) {
     const auto at = 2 * static_cast<size_t>(i);
-    ratios.push_back(trust_ratio(total(at), total(at + 1), params[{i}].decay ? weight_decay_ : 0));
+    ratios_.push_back(trust_ratio(total(at), total(at + 1), params[{i}].decay ? weight_decay_ : 0));
   }
-  return ratios;
 }
 
 // Unit by unit, so that the first are on their way to the other ranks while the next are computed.
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
-  std::vector<double> ratios;
-  if (rule_->needs_norms()) ratios = trust_ratios(version, values, stream);
+  if (rule_->needs_norms()) find_trust_ratios(version, values, stream);
   for (size_t unit = 0; unit < segments_.size(); ++unit) {
     for (const FlatLayout::Segment& segment : segments_[unit]) {
-      if (!ratios.empty()) values.trust_ratio = ratios[static_cast<size_t>(segment.id.index)];
+      if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];
       rule_->update(slice_of(segment, version), values, ops_, stream);
     }
     if (grads_.slice()) weights_.publish(layout_.units()[unit], version, stream);

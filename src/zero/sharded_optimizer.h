@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/exact_sum.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/update_rule.h"
 #include "zero/param_store.h"
@@ -43,7 +44,8 @@ class ShardedOptimizer {
  private:
   Tensor part(size_t index, const FlatLayout::Segment& segment) const;
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
-  std::vector<double> trust_ratios(int version, const StepValues& values, Stream& stream);
+  // Fills ratios_.
+  void find_trust_ratios(int version, const StepValues& values, Stream& stream);
 
   const FlatLayout& layout_;
   const Mesh& mesh_;
@@ -58,7 +60,11 @@ class ShardedOptimizer {
   int64_t elements_;                                        // owned, padding included
   std::vector<std::vector<FlatLayout::Segment>> segments_;  // of each unit
   Buffer buffer_;                                           // masters, where there are any; then each state
-  Buffer squares_;                                          // f64, for the largest segment, twice
+  // For rules that need norms, by parameter: of weights, then of directions, and what follows from them.
+  Buffer squares_;  // f64, for the largest segment, twice
+  std::vector<ExactSum> sums_;
+  std::vector<int64_t> limbs_;
+  std::vector<double> ratios_;
 };
 
 }  // namespace trifold

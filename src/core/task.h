@@ -1,0 +1,98 @@
+// Task: a callable without arguments and result, owned in place, and TaskQueue: tasks in the order they came.
+// A stream's queue is made of them: enqueueing work allocates nothing while no more is waiting than ever
+// before.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace trifold {
+
+class Task {
+ public:
+  static constexpr size_t kBytes = 384;  // of the largest callable: a launch of attention, a few messages
+
+  Task() = default;
+  template <class Work>
+  requires(!std::is_same_v<std::remove_cvref_t<Work>, Task>) explicit Task(Work&& work)
+      : type_(&kType<std::decay_t<Work>>) {
+    using Held = std::decay_t<Work>;
+    static_assert(sizeof(Held) <= kBytes && alignof(Held) <= alignof(std::max_align_t),
+                  "this callable captures too much for a Task");
+    static_assert(std::is_nothrow_move_constructible_v<Held>, "moving a Task cannot fail");
+    ::new (static_cast<void*>(memory_)) Held(std::forward<Work>(work));
+  }
+  ~Task() { reset(); }
+  Task(Task&& other) noexcept : type_(std::exchange(other.type_, nullptr)) {
+    if (type_ != nullptr) type_->move(memory_, other.memory_);
+  }
+  Task& operator=(Task&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    type_ = std::exchange(other.type_, nullptr);
+    if (type_ != nullptr) type_->move(memory_, other.memory_);
+    return *this;
+  }
+
+  // Only while it holds a callable.
+  void operator()() { type_->call(memory_); }
+  // Destroys the callable, with what it owns.
+  void reset() {
+    if (type_ != nullptr) std::exchange(type_, nullptr)->destroy(memory_);
+  }
+
+ private:
+  struct Type {
+    void (*call)(void*);
+    void (*move)(void* to, void* from);  // and destroys what is left
+    void (*destroy)(void*);
+  };
+  template <class Held>
+  static constexpr Type kType{[](void* held) { (*static_cast<Held*>(held))(); },
+                              [](void* to, void* from) {
+                                ::new (to) Held(std::move(*static_cast<Held*>(from)));
+                                std::destroy_at(static_cast<Held*>(from));
+                              },
+                              [](void* held) { std::destroy_at(static_cast<Held*>(held)); }};
+
+  const Type* type_ = nullptr;
+  alignas(std::max_align_t) std::byte memory_[kBytes];
+};
+
+class TaskQueue {
+ public:
+  explicit TaskQueue(size_t capacity) : ring_(capacity) {}
+
+  bool empty() const { return count_ == 0; }
+  void push(Task task) {
+    if (count_ == ring_.size()) grow();
+    ring_[(first_ + count_++) % ring_.size()] = std::move(task);
+  }
+  // Only while it is not empty.
+  Task pop() {
+    Task task = std::move(ring_[first_]);
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+    return task;
+  }
+
+ private:
+  void grow() {
+    std::vector<Task> larger(2 * ring_.size() + 1);
+    const size_t count = count_;
+    for (size_t i = 0; i < count; ++i) larger[i] = pop();
+    ring_ = std::move(larger);
+    first_ = 0;
+    count_ = count;
+  }
+
+  std::vector<Task> ring_;  // from first_ on, around the end
+  size_t first_ = 0;
+  size_t count_ = 0;
+};
+
+}  // namespace trifold
