@@ -1,0 +1,80 @@
+// Lines of text, one click a line: what the columns of a file mean, and a parser for them.
+//
+// Criteo's files (Kaggle's train.txt, day_0 ... day_23 of the terabyte set): 40 fields between tabs, the
+// label, 13 whole numbers, 26 hexadecimal hashes of 32 bits, unsigned. An empty field is a missing value;
+// fields that are missing at the end of a line may be left out altogether. Kaggle's test.txt has no label: 39
+// fields. CSV files have a header line that names the columns in any order: label (or click, clicked), I1, I2
+// ... or dense_0 ..., C1, C2 ... or cat_0 ...; other columns are not used. Lines end in LF or CRLF.
+//
+// A missing hash is taken as hash 0, a missing number as NaN (data/click_transform.h says what becomes of
+// it).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/mapped_file.h"
+
+namespace trifold {
+
+struct TextColumn {
+  enum class Kind { Label, Dense, Id, Ignored };
+  Kind kind;
+  int index = 0;  // among those of its kind
+  std::string name;
+};
+
+struct TextLayout {
+  char separator = '\t';
+  bool header = false;
+  bool labels = true;
+  int dense = 13;
+  int tables = 26;
+  size_t least_fields = 14;  // a line with fewer is malformed, not merely short
+  std::vector<TextColumn> columns;
+};
+
+// Criteo's columns: label, I1 .. I13, C1 .. C26.
+TextLayout criteo_layout(bool labels);
+
+// The layout of a file: CSV where its first line has commas and no tab, else Criteo's, with labels unless the
+// first lines clearly have none. BadInput for an empty file, or a header without a column of hashes, with a
+// gap in the numbering (I1, I3) or a column twice.
+TextLayout find_layout(const MappedFile& file);
+
+// One line's values; the arrays have room for all columns of the layout.
+struct ClickLine {
+  int label = 0;  // 0 or 1
+  float* dense;   // NaN where missing
+  uint32_t* ids;
+};
+
+// Parses a line (without its line end). False when it is malformed; explain_line then says why.
+bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
+// "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
+std::string explain_line(const TextLayout& layout, std::string_view line);
+
+// The malformed lines of a text.
+struct TextReport {
+  static constexpr int64_t kShown = 10;
+  int64_t lines = 0;               // in all, without the header
+  int64_t malformed = 0;           // of them, left out
+  std::vector<std::string> shown;  // of the first ten: "file:line: column ...: what is wrong"
+
+  void add(const std::string& file, int64_t line_number, const std::string& problem);
+  // Appends those of a later piece of text.
+  void append(const TextReport& other);
+  // "3 of 1000 lines are malformed and left out:\n  file:17: ..."; empty without any.
+  std::string text() const;
+};
+
+// The next line of `text` without its line end, which is cut off together with it.
+std::string_view take_line(std::string_view& text);
+
+inline std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+}  // namespace trifold

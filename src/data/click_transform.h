@@ -1,0 +1,73 @@
+// What is done to dense numbers and to ids on their way from a file into a batch.
+//
+// Data sets and their published results differ in both, silently, so each rule has a name that is stored with
+// what it made.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "data/click_batch.h"
+
+namespace trifold {
+
+// x is the number of the file; NaN stands for a missing one.
+enum class DenseTransform {
+  None,    // "none": x; missing 0
+  Log1p,   // "log1p": ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
+  Log3,    // "log3": ln(x + 3); missing, and x <= -3, where there is no logarithm, 0. NVIDIA's DLRM
+  LogMin,  // "logmin": ln(x - m + 2), m the least number of all samples and dense features, missing ones
+           // counting as 0; missing: x = 0. TorchRec
+};
+
+std::string_view name_of(DenseTransform transform);
+// BadInput that lists the names for another one.
+DenseTransform parse_dense_transform(std::string_view name);
+
+// `least` is m of LogMin. Never NaN, never infinite for a finite x.
+inline float transform_dense(DenseTransform transform, float x, float least = 0) {
+  const bool missing = std::isnan(x);
+  switch (transform) {
+    case DenseTransform::None:
+      return missing ? 0 : x;
+    case DenseTransform::Log1p:
+      return missing || x <= 0 ? 0 : std::log1p(x);
+    case DenseTransform::Log3:
+      return missing || x <= -3 ? 0 : std::log(x + 3);
+    case DenseTransform::LogMin:
+      return std::log(std::max((missing ? 0 : x) - least, 0.0F) + 2);
+  }
+  return 0;
+}
+
+// What becomes of an id that is not in [0, rows).
+enum class IdPolicy {
+  Error,   // "error": BadInput that names file, sample or line, column, id and limit
+  Modulo,  // "modulo": id mod rows; the 32 bits of an id are an unsigned number
+  Clip,    // "clip": rows - 1
+};
+
+std::string_view name_of(IdPolicy policy);
+IdPolicy parse_id_policy(std::string_view name);
+
+// Where an id stands, for the message.
+struct IdPlace {
+  std::string_view file;
+  std::string_view unit;  // "sample" (counted from 0) or "line" (from 1)
+  int64_t number;
+};
+
+[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, uint64_t id);
+
+inline int32_t bounded_id(uint64_t id, const ClickTable& table, IdPolicy policy, const IdPlace& place) {
+  const auto rows = static_cast<uint64_t>(table.rows);
+  if (id < rows) [[likely]]
+    return static_cast<int32_t>(id);
+  if (policy == IdPolicy::Error) report_id(place, table, id);
+  return static_cast<int32_t>(policy == IdPolicy::Modulo ? id % rows : rows - 1);
+}
+
+}  // namespace trifold

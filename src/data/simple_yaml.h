@@ -1,0 +1,16 @@
+// The small part of YAML that tools write to describe data: maps and lists by indentation, plain and quoted
+// scalars, flow lists and maps of scalars, comments, anchors (&name) and aliases (*name). No tags, no block
+// scalars, no documents, no merge keys, no multi-line scalars.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+// The content as JSON, all scalars as strings. BadInput "<name>:<line>: ..." for what is not understood;
+// nesting is limited to 100 levels, and aliases may not make it larger than a million values.
+nlohmann::json parse_simple_yaml(std::string_view text, const std::string& name);
+
+}  // namespace trifold
