@@ -3,6 +3,7 @@
 // the test.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "models/gpt.h"
 #include "models/transformer.h"
+#include "nn/dense.h"
 #include "nn/recompute.h"
 #include "support/compare.h"
 #include "support/layer_bench.h"
@@ -108,6 +110,14 @@ std::vector<Case> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, 0.0); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, 0.2); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, 0.2, true); }, rows, rows},
+      {"DenseLayer", [](B& b) { return std::make_unique<DenseLayer>(b, "d", kWidth, 7, DenseLayer::Form{}); },
+       rows, stream(7)},
+      {"Mlp",
+       [](B& b) {
+         return std::make_unique<Mlp>(b, "m", std::array<int64_t, 4>{kWidth, 9, 8, 3}, true, false);
+       },
+       rows, stream(3)},
+      {"CrossNetwork", [](B& b) { return std::make_unique<CrossNetwork>(b, "c", kWidth, 4, 3); }, rows, rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, 0.2)); }, rows, rows},
   };
 }

@@ -1,0 +1,83 @@
+#include "embedding/placement.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"table", "row", "column", "replicated"};
+
+}  // namespace
+
+std::string_view name_of(PlacementKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+std::optional<PlacementKind> placement_named(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<PlacementKind>(i);
+  return std::nullopt;
+}
+
+Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks)
+    : tables_(std::move(tables)), choice_(std::move(choice)), ranks_(ranks) {
+  check(ranks >= 1 && tables_.size() == choice_.size(), "{} tables are placed on {} ranks, {} were asked for",
+        choice_.size(), ranks, tables_.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const EmbeddingTable& table = tables_[t];
+    TablePlacement& how = choice_[t];
+    if (ranks == 1) how = {};
+    check(table.rows >= 1 && table.width >= 1, "embedding table {} is {} x {}", table.name, table.rows,
+          table.width);
+    const int64_t most = how.kind == PlacementKind::Row      ? table.rows
+                         : how.kind == PlacementKind::Column ? table.width
+                                                             : 1;
+    how.parts = static_cast<int>(std::clamp<int64_t>(how.parts, 1, std::min<int64_t>(most, ranks)));
+    if (how.kind == PlacementKind::Replicated) continue;
+    for (int p = 0; p < how.parts; ++p) {
+      Rect rect = Rect::whole({table.rows, table.width});
+      const int dim = how.kind == PlacementKind::Column ? 1 : 0;
+      const int64_t extent = rect.extent[dim];
+      rect.offset[dim] = extent * p / how.parts;
+      rect.extent[dim] = extent * (p + 1) / how.parts - rect.offset[dim];
+      shards_.push_back({static_cast<int>(t), (how.first_rank + p) % ranks, rect, 0});
+    }
+  }
+  std::stable_sort(shards_.begin(), shards_.end(),
+                   [](const Shard& a, const Shard& b) { return a.rank < b.rank; });
+  columns_.resize(static_cast<size_t>(ranks));
+  for (Shard& shard : shards_) {
+    int64_t& columns = columns_[static_cast<size_t>(shard.rank)];
+    shard.column = columns;
+    columns += shard.rect.extent[1];
+  }
+  for (int rank = 0; rank <= ranks; ++rank)
+    first_.push_back(static_cast<size_t>(
+        std::find_if(shards_.begin(), shards_.end(), [&](const Shard& s) { return s.rank >= rank; }) -
+        shards_.begin()));
+}
+
+std::span<const Shard> Placement::shards_of(int rank) const {
+  const size_t begin = first_[static_cast<size_t>(rank)];
+  return std::span(shards_).subspan(begin, first_[static_cast<size_t>(rank) + 1] - begin);
+}
+
+bool Placement::replicated(int table) const {
+  return choice_[static_cast<size_t>(table)].kind == PlacementKind::Replicated;
+}
+
+bool Placement::cut_by_columns(int table) const {
+  const TablePlacement& how = choice_[static_cast<size_t>(table)];
+  return how.kind == PlacementKind::Column && how.parts > 1;
+}
+
+bool Placement::first_of_rows(const Shard& shard) const {
+  for (const Shard& other : shards_)
+    if (other.table == shard.table && other.rect.offset[1] == shard.rect.offset[1])
+      return &other == &shard || other.rect == shard.rect;
+  return true;
+}
+
+}  // namespace trifold

@@ -1,0 +1,79 @@
+// Placement: which rectangle of which embedding table lives on which rank.
+//
+//   table       the whole table on one rank
+//   row         ranges of rows on several ranks; each makes partial sums of the bags, which are added where
+//   the
+//               samples are, in the order of the ranks
+//   column      ranges of columns on several ranks; every one of them sees all ids of the table
+//   replicated  a copy on every rank: nothing travels going forward, and going backward the gradients of all
+//               its rows are added up over the ranks; for tables smaller than a batch
+//
+// On one rank everything is a whole table. Few tables on many ranks, or the reverse, need nothing special.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mesh/rect.h"
+
+namespace trifold {
+
+struct EmbeddingTable {
+  std::string name;
+  int64_t rows = 0;
+  int64_t width = 0;  // columns
+  int max_ids = 1;    // of one sample
+};
+
+enum class PlacementKind : uint8_t { Table, Row, Column, Replicated };
+
+std::string_view name_of(PlacementKind kind);                    // "table", "row", ...
+std::optional<PlacementKind> placement_named(std::string_view);  // the reverse
+
+// Part p of a table is on rank (first_rank + p) mod ranks.
+struct TablePlacement {
+  PlacementKind kind = PlacementKind::Table;
+  int first_rank = 0;
+  int parts = 1;  // Row, Column; never more than there are rows, or columns, or ranks
+};
+
+// A part of a table on one rank.
+struct Shard {
+  int table = 0;
+  int rank = 0;
+  Rect rect;           // of [rows, width]
+  int64_t column = 0;  // where its columns begin among those of all shards of its rank
+};
+
+class Placement {
+ public:
+  Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks);
+
+  int ranks() const { return ranks_; }
+  std::span<const EmbeddingTable> tables() const { return tables_; }
+  std::span<const TablePlacement> choice() const { return choice_; }
+  // Of everything that is not replicated, by rank, then table, then part.
+  std::span<const Shard> shards() const { return shards_; }
+  std::span<const Shard> shards_of(int rank) const;
+  // Columns of all shards of a rank: what it makes for a sample.
+  int64_t columns(int rank) const { return columns_[static_cast<size_t>(rank)]; }
+  bool replicated(int table) const;
+  // Whether the columns of the table are on more than one rank.
+  bool cut_by_columns(int table) const;
+  // Shards, by rows, of the table's rows: true for the first that is added to a bag.
+  bool first_of_rows(const Shard& shard) const;
+
+ private:
+  std::vector<EmbeddingTable> tables_;
+  std::vector<TablePlacement> choice_;
+  int ranks_;
+  std::vector<Shard> shards_;
+  std::vector<size_t> first_;  // shard of each rank; and the end
+  std::vector<int64_t> columns_;
+};
+
+}  // namespace trifold

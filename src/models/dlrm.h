@@ -1,0 +1,77 @@
+// DLRM (Naumov et al., arXiv 1906.00091): a bottom MLP makes a vector of the dense numbers, an embedding bag
+// one of each table's ids; their interaction and a top MLP make the logit of a click. Data parallel all of it
+// but the tables, which are elsewhere (room embedding): the model here takes the bags' vectors as given.
+//
+// B = samples of this rank, F = tables, D = width of the vectors. `features` [B, (F + 1) D] holds for each
+// sample the bottom MLP's vector and then the tables' in their order.
+//
+// The parts are called apart so that what travels between ranks can hide behind them:
+//
+//   forward   bottom                               while the bags' vectors arrive
+//             top
+//   backward  top_backward_input                   gives the gradient of the features
+//             top_backward_weight, bottom_backward while the bags' gradients travel
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/dense.h"
+
+namespace trifold {
+
+enum class InteractionKind { Dot, Cat, Cross };
+
+struct DlrmShape {
+  int64_t dense = 13;
+  int64_t tables = 0;
+  int64_t width = 0;            // D
+  std::vector<int64_t> bottom;  // widths after the input; the last is D
+  std::vector<int64_t> top;     // widths after the interaction; the last is 1
+  InteractionKind interaction = InteractionKind::Dot;
+  bool self = false;     // Dot: products of vectors with themselves too
+  int cross_layers = 3;  // Cross
+  int64_t cross_rank = 512;
+
+  int64_t features() const { return (tables + 1) * width; }
+  int64_t interaction_width() const;
+  // Multiplications and additions of matrix products for one sample, forward and backward.
+  double train_flops() const;
+};
+
+class Dlrm {
+ public:
+  static constexpr int kBottom = 0;  // blocks: of parameters, and of reductions
+  static constexpr int kTop = 1;
+
+  // Failure where widths do not fit. `mesh` must outlive the model.
+  Dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed);
+  Dlrm(const Dlrm&) = delete;
+  Dlrm& operator=(const Dlrm&) = delete;
+
+  const DlrmShape& shape() const { return shape_; }
+  const ParamList& params() const { return params_; }
+  int slots() const { return slots_; }
+
+  // Writes the vector of `dense` [B, dense] into the first D columns of `features`.
+  void bottom(Run& run, Tensor features, Tensor dense, Saved& saved) const;
+  // Logits [B, 1].
+  Tensor top(Run& run, Tensor features, Saved& saved) const;
+  // Gradient of the features [B, (F + 1) D] from that of the logits, which is overwritten.
+  Tensor top_backward_input(Run& run, Tensor dlogits, Saved& saved) const;
+  void top_backward_weight(Run& run, Saved& saved) const;
+  void bottom_backward(Run& run, Tensor dfeatures, Saved& saved) const;
+
+ private:
+  DlrmShape shape_;
+  ParamList params_;
+  int slots_ = 0;
+  std::unique_ptr<Mlp> bottom_, top_;
+  std::unique_ptr<CrossNetwork> cross_;
+  SlotId features_;
+  ColumnCopy vector_;  // of the bottom MLP: the first columns of the features
+};
+
+}  // namespace trifold

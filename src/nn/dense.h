@@ -1,0 +1,66 @@
+// Layers of multilayer perceptrons, the same on every rank: a product with its bias and ReLU in one, a stack
+// of them, and the cross network of DCN V2. B = samples that are here.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/layer.h"
+
+namespace trifold {
+
+// y = max(0, x W^T + b), or without the maximum. Parameters <name>.weight [out, in] and <name>.bias [out].
+// The gradient of the bias is added by backward_input, which reads dy anyway.
+class DenseLayer final : public Layer {
+ public:
+  struct Form {
+    bool relu = true;
+    bool first = false;  // nothing asks for dx: it is not computed, and backward_input returns no tensor
+  };
+  DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  int64_t in_, out_;
+  Form form_;
+  ParamId weight_, bias_;
+  SlotId x_, y_, dz_;
+};
+
+// Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
+// set, the last.
+class Mlp final : public Layer {
+ public:
+  // widths[0] is the input's. `first`: nothing asks for the gradient of the input.
+  Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
+      bool first);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  std::vector<DenseLayer> layers_;
+};
+
+// x_{l+1} = x_0 * (W_l V_l x_l + b_l) + x_l by element, with V_l [rank, N] and W_l [N, rank] (Wang et al.,
+// "DCN V2", WWW 2021, its low-rank form). Parameters <name>.<l>.v, <name>.<l>.w and <name>.<l>.bias.
+class CrossNetwork final : public Layer {
+ public:
+  CrossNetwork(BlockBuilder& builder, const std::string& name, int64_t width, int64_t rank, int layers);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, N] -> [B, N]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // overwrites dy
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  struct Part {
+    ParamId down, up, bias;
+    SlotId x, low, u, du, dlow;
+  };
+  int64_t rank_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace trifold

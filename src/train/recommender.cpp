@@ -1,0 +1,241 @@
+#include "train/recommender.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/host.h"
+#include "train/ranks.h"
+
+namespace trifold {
+
+std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width) {
+  std::vector<EmbeddingTable> tables;
+  for (const ClickTable& table : schema.tables)
+    tables.push_back({table.name, table.rows, width, table.max_ids});
+  return tables;
+}
+
+Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
+    : world_(world),
+      setup_(setup),
+      samples_((setup.global_batch + world.size() - 1) / world.size()),
+      ops_(cpu_ops()),
+      mesh_(world, {1, world.size(), 1}),
+      pool_(setup.threads ? *setup.threads : fair_threads(world)),
+      comm_pool_(1),
+      fetch_pool_(1),
+      compute_(Stream::Mode::Inline, pool_),
+      comm_(Stream::Mode::Worker, comm_pool_),
+      id_comm_(world.split(0, world.rank())),
+      vector_comm_(world.split(0, world.rank())),
+      placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size()),
+      model_(setup.model, mesh_, setup.seed),
+      groups_(mesh_, world.size()),
+      layout_(model_.params(), {{Dlrm::kBottom, Dlrm::kTop}}, 1, groups_.slices()),
+      weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
+      grads_(layout_, groups_, ops_, setup.dtype, false, comm_),
+      optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
+                 setup.seed, compute_),
+      arenas_{Arena(0), Arena(0), Arena(0)},
+      sums_(2 * sizeof(double)) {
+  check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
+        "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
+  if (setup.overlap && has_spare_core(world, pool_.size()))
+    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_);
+  weights_.initialise(setup.seed);
+  ids_ = std::make_unique<IdExchange>(
+      placement_, *id_comm_, ops_, IdExchange::How{samples_, setup.schema.weighted, setup.mean, setup.dtype});
+  tables_ = std::make_unique<EmbeddingTables>(
+      placement_, *vector_comm_, ops_,
+      EmbeddingTables::How{samples_, setup.dtype, setup.sparse.kind, setup.mean, setup.bf16_exchange,
+                           setup.training, setup.seed},
+      compute_, comm_);
+  for (int i = 0; i < 2; ++i) {
+    fetched_.push_back(std::make_unique<Fetched>(setup.schema, samples_));
+    fetched_.back()->lookups = ids_->make_batch();
+    tables_->connect(*fetched_.back()->lookups);
+  }
+  measure();
+}
+
+// Whatever is under way uses this object's memory.
+Recommender::~Recommender() {
+  for (Stream* stream : {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_}) try {
+      stream->synchronize();
+    } catch (const std::exception&) {  // told by whoever waits for it
+      continue;
+    }
+}
+
+Run Recommender::run_with(Stream& stream, Arenas& arenas) {
+  return {.stream = stream,
+          .side = stream,
+          .ops = ops_,
+          .mesh = mesh_,
+          .params = weights_,
+          .grads = &grads_,
+          .keep = arenas.keep,
+          .flow = arenas.flow,
+          .scratch = arenas.scratch,
+          .batch = nullptr,
+          .dtype = setup_.dtype,
+          .training = setup_.training,
+          .seed = setup_.seed,
+          .loss_scale = 1,
+          .loss_sum = sums_.tensor(DType::F64, {1}),
+          .weight_sum = {}};
+}
+
+// Walks a step without computing to learn how much memory its activations need.
+void Recommender::measure() {
+  Arenas arenas{Arena::measuring(), Arena::measuring(), Arena::measuring()};
+  Stream dry(Stream::Mode::Dry, pool_);
+  Run run = run_with(dry, arenas);
+  Saved saved(model_.slots());
+  const ClickBatch& batch = fetched_[0]->clicks.batch();
+  ClickBatch shapes = batch;
+  shapes.dense = {nullptr, DType::F32, {samples_, setup_.schema.dense}};
+  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
+  model_.bottom(run, features, dense_of(run, shapes), saved);
+  const Tensor logits = model_.top(run, features, saved);
+  run.keep.take(run.dtype, logits.shape);
+  if (setup_.training) {
+    const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
+    const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
+    model_.top_backward_weight(run, saved);
+    model_.bottom_backward(run, dfeatures, saved);
+  }
+  arenas_ = {Arena(arenas.keep.peak()), Arena(arenas.flow.peak()), Arena(arenas.scratch.peak())};
+}
+
+void Recommender::fetch(Read read) {
+  check(fetches_ == used_, "a batch was fetched before the last one was used");
+  Fetched& into = *fetched_[static_cast<size_t>(fetches_++ % 2)];
+  Stream& stream = fetch_worker_ ? *fetch_worker_ : compute_;
+  // What runs on the worker cannot enqueue on itself: the exchange gets a stream of its own there.
+  stream.run([this, &into, pool = &stream.pool(), read_batch = std::move(read)] {
+    Stream inline_stream(Stream::Mode::Inline, *pool);
+    read_batch(into.clicks);
+    ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inline_stream);
+  });
+  into.ready = stream.record();
+}
+
+Recommender::Fetched& Recommender::oldest() {
+  check(used_ < fetches_, "no batch was fetched");
+  Fetched& fetched = *fetched_[static_cast<size_t>(used_++ % 2)];
+  compute_.wait(fetched.ready);
+  return fetched;
+}
+
+Tensor Recommender::dense_of(Run& run, const ClickBatch& batch) {
+  if (run.dtype == DType::F32) return batch.dense;
+  const Tensor dense = run.keep.take(run.dtype, batch.dense.shape);
+  run.ops.convert(run.stream, dense, batch.dense);
+  return dense;
+}
+
+Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
+  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
+  tables_->forward(*fetched.lookups, features);
+  model_.bottom(run, features, dense_of(run, fetched.clicks.batch()), saved);
+  tables_->finish_forward(*fetched.lookups, features);
+  return model_.top(run, features, saved);
+}
+
+double Recommender::mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real, int64_t step) {
+  const Tensor losses = run.keep.take(run.dtype, logits.shape);
+  run.ops.fill(run.stream, run.loss_sum, 0);
+  run.ops.click_loss(run.stream, losses, logits, batch.labels, setup_.loss);
+  run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), batch.weights);
+  world_.all_reduce(run.loss_sum, Reduce::Sum, run.stream);
+  run.stream.synchronize();
+  const double loss = *run.loss_sum.as<double>() / static_cast<double>(real);
+  check(std::isfinite(loss),
+        "step {}: the loss is {}; no weight was changed. A smaller learning rate, or more warm-up, may help",
+        step, loss);
+  return loss;
+}
+
+double Recommender::train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
+                          const std::function<void()>& next) {
+  check(real >= 1, "step {}: there is no real sample in the global batch", step);
+  double loss = 0;
+  abort_on_error(world_, [&] {
+    Fetched& fetched = oldest();
+    if (next) next();
+    const ClickBatch& batch = fetched.clicks.batch();
+    arenas_.keep.reset();
+    arenas_.flow.reset();
+    Run run = run_with(compute_, arenas_);
+    Saved saved(model_.slots());
+    grads_.zero(compute_);
+    const Tensor logits = forward(run, fetched, saved);
+    loss = mean_loss(run, batch, logits, real, step);
+    const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
+    ops_.click_loss_backward(compute_, dlogits, logits, batch.labels, batch.weights,
+                             1.0 / static_cast<double>(real), setup_.loss);
+    const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
+    tables_->backward(*fetched.lookups, dfeatures);
+    model_.top_backward_weight(run, saved);
+    grads_.reduce(Dlrm::kTop, compute_);
+    model_.bottom_backward(run, dfeatures, saved);
+    grads_.reduce(Dlrm::kBottom, compute_);
+    SparseRule rule = setup_.sparse;
+    rule.lr = sparse_lr;
+    rule.step = step;
+    tables_->update(*fetched.lookups, dfeatures, rule);
+    grads_.finish(compute_);
+    optimizer_.step(0, {dense_lr, step, 1}, compute_);
+    compute_.synchronize();
+  });
+  return loss;
+}
+
+Recommender::Scored Recommender::score() {
+  Scored scored{};
+  abort_on_error(world_, [&] {
+    Fetched& fetched = oldest();
+    arenas_.keep.reset();
+    Run run = run_with(compute_, arenas_);
+    Saved saved(model_.slots());
+    scored = {forward(run, fetched, saved), &fetched.clicks.batch()};
+    compute_.synchronize();
+  });
+  return scored;
+}
+
+std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {
+  std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
+  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
+    if (!to_load && world_.rank() != 0) continue;  // every rank holds the same
+    const ParamSpec& param = model_.params()[piece.segment.id];
+    int64_t done = 0;
+    for (const Rect& rect :
+         rects_of_range(param.shard.local, piece.segment.first, piece.segment.first + piece.segment.count)) {
+      ShardSpec spec;
+      spec.name = fmt::format("{}/{}", piece.kind, param.shard.name);
+      spec.global = param.shard.global;
+      spec.local = rect;
+      tensors.push_back({spec, piece.values.flat(done, done + rect.elements()).reshape(rect.extent)});
+      done += rect.elements();
+    }
+  }
+  return tensors;
+}
+
+void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
+
+Recommender::Memory Recommender::memory() const {
+  const EmbeddingTables::Memory tables = tables_->memory();
+  return {tables.tables, tables.state, tables.buffers, weights_.bytes() + grads_.bytes() + optimizer_.bytes(),
+          arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity()};
+}
+
+int64_t Recommender::parameters() const {
+  int64_t count = model_.params().global_elements();
+  for (const EmbeddingTable& table : placement_.tables()) count += table.rows * table.width;
+  return count;
+}
+
+}  // namespace trifold

@@ -1,0 +1,145 @@
+// Recommender: one rank of a DLRM: its MLPs, a copy on every rank whose gradients are summed over all of
+// them, and its part of the embedding tables, with what moves ids and vectors between ranks.
+//
+// A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
+// weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step:
+//
+//   compute  lookups | bottom MLP | interaction, top MLP, loss, backward to the features | weight gradients
+//   of
+//            the top, all of the bottom's backward | updates
+//   comm             | vectors    |                                                       | gradients of the
+//            vectors; sums of the MLPs' gradients
+//
+// The loss is the mean over the real samples of the global batch, and so are all gradients, on every number
+// of ranks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "data/click_batch.h"
+#include "embedding/embedding_tables.h"
+#include "models/dlrm.h"
+#include "zero/sharded_optimizer.h"
+
+namespace trifold {
+
+struct RecommenderSetup {
+  DlrmShape model;
+  ClickSchema schema;
+  std::vector<TablePlacement> placement;
+  int64_t global_batch = 0;  // shared out evenly, rounded up: padding fills the rest
+  DType dtype = DType::F32;
+  OptimizerConfig dense_optimizer;
+  SparseRule sparse;  // its lr and step are those of each step
+  ClickLoss loss = ClickLoss::Logistic;
+  bool mean = false;  // bags are averaged
+  bool bf16_exchange = false;
+  bool training = true;
+  bool overlap = true;  // fetch on a thread of its own where a core is spare
+  uint64_t seed = 0;
+  std::optional<int> threads;  // of this rank; a fair share of the host
+};
+
+std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
+
+class Recommender {
+ public:
+  // Collective over `world`, which must outlive it.
+  Recommender(Communicator& world, const RecommenderSetup& setup);
+  ~Recommender();
+  Recommender(const Recommender&) = delete;
+  Recommender& operator=(const Recommender&) = delete;
+
+  // Samples of this rank in a global batch; rank r has those from r * samples() on.
+  int64_t samples() const { return samples_; }
+
+  // Fetches a batch; `read` fills it, on whatever thread. At most one may be fetched and not used.
+  // Collective.
+  using Read = std::function<void(ClickBatchBuffer&)>;
+  void fetch(Read read);
+
+  // Trains on the oldest fetched batch. `real` are the samples of the global batch that are not padding.
+  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Failure where it is
+  // not finite; nothing is changed then. Collective. `next` is called as soon as a batch may be fetched.
+  double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
+               const std::function<void()>& next);
+  // Logits [samples(), 1] of the oldest fetched batch, and the batch: valid until the next call of
+  // `score` or `train`, and for the batch until two more are fetched.
+  // Collective.
+  struct Scored {
+    Tensor logits;
+    const ClickBatch* batch;
+  };
+  Scored score();
+
+  // All weights and optimizer states, for a checkpoint; after loading into them call `loaded`.
+  std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
+  void loaded();
+
+  struct Memory {
+    size_t tables = 0, table_state = 0, exchange = 0, dense = 0, activations = 0;
+    size_t total() const { return tables + table_state + exchange + dense + activations; }
+  };
+  Memory memory() const;
+  int64_t parameters() const;  // of the whole model
+  const Placement& placement() const { return placement_; }
+  const Mesh& mesh() const { return mesh_; }
+  const OpTable& ops() const { return ops_; }
+  Stream& compute() { return compute_; }
+  int threads() const { return pool_.size(); }
+  // Bytes this rank has sent so far: ids, vectors and gradients of vectors (each way counted).
+  struct Traffic {
+    int64_t ids = 0, vectors = 0;
+  };
+  Traffic traffic() const { return {ids_->bytes_sent(), tables_->bytes_sent()}; }
+  Tensor weight(const std::string& name) { return weights_.weight(model_.params().find(name)); }
+
+ private:
+  struct Fetched {
+    explicit Fetched(const ClickSchema& schema, int64_t samples) : clicks(schema, samples) {}
+    ClickBatchBuffer clicks;
+    std::unique_ptr<LookupBatch> lookups;
+    Event ready;
+  };
+  struct Arenas {
+    Arena keep, flow, scratch;
+  };
+
+  Run run_with(Stream& stream, Arenas& arenas);
+  void measure();
+  Tensor dense_of(Run& run, const ClickBatch& batch);
+  Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
+  Fetched& oldest();
+  double mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real, int64_t step);
+
+  Communicator& world_;
+  RecommenderSetup setup_;
+  int64_t samples_;
+  const OpTable& ops_;
+  Mesh mesh_;
+  ThreadPool pool_, comm_pool_, fetch_pool_;
+  Stream compute_, comm_;
+  std::optional<Stream> fetch_worker_;  // absent: fetching is done by compute_
+  std::unique_ptr<Communicator> id_comm_, vector_comm_;
+  Placement placement_;
+  Dlrm model_;
+  DataGroups groups_;
+  FlatLayout layout_;
+  ParamStore weights_;
+  GradientBuffer grads_;
+  ShardedOptimizer optimizer_;
+  std::unique_ptr<IdExchange> ids_;
+  std::unique_ptr<EmbeddingTables> tables_;
+  Arenas arenas_;
+  Buffer sums_;  // f64: the loss
+  std::vector<std::unique_ptr<Fetched>> fetched_;
+  int64_t fetches_ = 0;
+  int64_t used_ = 0;
+};
+
+}  // namespace trifold

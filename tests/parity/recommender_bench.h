@@ -1,0 +1,87 @@
+// What tests of the recommender share: batches made by hand, and values of a model by name.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/ranks.h"
+#include "train/recommender.h"
+
+namespace trifold::test {
+
+// The samples of a global batch, as a test writes them down.
+struct Clicks {
+  std::vector<std::vector<float>> dense;                 // of each sample
+  std::vector<std::vector<std::vector<int32_t>>> ids;    // of each sample and table
+  std::vector<std::vector<std::vector<float>>> weights;  // as ids; empty where ids have none
+  std::vector<float> labels;
+  int64_t count() const { return static_cast<int64_t>(labels.size()); }
+
+  // Samples [first, first + samples), what is beyond the end being padding.
+  void read(int64_t first, int64_t samples, ClickBatchBuffer& out) const {
+    const int64_t real = std::clamp<int64_t>(count() - first, 0, samples);
+    out.begin(first, samples, real);
+    for (int64_t i = 0; i < real; ++i) {
+      const auto at = static_cast<size_t>(first + i);
+      out.label(i) = labels[at];
+      std::copy(dense[at].begin(), dense[at].end(), out.dense(i));
+      for (size_t t = 0; t < ids[at].size(); ++t) {
+        const auto n = static_cast<int>(ids[at][t].size());
+        std::copy(ids[at][t].begin(), ids[at][t].end(), out.bag(static_cast<int>(t), i, n));
+        if (!weights.empty())
+          std::copy(weights[at][t].begin(), weights[at][t].end(), out.bag_weights(static_cast<int>(t), n));
+      }
+    }
+    out.finish();
+  }
+};
+
+// Name of a tensor ("param/top.0.weight") -> its elements, of which each rank adds what it holds.
+using Values = std::map<std::string, std::vector<double>>;
+
+inline double element(const Tensor& t, int64_t i) {
+  return t.dtype == DType::F64 ? t.as<double>()[i] : static_cast<double>(t.as<float>()[i]);
+}
+
+// Visits (name, global index, local tensor, local index) of every element of the named boxes of matrices or
+// vectors.
+template <class Visit>
+void visit_elements(const std::vector<NamedTensor>& tensors, Visit visit) {
+  for (const NamedTensor& tensor : tensors) {
+    const Rect& local = tensor.spec.local;
+    const bool matrix = local.extent.rank() == 2;
+    const int64_t columns = matrix ? local.extent[1] : 1;
+    for (int64_t i = 0; i < local.elements(); ++i) {
+      const int64_t row = local.offset[0] + i / columns;
+      const int64_t at = matrix ? row * tensor.spec.global[1] + local.offset[1] + i % columns : row;
+      visit(tensor, at, i);
+    }
+  }
+}
+
+inline void collect(const Recommender& model, Values& values) {
+  visit_elements(model.checkpoint_tensors(false), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
+    std::vector<double>& all = values[tensor.spec.name];
+    all.resize(static_cast<size_t>(tensor.spec.global.elements()), NAN);
+    all[static_cast<size_t>(at)] = element(tensor.data, i);
+  });
+}
+
+// Sets the parameters that are named.
+inline void assign(Recommender& model, const Values& values) {
+  visit_elements(model.checkpoint_tensors(true), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
+    const auto found = values.find(tensor.spec.name);
+    if (found == values.end()) return;
+    const double value = found->second.at(static_cast<size_t>(at));
+    if (tensor.data.dtype == DType::F64)
+      tensor.data.as<double>()[i] = value;
+    else
+      tensor.data.as<float>()[i] = static_cast<float>(value);
+  });
+  model.loaded();
+}
+
+}  // namespace trifold::test

@@ -1,0 +1,227 @@
+// The same training on 1, 2, 4 and 8 ranks with the tables placed in every way: losses, tables, optimizer
+// state.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "parity/recommender_bench.h"
+
+namespace trifold::test {
+namespace {
+
+constexpr int kSteps = 50;
+constexpr int64_t kBatch =
+    23;  // no number of ranks divides it: some ranks have padding, with 8 one has only that
+
+ClickSchema schema(bool weighted) {
+  ClickSchema schema;
+  schema.dense = 5;
+  schema.weighted = weighted;
+  schema.tables = {{"users", 300, 1}, {"items", 57, 4}, {"tiny", 3, 1}, {"pages", 41, 2}, {"hour", 24, 1}};
+  return schema;
+}
+
+Clicks make_batch(const ClickSchema& schema, int step) {
+  Clicks clicks;
+  const PhiloxKey key = philox_key(static_cast<uint64_t>(step), "placement");
+  uint64_t at = 0;
+  const auto word = [&](uint32_t below) { return philox_word(key, at++) % below; };
+  for (int64_t s = 0; s < kBatch; ++s) {
+    clicks.labels.push_back(word(3) == 0 ? 1.0F : 0.0F);
+    clicks.dense.emplace_back();
+    for (int d = 0; d < schema.dense; ++d) clicks.dense.back().push_back(static_cast<float>(word(100)) / 50);
+    clicks.ids.emplace_back();
+    if (schema.weighted) clicks.weights.emplace_back();
+    for (const ClickTable& table : schema.tables) {
+      clicks.ids.back().emplace_back();
+      if (schema.weighted) clicks.weights.back().emplace_back();
+      for (uint32_t n = word(static_cast<uint32_t>(table.max_ids) + 1); n > 0; --n) {
+        const auto rows = static_cast<uint32_t>(table.rows);
+        clicks.ids.back().back().push_back(static_cast<int32_t>(word(rows) * word(rows) / rows));
+        if (schema.weighted) clicks.weights.back().back().push_back(0.5F + static_cast<float>(word(8)) / 8);
+      }
+    }
+  }
+  return clicks;
+}
+
+RecommenderSetup setup_for(SparseKind kind, DType dtype, bool weighted) {
+  RecommenderSetup setup;
+  setup.schema = schema(weighted);
+  setup.model = {.dense = 5, .tables = 5, .width = 6, .bottom = {9, 6}, .top = {11, 1}};
+  setup.global_batch = kBatch;
+  setup.dtype = dtype;
+  setup.dense_optimizer.optimizer = kind == SparseKind::Adam  ? "adam"
+                                    : kind == SparseKind::Sgd ? "sgd"
+                                                              : "adagrad";
+  setup.dense_optimizer.sgd_momentum = 0;
+  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.adagrad_eps = 1e-3;
+  setup.dense_optimizer.adam_eps = 1e-3;
+  setup.sparse.kind = kind;
+  setup.sparse.eps = 1e-3;
+  setup.mean = weighted;
+  setup.seed = 7;
+  setup.threads = 1;
+  return setup;
+}
+
+struct Result {
+  std::vector<double> losses;
+  Values values;
+};
+
+Result train(int ranks, const RecommenderSetup& setup, double lr) {
+  Result result;
+  std::mutex mutex;
+  run_ranks(ranks, [&](Communicator& world) {
+    Recommender model(world, setup);
+    const auto read = [&](int step) {
+      return [&, step](ClickBatchBuffer& out) {
+        make_batch(setup.schema, step).read(world.rank() * model.samples(), model.samples(), out);
+      };
+    };
+    model.fetch(read(0));
+    for (int step = 0; step < kSteps; ++step) {
+      const auto next = [&] {
+        if (step + 1 < kSteps) model.fetch(read(step + 1));
+      };
+      const double loss = model.train(kBatch, step + 1, lr, lr, next);
+      if (world.rank() == 0) result.losses.push_back(loss);
+    }
+    const std::lock_guard lock(mutex);
+    collect(model, result.values);
+  });
+  return result;
+}
+
+std::vector<TablePlacement> everywhere(PlacementKind kind, int ranks) {
+  std::vector<TablePlacement> placement;
+  for (int t = 0; t < 5; ++t) placement.push_back({kind, t % ranks, ranks});
+  return placement;
+}
+
+std::vector<TablePlacement> mixed(int ranks) {
+  return {{PlacementKind::Row, 1 % ranks, ranks},
+          {PlacementKind::Column, 0, 2},
+          {PlacementKind::Replicated, 0, 1},
+          {PlacementKind::Table, ranks - 1, 1},
+          {PlacementKind::Row, 0, 2}};
+}
+
+struct Gap {
+  double losses = 0;
+  double values = 0;
+};
+
+Gap gap(const Result& a, const Result& b) {
+  Gap gap;
+  EXPECT_EQ(a.losses.size(), b.losses.size());
+  for (size_t i = 0; i < a.losses.size(); ++i)
+    gap.losses = std::max(gap.losses, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
+  EXPECT_EQ(a.values.size(), b.values.size());
+  for (const auto& [name, values] : b.values) {
+    double scale = 0;
+    for (double v : values) scale = std::max(scale, std::abs(v));
+    EXPECT_EQ(a.values.at(name).size(), values.size()) << name;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double distance = std::abs(a.values.at(name)[i] - values[i]) / scale;
+      EXPECT_FALSE(std::isnan(distance)) << name << " element " << i << " is nobody's";
+      gap.values = std::max(gap.values, distance);
+    }
+  }
+  return gap;
+}
+
+class Placements : public testing::TestWithParam<std::tuple<SparseKind, bool>> {};
+
+TEST_P(Placements, TheSameLossesAndTablesOnEveryRankCount) {
+  const auto [kind, weighted] = GetParam();
+  const double lr = kind == SparseKind::Sgd ? 0.3 : kind == SparseKind::Adam ? 0.01 : 0.05;
+  for (const DType dtype : {DType::F64, DType::F32}) {
+    RecommenderSetup setup = setup_for(kind, dtype, weighted);
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    const Result alone = train(1, setup, lr);
+    EXPECT_LT(alone.losses.back(), alone.losses.front());
+    for (int ranks : {2, 4, 8}) {
+      std::vector<std::pair<std::string, std::vector<TablePlacement>>> placements;
+      for (const PlacementKind where :
+           {PlacementKind::Table, PlacementKind::Row, PlacementKind::Column, PlacementKind::Replicated})
+        placements.emplace_back(name_of(where), everywhere(where, ranks));
+      placements.emplace_back("mixed", mixed(ranks));
+      for (const auto& [name, placement] : placements) {
+        SCOPED_TRACE(fmt::format("{} ranks, {}, {}", ranks, name, name_of(dtype)));
+        setup.placement = placement;
+        const Gap distance = gap(train(ranks, setup, lr), alone);
+        EXPECT_LE(distance.losses, dtype == DType::F64 ? 1e-11 : 2e-5);
+        EXPECT_LE(distance.values, dtype == DType::F64 ? 1e-10 : 2e-4);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
+                         testing::Values(std::tuple{SparseKind::Sgd, false},
+                                         std::tuple{SparseKind::Sgd, true},
+                                         std::tuple{SparseKind::Adagrad, false},
+                                         std::tuple{SparseKind::RowwiseAdagrad, true},
+                                         std::tuple{SparseKind::Adam, false}));
+
+// Vectors that travel in bf16 change the curve a little, and not by much.
+TEST(RecommenderExchange, InBfloat16) {
+  RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);
+  setup.placement = mixed(2);
+  const Result exact = train(2, setup, 0.3);
+  setup.bf16_exchange = true;
+  const Gap distance = gap(train(2, setup, 0.3), exact);
+  EXPECT_GT(distance.losses, 1e-7);
+  EXPECT_LT(distance.losses, 3e-2);
+}
+
+// What leaves a rank: (B - b) W numbers of vectors forward and as many gradients from all those for whom this
+// rank's samples were looked up elsewhere; ids and lengths as id_exchange.h says.
+TEST(RecommenderExchange, BytesAreThoseOfTheFormula) {
+  for (const bool narrow : {false, true}) {
+    RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);
+    constexpr int kRanks = 4;
+    setup.placement = everywhere(PlacementKind::Table, kRanks);
+    setup.bf16_exchange = narrow;
+    run_ranks(kRanks, [&](Communicator& world) {
+      Recommender model(world, setup);
+      int64_t ids_elsewhere = 0;
+      const Clicks clicks = make_batch(setup.schema, 0);
+      for (int64_t s = world.rank() * model.samples();
+           s < std::min(kBatch, (world.rank() + 1) * model.samples()); ++s)
+        for (int t = 0; t < 5; ++t)
+          if (t % kRanks != world.rank())
+            ids_elsewhere +=
+                static_cast<int64_t>(clicks.ids[static_cast<size_t>(s)][static_cast<size_t>(t)].size());
+      model.fetch(
+          [&](ClickBatchBuffer& out) { clicks.read(world.rank() * model.samples(), model.samples(), out); });
+      model.train(kBatch, 1, 0.1, 0.1, {});
+      const int64_t b = model.samples(), width = 6, tables = world.rank() == 0 ? 2 : 1;
+      const int64_t others = 5 - tables;
+      const int64_t number = narrow ? 2 : 4;
+      EXPECT_EQ(model.traffic().vectors,
+                number * ((kRanks - 1) * b * tables * width /* out */ + b * others * width /* back */));
+      EXPECT_EQ(model.traffic().ids, 4 * (b * others + ids_elsewhere) + 8 * (kRanks - 1));
+    });
+  }
+}
+
+// Tables that are not cut by rows see the same sums on every number of ranks: the same bits.
+TEST(RecommenderPlacement, WholeRowsHaveTheSameBits) {
+  RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);
+  setup.model.bottom = {6};
+  setup.model.top = {1};
+  std::optional<std::vector<double>> first;
+  for (const PlacementKind kind : {PlacementKind::Table, PlacementKind::Column}) {
+    setup.placement = everywhere(kind, 4);
+    const Result result = train(4, setup, 0.1);
+    if (!first) first = result.losses;
+    EXPECT_EQ(result.losses, *first);
+  }
+}
+
+}  // namespace
+}  // namespace trifold::test
