@@ -36,10 +36,11 @@ std::string memory_text(const std::vector<MemoryReport>& ranks) {
   if (less(*least, *most))
     whose = fmt::format("on pipeline rank {}, {} on rank {}", most - ranks.begin(),
                         bytes_text(least->predicted_total()), least - ranks.begin());
-  return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}",
+  const std::string file = most->in_file == 0 ? "" : fmt::format("; {} in a file", bytes_text(most->in_file));
+  return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}{}",
                      bytes_text(most->predicted_total()), whose, bytes_text(most->parameters),
                      bytes_text(most->gradients), bytes_text(most->optimizer),
-                     bytes_text(most->predicted_activations));
+                     bytes_text(most->predicted_activations), file);
 }
 
 std::string steps_text(const RunReport& report) {

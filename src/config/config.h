@@ -145,6 +145,9 @@ struct ZeroConfig {
   std::optional<int64_t> zero_min_unit_params;  // of what is reduced, published and gathered at once: 4 Mi
   // Data-parallel ranks that share slices; ranks of other groups hold the same slices. Absent: all.
   std::optional<int> zero_group_size;
+  // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none".
+  std::string offload = "none";
+  bool offloads() const { return offload != "none"; }
 };
 
 struct PretrainConfig {

@@ -94,6 +94,9 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "groups.")
       .range(1, 1 << 20)
       .absent("all data-parallel ranks");
+  table.add("offload", &zero.offload,
+            "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
+            "weights: a mapped file a rank, of which only what is being used is in memory. none: in memory.");
 }
 
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {

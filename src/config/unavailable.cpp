@@ -19,10 +19,9 @@ constexpr std::string_view kNames[] = {
     "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split", "context-parallel-size",
     "expert-model-parallel-size", "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
     // data parallel and ZeRO
-    "offload", "num-distributed-optimizer-instances", "overlap-param-gather",
-    "overlap-param-gather-with-optimizer-step", "ddp-bucket-size", "ddp-num-buckets",
-    "ddp-average-in-collective", "no-overlap-p2p-communication", "tp-comm-overlap", "delay-wgrad-compute",
-    "defer-embedding-wgrad-compute",
+    "num-distributed-optimizer-instances", "overlap-param-gather", "overlap-param-gather-with-optimizer-step",
+    "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
+    "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
     "kv-channels", "group-query-attention", "num-query-groups", "position-embedding-type", "rotary-base",
     "rotary-percent", "normalization", "swiglu", "squared-relu", "disable-bias-linear", "add-qkv-bias",

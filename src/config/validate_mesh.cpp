@@ -211,6 +211,12 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "be "
         "resident: give at most --zero-stage 2",
         schedule_name(*schedule));
+  if (config.zero.offload == "host")
+    problems.add(
+        "--offload host has no effect: this version computes on CPUs, where the state lies in the memory of "
+        "the "
+        "host already: leave it out, or name a folder on a fast disk");
+  if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
   if (!config.zero.zero_group_size ||
       !problems.sound({"zero-group-size", "ranks", "data-parallel-size", "tensor-model-parallel-size",
                        "pipeline-model-parallel-size"}))

@@ -43,6 +43,7 @@ struct MemoryReport {
   size_t gradients = 0;
   size_t optimizer = 0;
   size_t predicted_activations = 0;
+  size_t in_file = 0;  // of --offload: not in memory, and in none of the others
   size_t predicted_total() const { return parameters + gradients + optimizer + predicted_activations; }
 };
 

@@ -155,8 +155,8 @@ class Builder {
     RankPlan row = report_.plan[static_cast<size_t>(rank)];
     const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
     if (zero.parameters) row = with_residency(row, layout, executor_stages(rank));
-    MemoryReport memory =
-        flat_memory(layout, dtype_of(run_), run_.optimizer, zero, weight_versions(row), resident_units(row));
+    MemoryReport memory = flat_memory(layout, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
+                                      resident_units(row), run_.zero.offloads());
     memory.predicted_activations = walk(rank, row).total();
     return memory;
   }

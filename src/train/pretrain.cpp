@@ -8,6 +8,7 @@
 #include "data/corpus.h"
 #include "train/output_files.h"
 #include "train/step_plan.h"
+#include "zero/file_memory.h"
 
 namespace trifold {
 
@@ -165,6 +166,7 @@ PretrainJob prepare(PretrainConfig config) {
   if (checkpoint.load && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_checkpoint(job.config); });
   if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
+  if (job.config.zero.offloads()) files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
     files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();

@@ -31,7 +31,7 @@ RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std
 }
 
 MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerConfig& optimizer,
-                         const ZeroStage& zero, int versions, int resident) {
+                         const ZeroStage& zero, int versions, int resident, bool offload) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
@@ -45,7 +45,15 @@ MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerC
                                       : bytes(versions * layout.elements());
   memory.gradients = static_cast<size_t>(layout.elements() + local_ties) * size_of(accumulate_type(dtype));
   const int64_t owned = zero.optimizer ? layout.shard_elements() : layout.elements();
-  memory.optimizer = static_cast<size_t>(owned) * ShardedOptimizer::bytes_per_element(optimizer, dtype);
+  const size_t state_bytes = ShardedOptimizer::bytes_per_element(optimizer, dtype);
+  memory.optimizer = static_cast<size_t>(owned) * state_bytes;
+  if (!offload) return memory;
+  memory.in_file = memory.optimizer;
+  memory.optimizer = static_cast<size_t>(std::min(owned, kOffloadWindow)) * state_bytes;
+  if (zero.parameters) {
+    memory.in_file += bytes(layout.shard_elements());
+    memory.parameters = bytes(resident * largest + largest / layout.slices());
+  }
   return memory;
 }
 

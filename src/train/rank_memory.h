@@ -17,8 +17,8 @@ namespace trifold {
 RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages);
 
 // Bytes of weights, gradients and optimizer state: `versions` as in ParamStore, `resident` units gathered at
-// once where the parameters are sharded.
+// once where the parameters are sharded; `offload`: with optimizer state and sharded weights in a file.
 MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerConfig& optimizer,
-                         const ZeroStage& zero, int versions, int resident);
+                         const ZeroStage& zero, int versions, int resident, bool offload);
 
 }  // namespace trifold

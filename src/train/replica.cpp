@@ -31,6 +31,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
   how.sharded = ZeroStage::of(zero.zero_stage).parameters && groups_->slices() > 1;
+  if (zero.offloads()) how.offload = zero.offload;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   weights_->initialise(seed);
   place_.forward_row = with_residency(forward_row_of(place_));

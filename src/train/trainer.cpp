@@ -278,16 +278,18 @@ double Trainer::measure_peak() {
 }
 
 MemoryReport Trainer::memory() const {
-  return {replica_.weights().bytes(), grads_.bytes(), optimizer_.bytes(), activations_.total()};
+  return {replica_.weights().bytes(), grads_.bytes(), optimizer_.bytes(), activations_.total(),
+          replica_.weights().file_bytes() + optimizer_.file_bytes()};
 }
 
 std::vector<MemoryReport> Trainer::memory_of_pipeline() {
-  constexpr size_t kParts = 4;
+  constexpr size_t kParts = 5;
   const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));
   const MemoryReport mine = memory();
   std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
   size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
-  for (const size_t part : {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations})
+  for (const size_t part :
+       {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations, mine.in_file})
     bytes[at++] = static_cast<double>(part);
   replica_.mesh()
       .comm({Axis::Pp})
@@ -297,7 +299,7 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   std::vector<MemoryReport> all;
   const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
   for (size_t rank = 0; rank < ranks; ++rank)
-    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3)});
+    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3), part(rank, 4)});
   return all;
 }
 

@@ -72,9 +72,11 @@ CheckpointMeta Trainer::checkpoint_meta() const {
 }
 
 std::string Trainer::save(const std::string& root) {
-  return save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(false), replica_.world(),
-                         replica_.mesh().coords())
-      .string();
+  std::string directory = save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(false),
+                                          replica_.world(), replica_.mesh().coords())
+                              .string();
+  optimizer_.release();
+  return directory;
 }
 
 namespace {
@@ -83,9 +85,10 @@ namespace {
 // asynchronous ones.
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
-  for (const char* option : {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages",
-                             "virtual_pipeline", "recompute", "zero_", "threads_per_rank", "device",
-                             "distributed_timeout", "micro_batch_size", "exit_interval", "tokenizer_model"})
+  for (const char* option :
+       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages", "virtual_pipeline",
+        "recompute", "zero_", "offload", "threads_per_rank", "device", "distributed_timeout",
+        "micro_batch_size", "exit_interval", "tokenizer_model"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }
@@ -101,6 +104,7 @@ std::vector<std::string> Trainer::load(const std::string& path) {
         "{} was trained with another global batch size", reader.directory().string());
   reader.load(checkpoint_tensors(true));
   optimizer_.refresh_weights(replica_.compute());
+  optimizer_.release();
   steps_done_ = meta.step;
   consumed_samples_ = meta.consumed_samples;
   skipped_ = meta.state.value("skipped_steps", int64_t{0});

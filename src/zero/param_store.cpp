@@ -14,6 +14,11 @@ int64_t largest_unit(const FlatLayout& layout) {
 
 }  // namespace
 
+FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, int64_t end) {
+  return {segment.id, segment.first + begin, std::min(end, segment.count) - begin, segment.flat + begin,
+          segment.shard + begin};
+}
+
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
                         uint64_t seed) {
   const ParamList& params = layout.params();
@@ -32,7 +37,11 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
   check(how.versions >= 1 && (how.versions == 1 || !how.sharded), "a store of {} versions of {} weights",
         how.versions, how.sharded ? "sharded" : "whole");
   if (how.sharded) {
-    shards_ = Buffer(static_cast<size_t>(layout.shard_elements()) * size_of(dtype));
+    const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);
+    if (how.offload.empty())
+      shards_ = Buffer(bytes);
+    else
+      file_ = FileMemory(how.offload, bytes);
     return;
   }
   for (int i = 0; i < how.versions; ++i) {
@@ -89,10 +98,12 @@ void ParamStore::unshard(int block, Stream&) {
         places_.size());
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
   const int64_t slice = unit.elements() / layout_.slices();
-  const Tensor shards = shards_.tensor(dtype_, {layout_.shard_elements()});
+  const Tensor mine = shards().rows(unit.shard_begin, unit.shard_begin + slice);
+  const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
+  expect(all);
   comm_stream_.wait(place->spare);
-  groups_.shard().all_gather(place->buffer.tensor(dtype_, {unit.elements()}),
-                             shards.rows(unit.shard_begin, unit.shard_begin + slice), comm_stream_);
+  groups_.shard().all_gather(place->buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
+  if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
   place->unit = index;
   place->ready = comm_stream_.record();
 }
@@ -119,8 +130,24 @@ void ParamStore::enter(int block, Stream& stream) const {
 
 Tensor ParamStore::owned(const FlatLayout::Segment& segment, int version) const {
   if (!how_.sharded) return ring(version).flat.rows(segment.flat, segment.flat + segment.count);
-  return shards_.tensor(dtype_, {layout_.shard_elements()})
-      .rows(segment.shard, segment.shard + segment.count);
+  return shards().rows(segment.shard, segment.shard + segment.count);
+}
+
+Tensor ParamStore::shards() const {
+  if (file_.bytes() == 0) return shards_.tensor(dtype_, {layout_.shard_elements()});
+  return {file_.data(), dtype_, {layout_.shard_elements()}};
+}
+
+void ParamStore::expect(const FlatLayout::Segment& segment) const {
+  if (file_.bytes() == 0) return;
+  const auto begin = static_cast<size_t>(segment.shard) * size_of(dtype_);
+  file_.expect(begin, begin + static_cast<size_t>(segment.count) * size_of(dtype_));
+}
+
+void ParamStore::release(const FlatLayout::Segment& segment) const {
+  if (file_.bytes() == 0) return;
+  const auto begin = static_cast<size_t>(segment.shard) * size_of(dtype_);
+  file_.release(begin, begin + static_cast<size_t>(segment.count) * size_of(dtype_));
 }
 
 void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
@@ -146,13 +173,19 @@ void ParamStore::initialise(uint64_t seed) {
   const std::optional<int> slice = how_.sharded ? std::optional<int>(groups_.slice()) : std::nullopt;
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
-      initialise_segment(layout_, segment, owned(segment), seed);
+      for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
+        const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
+        initialise_segment(layout_, part, owned(part), seed);
+        release(part);
+      }
 }
 
 size_t ParamStore::bytes() const {
   size_t bytes = shards_.bytes();
   for (const auto& version : versions_) bytes += version->buffer.bytes();
   for (const Place& place : places_) bytes += place.buffer.bytes();
+  if (file_.bytes() > 0)
+    bytes += static_cast<size_t>(largest_unit(layout_) / layout_.slices()) * size_of(dtype_);
   return bytes;
 }
 

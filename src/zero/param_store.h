@@ -8,14 +8,23 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data_parallel/data_groups.h"
 #include "data_parallel/flat_layout.h"
 #include "nn/param.h"
 #include "ops/ops.h"
+#include "zero/file_memory.h"
 
 namespace trifold {
+
+// Elements of a segment that lies in a file that are in memory at a time: what an update streams through.
+constexpr int64_t kOffloadWindow = int64_t{1} << 20;
+static_assert(kOffloadWindow % kGrain == 0);
+
+// Elements [begin, end) of a segment.
+FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, int64_t end);
 
 // Writes the initial values of a segment of a parameter into `values`, [segment.count]. A copy of a tied
 // weight starts like its original.
@@ -27,6 +36,8 @@ class ParamStore final : public ParamSource {
   struct How {
     int versions = 1;      // of the weights; 1 where they are sharded
     bool sharded = false;  // hold slices only
+    // Folder of the file that the slices lie in, and the optimizer's state as well; empty: in memory.
+    std::string offload = {};
   };
 
   // `comm_stream` carries what gathers and publishes. References must outlive the store. Weights start at
@@ -47,6 +58,11 @@ class ParamStore final : public ParamSource {
   // The elements of a segment of the layout that this rank owns, of version `version`; to be read or updated
   // in place.
   Tensor owned(const FlatLayout::Segment& segment, int version = 0) const;
+  // Of a segment that this rank owns: it is needed soon, or not for a while. For slices that lie in a file.
+  void expect(const FlatLayout::Segment& segment) const;
+  void release(const FlatLayout::Segment& segment) const;
+  // See How::offload.
+  const std::string& offload() const { return how_.offload; }
   // After the owners have updated their slices: brings the unit's whole weights to all ranks that hold them
   // whole. Starts it and returns; `finish` waits. Nothing to do where the weights are sharded.
   void publish(const FlatLayout::Unit& unit, int version, Stream& stream);
@@ -61,7 +77,9 @@ class ParamStore final : public ParamSource {
   // Sets every weight to its initial value; keyed by global position, so every mesh starts from the same
   // model.
   void initialise(uint64_t seed);
+  // In memory: all, or with slices in a file what is gathered and the slice that it is gathered from.
   size_t bytes() const;
+  size_t file_bytes() const { return file_.bytes(); }
   bool sharded() const { return how_.sharded; }
 
  private:
@@ -79,6 +97,7 @@ class ParamStore final : public ParamSource {
     Event spare;  // nobody reads them any more
   };
 
+  Tensor shards() const;
   const Version& ring(int version) const;
   const Place* place_of(int unit) const;
 
@@ -91,6 +110,7 @@ class ParamStore final : public ParamSource {
   std::vector<std::unique_ptr<Version>> versions_;
   int first_ = 0;
   Buffer shards_;
+  FileMemory file_;  // the slices, instead
   std::vector<Place> places_;
 };
 

@@ -31,8 +31,13 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
       counts_(grads.slice() ? groups.replicas().rank() == 0 : mesh.coord(Axis::Dp) == 0),
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
-      elements_(grads.slice() ? layout.shard_elements() : layout.elements()),
-      buffer_(parts_of(*rule_, dtype) * static_cast<size_t>(elements_) * size_of(dtype_)) {
+      parts_(parts_of(*rule_, dtype)),
+      elements_(grads.slice() ? layout.shard_elements() : layout.elements()) {
+  const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
+  if (weights.offload().empty())
+    buffer_ = Buffer(bytes);
+  else
+    file_ = FileMemory(weights.offload(), bytes);
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     segments_.push_back(layout.segments(unit, grads.slice()));
@@ -40,16 +45,67 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
   }
   if (rule_->needs_norms()) squares_ = Buffer(static_cast<size_t>(2 * chunks(largest)) * sizeof(double));
   if (!masters_) return;
-  for (const auto& unit : segments_)
-    for (const FlatLayout::Segment& segment : unit)
+  for (size_t unit = 0; unit < segments_.size(); ++unit)
+    stream_through(unit, [&](const FlatLayout::Segment& segment) {
       initialise_segment(layout, segment, part(0, segment), seed);
+    });
   refresh_weights(stream);
 }
 
 Tensor ShardedOptimizer::part(size_t index, const FlatLayout::Segment& segment) const {
   const int64_t begin =
       static_cast<int64_t>(index) * elements_ + (grads_.slice() ? segment.shard : segment.flat);
-  return buffer_.tensor(dtype_, {begin + segment.count}).rows(begin, begin + segment.count);
+  const Tensor all{
+      file_.bytes() > 0 ? file_.data() : buffer_.data(), dtype_, {static_cast<int64_t>(parts_) * elements_}};
+  return all.rows(begin, begin + segment.count);
+}
+
+void ShardedOptimizer::expect(const FlatLayout::Segment& segment) const {
+  weights_.expect(segment);
+  for (size_t i = 0; i < parts_; ++i) {
+    const Tensor values = part(i, segment);
+    const auto begin = static_cast<size_t>(static_cast<std::byte*>(values.data) - file_.data());
+    file_.expect(begin, begin + values.bytes());
+  }
+}
+
+void ShardedOptimizer::release(const FlatLayout::Segment& segment) const {
+  weights_.release(segment);
+  for (size_t i = 0; i < parts_; ++i) {
+    const Tensor values = part(i, segment);
+    const auto begin = static_cast<size_t>(static_cast<std::byte*>(values.data) - file_.data());
+    file_.release(begin, begin + values.bytes());
+  }
+}
+
+void ShardedOptimizer::release() const {
+  if (weights_.offload().empty()) return;
+  for (const auto& unit : segments_)
+    for (const FlatLayout::Segment& segment : unit) release(segment);
+}
+
+template <class Use>
+void ShardedOptimizer::stream_through(size_t unit, Use&& use) const {
+  const std::vector<FlatLayout::Segment>& segments = segments_[unit];
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const FlatLayout::Segment& segment = segments[i];
+    if (weights_.offload().empty()) {
+      use(segment);
+      continue;
+    }
+    for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
+      const int64_t end = begin + kOffloadWindow;
+      if (end < segment.count)
+        expect(part_of(segment, end, end + kOffloadWindow));
+      else if (i + 1 < segments.size())
+        expect(part_of(segments[i + 1], 0, kOffloadWindow));
+      else if (unit + 1 < segments_.size() && !segments_[unit + 1].empty())
+        expect(part_of(segments_[unit + 1].front(), 0, kOffloadWindow));
+      const FlatLayout::Segment window = part_of(segment, begin, end);
+      use(window);
+      release(window);
+    }
+  }
 }
 
 Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version) const {
@@ -68,8 +124,8 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
 void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, Stream& stream) {
   const ParamList& params = layout_.params();
   sums_.assign(2 * static_cast<size_t>(params.size()), {});
-  for (const auto& unit : segments_)
-    for (const FlatLayout::Segment& segment : unit) {
+  for (size_t unit = 0; unit < segments_.size(); ++unit)
+    stream_through(unit, [&](const FlatLayout::Segment& segment) {
       const int64_t count = chunks(segment.count);
       const Tensor squares = squares_.tensor(DType::F64, {2, count});
       const Tensor of_weight = squares.rows(0, 1).reshape({count});
@@ -77,11 +133,11 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       rule_->measure(slice_of(segment, version), values, {of_weight, of_direction}, ops_, stream);
       stream.synchronize();
       const bool everywhere = params[segment.id].shard.replicated.has(Axis::Tp);
-      if (!counts_ || (everywhere && mesh_.coord(Axis::Tp) != 0)) continue;
+      if (!counts_ || (everywhere && mesh_.coord(Axis::Tp) != 0)) return;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));
-    }
+    });
   limbs_.clear();
   for (ExactSum& sum : sums_) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
   mesh_.comm({Axis::Dp, Axis::Tp})
@@ -103,10 +159,11 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   if (rule_->needs_norms()) find_trust_ratios(version, values, stream);
   for (size_t unit = 0; unit < segments_.size(); ++unit) {
-    for (const FlatLayout::Segment& segment : segments_[unit]) {
+    stream_through(unit, [&](const FlatLayout::Segment& segment) {
       if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];
       rule_->update(slice_of(segment, version), values, ops_, stream);
-    }
+      if (file_.bytes() > 0) stream.synchronize();  // before it is given up
+    });
     if (grads_.slice()) weights_.publish(layout_.units()[unit], version, stream);
   }
   weights_.finish(stream);
@@ -126,8 +183,10 @@ std::vector<ShardedOptimizer::Piece> ShardedOptimizer::pieces() const {
 void ShardedOptimizer::refresh_weights(Stream& stream) {
   for (size_t unit = 0; unit < segments_.size(); ++unit) {
     if (masters_)
-      for (const FlatLayout::Segment& segment : segments_[unit])
+      stream_through(unit, [&](const FlatLayout::Segment& segment) {
         ops_.convert(stream, weights_.owned(segment), part(0, segment));
+        if (file_.bytes() > 0) stream.synchronize();
+      });
     if (grads_.slice()) weights_.publish(layout_.units()[unit], 0, stream);
   }
   weights_.finish(stream);

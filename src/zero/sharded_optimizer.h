@@ -1,8 +1,10 @@
 // ShardedOptimizer: state and update of the slices this rank owns (ZeRO stages 1 to 3), or of everything it
 // holds (stage 0). Weights in f32 or f64 are their own masters; for weights in 16 bits the owner keeps f32
-// masters, and the weights are their rounded copy.
+// masters, and the weights are their rounded copy. With ParamStore::How::offload masters and state lie in a
+// file, through which an update streams (Rajbhandari et al., "ZeRO-Infinity", SC 2021).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -37,12 +39,28 @@ class ShardedOptimizer {
   std::vector<Piece> pieces() const;
   // After the pieces were written: brings the weights in line with them, on all ranks.
   void refresh_weights(Stream& stream);
-  size_t bytes() const { return buffer_.bytes(); }
+  // In memory: all, or with state in a file what is streamed through.
+  size_t bytes() const {
+    return file_.bytes() > 0 ? window_bytes(parts_, elements_, dtype_) : buffer_.bytes();
+  }
+  size_t file_bytes() const { return file_.bytes(); }
+  // Gives up the memory of what lies in a file, after others have read or written it.
+  void release() const;
+  // Bytes of a window of state in a file.
+  static size_t window_bytes(size_t parts, int64_t elements, DType dtype) {
+    return parts * static_cast<size_t>(std::min(elements, kOffloadWindow)) * size_of(dtype);
+  }
   // Bytes it will need for each element it owns.
   static size_t bytes_per_element(const OptimizerConfig& config, DType dtype);
 
  private:
   Tensor part(size_t index, const FlatLayout::Segment& segment) const;
+  // Calls use(segment) with all that is owned of a unit: with state in a file in windows, of which the next
+  // is read while one is used, and the last is given up.
+  template <class Use>
+  void stream_through(size_t unit, Use&& use) const;
+  void expect(const FlatLayout::Segment& segment) const;
+  void release(const FlatLayout::Segment& segment) const;
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
   // Fills ratios_.
   void find_trust_ratios(int version, const StepValues& values, Stream& stream);
@@ -57,9 +75,11 @@ class ShardedOptimizer {
   bool counts_;  // of the ranks that hold the same slices, this one counts them
   DType dtype_;  // of masters and state
   bool masters_;
+  size_t parts_;                                            // masters, where there are any, and states
   int64_t elements_;                                        // owned, padding included
   std::vector<std::vector<FlatLayout::Segment>> segments_;  // of each unit
   Buffer buffer_;                                           // masters, where there are any; then each state
+  FileMemory file_;                                         // that, instead
   // For rules that need norms, by parameter: of weights, then of directions, and what follows from them.
   Buffer squares_;  // f64, for the largest segment, twice
   std::vector<ExactSum> sums_;

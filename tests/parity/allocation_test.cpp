@@ -79,6 +79,11 @@ std::vector<Case> cases() {
     config.precision.fp16 = true;
     config.precision.initial_loss_scale = 65536 * 65536.0;  // steps are skipped, too
   });
+  add("offload", on_mesh(run, 2), [](PretrainConfig& config) {
+    config.precision.bf16 = true;
+    config.zero.zero_stage = 3;
+    config.zero.offload = std::filesystem::temp_directory_path().string();
+  });
   add("f64", run, [](PretrainConfig& config) { config.precision.f64 = true; });
   add("lamb", on_mesh(run, 2), [](PretrainConfig& config) {
     config.optimizer.optimizer = "lamb";
