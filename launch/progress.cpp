@@ -154,6 +154,12 @@ std::string Progress::describe(const StepReport& report) const {
 
 void Progress::on_step(const StepReport& report) {
   if (json_) json_->write(report);
+  if (report.skipped)
+    print_line(fmt::format("step {:>6}/{}  skipped: gradients overflowed with loss scale {:g}; {}",
+                           report.step, last_step_, report.loss_scale,
+                           report.next_loss_scale == report.loss_scale
+                               ? "it stays for now"
+                               : fmt::format("it is {:g} from here on", report.next_loss_scale)));
   const bool due = report.step % config_.log_interval == 0 || report.step == last_step_;
   unshown_.reset();
   if (due) return print_line(describe(report));

@@ -137,6 +137,7 @@ struct EvalConfig {
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
+  int64_t check_overlap = 0;  // the first so many steps are computed twice (train/overlap_check.h)
 };
 
 // What data-parallel ranks share out (zero/zero_stage.h), and how they talk.

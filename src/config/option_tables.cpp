@@ -277,6 +277,10 @@ void add_log(OptionTable& table, LogConfig& log) {
   table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
       .files("FILE")
       .absent("none");
+  table
+      .add("check-overlap", &log.check_overlap,
+           "Compute the first so many steps twice, once with nothing at the same time; end if a bit differs.")
+      .range(0, kMaxCount);
 }
 
 void add_seed(OptionTable& table, uint64_t& seed, std::string help) {

@@ -236,6 +236,11 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
     problems.add("--async-window {} has no effect: it needs --schedule pipedream or pipedream-2bw",
                  *pipeline.async_window);
   if (asynchronous) check_asynchronous(config, *schedule, problems);
+  if (config.log.check_overlap > 0 && (asynchronous || !schedule))
+    problems.add("--check-overlap {} cannot be used with --schedule {}: {}", config.log.check_overlap,
+                 *pipeline.schedule,
+                 asynchronous ? "its updates are made inside the pipeline and cannot be repeated"
+                              : "without overlap, messages in the order of a file may wait for each other");
   if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
     problems.add(
         "--fp16 with --schedule {} needs a --loss-scale: updates inside the pipeline cannot be skipped (or "

@@ -69,6 +69,10 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes) {
   return coords.tp + sizes.tp * (coords.dp + sizes.dp * coords.pp);
 }
 
+std::string label_of(const MeshCoords& coords) {
+  return fmt::format("dp{}.pp{}.tp{}", coords.dp, coords.pp, coords.tp);
+}
+
 Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
   check_sizes(sizes);
   check(world.size() == sizes.ranks(), "a mesh of {} needs {} ranks, but there are {}", to_string(sizes),
@@ -102,7 +106,5 @@ Communicator& Mesh::comm(AxisSet axes) const {
   }
   return *found;
 }
-
-std::string Mesh::label() const { return fmt::format("dp{}.pp{}.tp{}", coords_.dp, coords_.pp, coords_.tp); }
 
 }  // namespace trifold

@@ -50,6 +50,8 @@ struct MeshCoords {
 
 MeshCoords coords_of(int rank, const MeshSizes& sizes);
 int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
+// "dp1.pp0.tp3": for messages.
+std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
@@ -69,8 +71,6 @@ class Mesh {
   Communicator& world() const { return *world_; }
   // The ranks that differ from this one only along `axes`, ordered by their coordinates, fastest axis first.
   Communicator& comm(AxisSet axes) const;
-  // "dp1.pp0.tp3": for messages.
-  std::string label() const;
 
  private:
   std::unique_ptr<Communicator> planned_;  // the world of a planned mesh

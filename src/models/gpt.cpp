@@ -47,7 +47,7 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab)
     : norm_(builder, "final_norm", config.hidden_size, config.norm_epsilon),
-      loss_(builder, head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
+      loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
 
 // The loss is done with the norm's result when it returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {

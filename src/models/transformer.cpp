@@ -4,7 +4,8 @@ namespace trifold {
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)
-    : selective_(shape.recompute_selective),
+    : name_(name),
+      selective_(shape.recompute_selective),
       norm1_(builder, name + ".norm1", shape.width, shape.norm_eps),
       qkv_(builder, name + ".attention.qkv", 3, shape.width, shape.width,
            {Init::Kind::Normal, shape.init_std}),
@@ -15,7 +16,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm_eps),
       up_(builder, name + ".mlp.up", 1, shape.ffn, shape.width, {Init::Kind::Normal, shape.init_std}),
-      gelu_(builder),
+      gelu_(builder, name + ".mlp.gelu"),
       down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std}),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
@@ -59,11 +60,13 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step,
   const Tensor dh = back(run, norm2_, back(inner, up_, du));
   end_half();
   run.ops.add(run.stream, dh, dh, dy);
+  run.show(name_, "gradient between attention and feed-forward", dh);
   const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
   restore(qkv_, norm1_);
   const Tensor dx = back(run, norm1_, back(inner, qkv_, dqkv));
   end_half();
   run.ops.add(run.stream, dx, dx, dh);
+  run.show(name_, "input gradient", dx);
   return dx;
 }
 

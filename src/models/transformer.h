@@ -41,6 +41,7 @@ class TransformerBlock final : public Layer {
   using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
   Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const;
 
+  std::string name_;
   bool selective_;
   LayerNorm norm1_;
   ColumnLinear qkv_;

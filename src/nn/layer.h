@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/stream.h"
@@ -49,6 +50,17 @@ class Saved {
   std::vector<Tensor> tensors_;
 };
 
+// Sees what layers compute, while they do: to find where a number that is not finite comes from, and, in
+// tests, to put one there.
+class TensorWatch {
+ public:
+  virtual ~TensorWatch() = default;
+  // `tensor` is the `what` ("output", "input gradient") of a layer, complete as of now on `stream`. Layers
+  // are named as their parameters are. What is about to be summed over the tensor axis is shown before the
+  // sum.
+  virtual void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) = 0;
+};
+
 // What a layer is run with. All references outlive the call.
 struct Run {
   Stream& stream;  // where all computation goes
@@ -74,20 +86,25 @@ struct Run {
   double loss_scale;   // factor of the loss before backward: 1 / (tokens in the global batch)
   Tensor loss_sum;     // f64 [1], += the weighted sum of the losses of this micro-batch
   Tensor weight_sum;   // f64 [1], += the sum of the loss weights
+  TensorWatch* watch = nullptr;
 
+  // For whoever watches; nothing is done when nobody does.
+  void show(std::string_view layer, std::string_view what, Tensor tensor) const {
+    if (watch != nullptr) watch->see(layer, what, tensor, stream);
+  }
   // Whether this forward belongs to a training step, as against evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
   // The same run with another arena to keep things in.
   Run keeping_in(Arena& other) const {
-    return {stream,  side,  ops,   mesh,     params, grads,      other,    flow,
-            scratch, batch, dtype, training, seed,   loss_scale, loss_sum, weight_sum};
+    return {stream, side,  ops,      mesh, params,     grads,    other,      flow, scratch,
+            batch,  dtype, training, seed, loss_scale, loss_sum, weight_sum, watch};
   }
   // The same with another arena for activation gradients.
   Run flowing_in(Arena& other) const {
-    return {stream,  side,  ops,   mesh,     params, grads,      keep,     other,
-            scratch, batch, dtype, training, seed,   loss_scale, loss_sum, weight_sum};
+    return {stream, side,  ops,      mesh, params,     grads,    keep,       other, scratch,
+            batch,  dtype, training, seed, loss_scale, loss_sum, weight_sum, watch};
   }
 };
 

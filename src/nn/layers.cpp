@@ -5,7 +5,8 @@
 namespace trifold {
 
 LayerNorm::LayerNorm(BlockBuilder& builder, const std::string& name, int64_t width, double eps)
-    : eps_(eps),
+    : name_(name),
+      eps_(eps),
       gain_(builder.replicated(name + ".gain", {width}, {Init::Kind::Ones}, false)),
       bias_(builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false)),
       x_(builder.slot()),
@@ -25,12 +26,14 @@ void LayerNorm::forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[rstd_] = run.keep.take(accumulate_type(run.dtype), {x.row_count()});
   run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
                      eps_);
+  run.show(name_, "output", y);
 }
 
 Tensor LayerNorm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
+  run.show(name_, "input gradient", dx);
   return dx;
 }
 
@@ -43,11 +46,13 @@ Tensor Gelu::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Tensor y = run.keep.take(run.dtype, x.shape);
   run.ops.gelu(run.stream, y, x);
+  run.show(name_, "output", y);
   return y;
 }
 
 Tensor Gelu::backward_input(Run& run, Tensor dy, Saved& saved) const {
   run.ops.gelu_backward(run.stream, dy, dy, saved[x_]);
+  run.show(name_, "input gradient", dy);
   return dy;
 }
 
@@ -62,6 +67,7 @@ Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
     run.ops.dropout_add(run.stream, y, residual, x, mask(run, x));
   else
     run.ops.add(run.stream, y, residual, x);
+  run.show(name_, "output", y);
   return y;
 }
 
@@ -69,12 +75,14 @@ Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
   if (probability_ == 0 || !run.training) return dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   run.ops.dropout(run.stream, dx, dy, mask(run, dy));
+  run.show(name_, "input gradient", dx);
   return dx;
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, int64_t global_heads,
                              int64_t head_dim, double dropout)
-    : global_heads_(global_heads),
+    : name_(name),
+      global_heads_(global_heads),
       heads_(global_heads / builder.mesh().size(Axis::Tp)),
       first_head_(heads_ * builder.mesh().coord(Axis::Tp)),
       head_dim_(head_dim),
@@ -108,12 +116,14 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
   saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_ * head_dim_});
   saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_, how.seq});
   run.ops.attention(run.stream, saved[out_], saved[lse_], qkv, how);
+  run.show(name_, "output", saved[out_]);
   return saved[out_];
 }
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
   const Tensor dqkv = run.flow.take(run.dtype, saved[qkv_].shape);
   run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], shape(run));
+  run.show(name_, "input gradient", dqkv);
   return dqkv;
 }
 

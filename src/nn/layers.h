@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "nn/layer.h"
 
@@ -21,6 +22,7 @@ class LayerNorm final : public Layer {
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
+  std::string name_;
   double eps_;
   ParamId gain_, bias_;
   SlotId x_, mean_, rstd_, dy_;
@@ -29,13 +31,14 @@ class LayerNorm final : public Layer {
 // y = gelu(x), tanh form.
 class Gelu final : public Layer {
  public:
-  explicit Gelu(BlockBuilder& builder) : x_(builder.slot()) {}
+  Gelu(BlockBuilder& builder, std::string name) : name_(std::move(name)), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
+  std::string name_;
   SlotId x_;
 };
 
@@ -45,13 +48,17 @@ class Gelu final : public Layer {
 class DropoutAdd {
  public:
   DropoutAdd(BlockBuilder& builder, const std::string& name, double probability)
-      : probability_(probability), row_part_(builder.row_part()), key_(philox_key(builder.seed(), name)) {}
+      : name_(name),
+        probability_(probability),
+        row_part_(builder.row_part()),
+        key_(philox_key(builder.seed(), name)) {}
   Tensor forward(Run& run, Tensor residual, Tensor x) const;  // [R, C], [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy) const;           // [R, C] -> [R, C]
 
  private:
   Dropout mask(const Run& run, Tensor x) const;
 
+  std::string name_;
   double probability_;
   int row_part_;
   PhiloxKey key_;
@@ -70,6 +77,7 @@ class AttentionCore final : public Layer {
  private:
   Attention shape(const Run& run) const;
 
+  std::string name_;
   int64_t global_heads_, heads_, first_head_, head_dim_;
   double dropout_;
   PhiloxKey key_;

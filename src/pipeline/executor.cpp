@@ -184,7 +184,17 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const Step
           inputs.seed,
           inputs.loss_scale,
           losses.rows(0, 1),
-          losses.rows(1, 2)};
+          losses.rows(1, 2),
+          inputs.watch};
+}
+
+template <class Work>
+void Executor::compute(const Action& action, const StageBlock& block, Slot& slot, Arena& flow,
+                       const StepInputs& inputs, Work work) {
+  Run run = make_run(action, slot, flow, inputs);
+  if (inputs.watch != nullptr) inputs.watch->begin(action, block.index, slot.batch, run.params, stream_);
+  work(run);
+  if (inputs.watch != nullptr) inputs.watch->end(stream_);
 }
 
 // The output of the stage before: received, or still in its slot where that stage is on this rank too.
@@ -211,7 +221,6 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
   }
   Slot& slot = state.slots.of(action.micro);
   if (!is_open_) flows_[0].reset();  // of what the last backward left there
-  Run run = make_run(action, slot, flows_[0], inputs);
   for (int index = from; index < to; ++index) {
     const StageBlock& block = state.stage.blocks.at(static_cast<size_t>(index));
     check(slot.forwarded == index, "the blocks before it have not gone forward");
@@ -220,7 +229,8 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
     if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
     Saved& saved = slot.saved[static_cast<size_t>(index)];
     saved.clear();
-    slot.output = block.layer->forward(run, slot.output, saved);
+    compute(action, block, slot, flows_[0], inputs,
+            [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
   }
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
@@ -297,9 +307,10 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     Arena& flow = flows_[index % 2];  // dy is in the other one
     flow.reset();
-    Run run = make_run(action, slot, flow, inputs);
-    params_.enter(state.stage.blocks[index].index, stream_);
-    slot.gradient = state.stage.blocks[index].layer->backward(run, slot.gradient, slot.saved[index]);
+    const StageBlock& part = state.stage.blocks[index];
+    params_.enter(part.index, stream_);
+    compute(action, part, slot, flow, inputs,
+            [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
   }
   open_ = action;
   is_open_ = to > 0;
@@ -320,9 +331,11 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
   check(held != nullptr, "the I of the blocks behind it has not come");
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
-    Run run = make_run(action, slot, held->memory, inputs);
-    params_.enter(state.stage.blocks[index].index, stream_);
-    slot.gradient = state.stage.blocks[index].layer->backward_input(run, slot.gradient, slot.saved[index]);
+    const StageBlock& part = state.stage.blocks[index];
+    params_.enter(part.index, stream_);
+    compute(action, part, slot, held->memory, inputs, [&](Run& run) {
+      slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
+    });
   }
   if (to == 0) pass_gradient(state, action.micro, slot.gradient);
 }
@@ -335,8 +348,9 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   const auto [from, to] = span_of(action, state.stage);
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
-    Run run = make_run(action, slot, held->memory, inputs);
-    state.stage.blocks[index].layer->backward_weight(run, slot.saved[index]);
+    const StageBlock& part = state.stage.blocks[index];
+    compute(action, part, slot, held->memory, inputs,
+            [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
   }
   if (to > 0) return;
   state.slots.release(*held);
@@ -457,6 +471,7 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
         exchange(std::span(row).subspan(i, end - i), inputs);
       else
         execute(row[i], inputs);
+      if (inputs.watch != nullptr) inputs.watch->after(row[i]);
       i = end;
     } catch (Error& error) {
       error.add_context(to_string(row[i]));

@@ -52,6 +52,19 @@ struct PipelinePlace {
 // The actions of one micro-batch that goes forward through the stages of this rank.
 RankPlan forward_row_of(const PipelinePlace& place);
 
+// Sees every block of a step while it is computed; asked for by StepInputs::watch.
+class StepWatch : public TensorWatch {
+ public:
+  // Block `block` of the model is about to do its part of `action` on this batch, with these weights, which
+  // are there as of now on `stream`. What layers show until `end` is of it.
+  virtual void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+                     Stream& stream) = 0;
+  virtual void end(Stream& stream) = 0;
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override = 0;
+  // An action, or all of several messages that go together, has been put on its streams.
+  virtual void after(const Action& action) = 0;
+};
+
 // The same for every micro-batch of a step.
 struct StepInputs {
   uint64_t seed = 0;      // of dropout
@@ -63,6 +76,7 @@ struct StepInputs {
   FunctionRef<void(const Action&)> step;  // what Step does
   // Micro-batches of a global batch, where the plan covers several; 0: all are of one.
   int micros_per_batch = 0;
+  StepWatch* watch = nullptr;
 };
 
 // Weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without the
@@ -128,6 +142,10 @@ class Executor {
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
   Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
+  // Does `work(run)`, a block's part of an action, where whoever watches sees it.
+  template <class Work>
+  void compute(const Action& action, const StageBlock& block, Slot& slot, Arena& flow,
+               const StepInputs& inputs, Work work);
 
   int model_block(const Action& action);
   void execute(const Action& action, const StepInputs& inputs);

@@ -16,7 +16,8 @@ Shape bias_shape(int64_t groups, int64_t out) { return groups == 1 ? Shape{out} 
 
 ColumnLinear::ColumnLinear(BlockBuilder& builder, const std::string& name, int64_t groups, int64_t out,
                            int64_t in, Init init)
-    : region_(builder),
+    : name_(name),
+      region_(builder),
       weight_(
           builder.sharded(name + ".weight", weight_shape(groups, out, in), groups == 1 ? 0 : 1, init, true)),
       bias_(builder.sharded(name + ".bias", bias_shape(groups, out), groups == 1 ? 0 : 1, {Init::Kind::Zeros},
@@ -32,13 +33,14 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   run.ops.fill_rows(run.stream, y, run.weight(bias_).flat());
   run.ops.gemm(run.stream, y, all_x, false, w, true, 1.0, 1.0);
+  run.show(name_, "output", y);
   run.scratch.release(mark);
   return y;
 }
 
 Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  return input_gradient(region_, run, dy, run.weight(weight_));
+  return input_gradient(region_, run, name_, dy, run.weight(weight_));
 }
 
 void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
@@ -48,11 +50,12 @@ void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
   run.ops.column_sum(run.stream, run.grad(bias_).flat(), dy);
-  return both_gradients(region_, run, run.grad(weight_), dy, run.weight(weight_), saved[x_]);
+  return both_gradients(region_, run, name_, run.grad(weight_), dy, run.weight(weight_), saved[x_]);
 }
 
 RowLinear::RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init)
-    : region_(builder),
+    : name_(name),
+      region_(builder),
       weight_(builder.sharded(name + ".weight", {out, in}, 1, init, true)),
       bias_(builder.replicated(name + ".bias", {out}, {Init::Kind::Zeros}, false)),
       x_(builder.slot()),
@@ -66,7 +69,9 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const bool with_bias = run.mesh.coord(Axis::Tp) == 0;
   if (with_bias) run.ops.fill_rows(run.stream, y.partial, run.weight(bias_));
   run.ops.gemm(run.stream, y.partial, x, false, w, true, 1.0, with_bias ? 1.0 : 0.0);
+  run.show(name_, "output", y.partial);
   region_.add_up(run, y, run.stream);
+  run.show(name_, "summed output", y.result);
   run.scratch.release(y.mark);
   return y.result;
 }
@@ -76,6 +81,7 @@ Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);
   const Tensor dx = run.flow.take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
   run.ops.gemm(run.stream, dx, saved[dy_], false, w, false, 1.0, 0.0);
+  run.show(name_, "input gradient", dx);
   return dx;
 }
 

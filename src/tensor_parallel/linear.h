@@ -30,6 +30,7 @@ class ColumnLinear final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
+  std::string name_;
   Region region_;
   ParamId weight_, bias_;
   SlotId x_, dy_;
@@ -45,6 +46,7 @@ class RowLinear final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
 
  private:
+  std::string name_;
   Region region_;
   ParamId weight_, bias_;
   SlotId x_, dy_;

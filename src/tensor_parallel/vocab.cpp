@@ -6,7 +6,8 @@ namespace trifold {
 
 VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
                                int64_t positions, int64_t width, Init init)
-    : region_(builder),
+    : name_(name),
+      region_(builder),
       width_(width),
       tokens_(builder.sharded(name + ".tokens.weight", {padded_vocab, width}, 0, init, true)),
       positions_(builder.replicated(name + ".positions.weight", {positions, width}, init, true)),
@@ -18,9 +19,11 @@ Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
   const Tensor tokens = run.batch->tokens.flat();
   const Region::Sum y = region_.take_sum(run, run.keep, tokens.elements(), width_);
   run.ops.embedding(run.stream, y.partial, run.weight(tokens_), tokens, first_id_, false);
+  run.show(name_, "token vectors", y.partial);
   region_.add_up(run, y, run.stream);
   run.scratch.release(y.mark);
   run.ops.embedding(run.stream, y.result, run.weight(positions_), positions(run), 0, true);
+  run.show(name_, "output", y.result);
   return y.result;
 }
 
@@ -59,8 +62,10 @@ int64_t rows_of_chunk(int64_t vocab) {
 
 }  // namespace
 
-VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab, int64_t chunk_rows)
-    : region_(builder),
+VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
+                                     int64_t chunk_rows)
+    : name_(std::move(name)),
+      region_(builder),
       vocab_(vocab),
       chunk_rows_(chunk_rows > 0 ? chunk_rows : rows_of_chunk(vocab)),
       first_id_(builder.params()[weight].shard.local.offset[0]),
@@ -92,7 +97,12 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
     const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
     run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
   }
-  if (run.has_backward()) region_.add_up(run, dx, run.stream);
+  run.show(name_, "losses", losses);
+  if (run.has_backward()) {
+    run.show(name_, "input gradient", dx.partial);
+    region_.add_up(run, dx, run.stream);
+    run.show(name_, "summed input gradient", dx.result);
+  }
   const Tensor weights = run.batch->loss_weight.flat();
   run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
   run.ops.fill(run.stream, losses, 1.0);
@@ -110,11 +120,13 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const Tensor max = run.scratch.take(accumulate_type(run.dtype), losses.shape);
   const Tensor sum = run.scratch.take(accumulate_type(run.dtype), losses.shape);
   run.ops.gemm(run.stream, logits, x, false, w, true, 1.0, 0.0);
+  run.show(name_, "logits", logits);
   find_losses(run, logits, labels, max, sum, losses);
   if (run.has_backward()) {
     const Tensor weights = chunk.of(run.batch->loss_weight.flat());
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_scale,
                                    first_id_, vocab_);
+    run.show(name_, "gradient of the logits", logits);
     run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
     run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, 1.0);
   }

@@ -24,6 +24,7 @@ class VocabEmbedding final : public Layer {
  private:
   Tensor positions(const Run& run) const;  // of this rank's rows
 
+  std::string name_;
   Region region_;
   int64_t width_;
   int64_t first_id_;  // first token id whose row is here
@@ -41,7 +42,8 @@ class VocabEmbedding final : public Layer {
 class VocabCrossEntropy final : public Layer {
  public:
   // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
-  VocabCrossEntropy(BlockBuilder& builder, ParamId weight, int64_t vocab, int64_t chunk_rows = 0);
+  VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
+                    int64_t chunk_rows = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run&, Saved&) const override {}                               // forward did it
@@ -60,6 +62,7 @@ class VocabCrossEntropy final : public Layer {
   // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
 
+  std::string name_;
   Region region_;
   int64_t vocab_;  // ids from here on are padding
   int64_t chunk_rows_;

@@ -21,7 +21,8 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   double loss_scale = 1;
-  int64_t tokens = 0;  // of this step, all ranks; padding does not count
+  double next_loss_scale = 1;  // of the step after it
+  int64_t tokens = 0;          // of this step, all ranks; padding does not count
   double step_seconds = 0;
   double tokens_per_second = 0;
   // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of

@@ -81,6 +81,9 @@ void run_process(std::chrono::milliseconds timeout, FunctionRef<void(Communicato
   try {
     rank_main(*world);
   } catch (Error& error) {
+    if (error.kind() == ErrorKind::Agreed && world->rank() != 0)
+      throw Error(error.what(), ErrorKind::Aborted);  // the first of them tells it
+    if (error.kind() == ErrorKind::Agreed) throw;
     if (error.kind() == ErrorKind::Failure) error.add_context(fmt::format("rank {}", world->rank()));
     world->abort(error.what());
     throw;
@@ -95,6 +98,10 @@ void run_process(std::chrono::milliseconds timeout, FunctionRef<void(Communicato
 void abort_on_error(Communicator& world, FunctionRef<void()> work) {
   try {
     work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Agreed)
+      world.abort(fmt::format("rank {}: {}", world.rank(), error.what()));
+    throw;
   } catch (const std::exception& error) {
     world.abort(fmt::format("rank {}: {}", world.rank(), error.what()));
     throw;

@@ -6,7 +6,9 @@
 
 #include "optim/lr_schedule.h"
 #include "train/evaluation.h"
+#include "train/finite_check.h"
 #include "train/host.h"
+#include "train/overlap_check.h"
 #include "train/ranks.h"
 #include "zero/zero_stage.h"
 
@@ -130,7 +132,7 @@ class Trainer::Window {
     for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) sum += batch.loss_weight.as<float>()[i];
   }
 
-  void step() {
+  void step(const Action& action) {
     Trainer& t = trainer_;
     Stream& stream = t.replica_.compute();
     t.grads_.finish(stream);
@@ -143,6 +145,11 @@ class Trainer::Window {
           step + 1);
     factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
     t.norm_.add_squares(squares_[index], stream);
+    if (!std::isfinite(squares_[index].value()))
+      check_sums_finite(t.replica_.layout(), t.grads_,
+                        fmt::format("step {}: stage {} makes no update with what is not finite (with an "
+                                    "asynchronous schedule other stages may have made theirs)",
+                                    step + 1, action.stage));
     ++steps_;
     t.replica_.weights().begin_version(steps_, stream);
     t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
@@ -172,35 +179,52 @@ std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
   return reports_;
 }
 
-void Trainer::run_plan(const std::atomic<int>* signal) {
-  const auto start = Clock::now();
-  prepare(batches_of_plan(config_, steps_done_));
+void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
   grads_.zero(replica_.compute());
-  if (window_) window_->begin();
   const auto give_batch = [&](int micro) {
-    const Batch& batch = batches_->get();
+    const Batch& batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);
     return batch;
   };
-  const auto step = [&](const Action&) {
+  const auto step = [&](const Action& action) {
     if (window_)
-      window_->step();
+      window_->step(action);
     else
       grads_.finish(replica_.compute());
   };
-  const double used_scale = scaler_.scale();
-  const double scale = used_scale / static_cast<double>(tokens_per_step());
+  const double scale = scaler_.scale() / static_cast<double>(tokens_per_step());
   const std::span<const LossSums> mine =
-      executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros});
+      executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros, watch});
   sums_.assign(mine.begin(), mine.end());
   sum_over_ranks(replica_, sums_);
+}
+
+void Trainer::repeat(StepWatch& watch) {
+  ReadOrder order = read_order();
+  order.count = order_.micros;
+  ReadAhead again(train_, order, activations_.batches);
+  compute(again, &watch);
+}
+
+void Trainer::repeat_without_overlap() {
+  const OverlapCheck before(replica_.layout(), grads_, sums_[0]);
+  OneByOne watch(replica_, watch_);
+  repeat(watch);
+  before.compare(sums_[0], fmt::format("step {}", steps_done_ + 1));
+  ++checked_;
+}
+
+void Trainer::run_plan(const std::atomic<int>* signal) {
+  const auto start = Clock::now();
+  prepare(batches_of_plan(config_, steps_done_));
+  const double used_scale = scaler_.scale();
+  if (window_) window_->begin();
+  compute(*batches_, watch_);
+  if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
   for (size_t i = 0; i < sums_.size(); ++i)
     check(sums_[i].weight > 0, "step {}: every token of the global batch is masked out of the loss",
           steps_done_ + static_cast<int64_t>(i) + 1);
-  // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
-  // this factor (1 without a mask and a scale).
-  const double mean_factor = static_cast<double>(tokens_per_step()) / sums_[0].weight / used_scale;
-  const double norm = window_ ? 0 : update(mean_factor);
+  const double norm = window_ ? 0 : update(sums_[0]);
   const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
   stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
   report_steps(norms, used_scale, seconds_since(start));
@@ -223,6 +247,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));
     report.loss_scale = loss_scale;
+    report.next_loss_scale = scaler_.scale();
     report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
     report.tokens = samples * config_.model.seq_length;
     report.step_seconds = seconds / static_cast<double>(sums_.size());
@@ -235,17 +260,18 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
   }
 }
 
-double Trainer::update(double mean_factor) {
+double Trainer::update(const LossSums& sums) {
   Stream& stream = replica_.compute();
+  // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
+  // this factor (1 without a mask and a scale).
+  const double mean_factor = static_cast<double>(tokens_per_step()) / sums.weight / scaler_.scale();
   ExactSum squares;
   norm_.add_squares(squares, stream);
   const double norm = mean_factor * norm_.norms({&squares, 1}, stream).front();
   const bool overflow = !std::isfinite(norm);
-  if (overflow && scaler_.at_least_scale())
-    fail("step {}: the gradient norm is {}{}; the weights were not changed", steps_done_ + 1, norm,
-         scaler_.dynamic()      ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
-         : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
-                                : "");
+  // The loss is scaled only after it was found: no scale is to blame for it.
+  if (!std::isfinite(sums.loss) || (overflow && scaler_.at_least_scale()))
+    explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);
   if (overflow) return norm;
   const int64_t updates = updates_before(steps_done_);
@@ -253,6 +279,22 @@ double Trainer::update(double mean_factor) {
       0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
       stream);
   return norm;
+}
+
+void Trainer::explain(double loss, double norm) {
+  FiniteCheck search(replica_, grads_, watch_);
+  repeat(search);
+  search.look_at_sums(replica_.compute());
+  const std::string scale = scaler_.dynamic()
+                                ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
+                            : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
+                                                   : "";
+  const bool of_loss = !std::isfinite(loss);
+  throw Error(
+      fmt::format("step {}: the {} is {}{}; {}. The weights and the optimizer's state were not changed",
+                  steps_done_ + 1, of_loss ? "loss" : "gradient norm", not_finite_text(of_loss ? loss : norm),
+                  of_loss ? "" : scale, search.verdict()),
+      ErrorKind::Agreed);
 }
 
 int64_t Trainer::eval_samples() const {

@@ -50,6 +50,10 @@ class Trainer {
   // Returns what differs from the configuration the checkpoint was written with, a line each.
   std::vector<std::string> load(const std::string& path);
 
+  // Shows every step to `watch`, null for nobody, also when one is computed a second time: for tests that
+  // make one go wrong.
+  void watch(StepWatch* watch) { watch_ = watch; }
+
   // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0.
   // Collective.
   double measure_peak();
@@ -59,6 +63,7 @@ class Trainer {
   MemoryReport memory() const;
   Replica& replica() { return replica_; }
   const GradientBuffer& grads() const { return grads_; }
+  const ShardedOptimizer& optimizer() const { return optimizer_; }
 
  private:
   class Window;
@@ -69,10 +74,19 @@ class Trainer {
   void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.
   ReadOrder read_order() const;
-  // Clips and applies the reduced gradients, each multiplied by `mean_factor`; returns their norm. Where that
-  // is not finite and the loss scale is being searched for, the weights are left alone, on all ranks: the
-  // norm is the same on each.
-  double update(double mean_factor);
+  // Computes the gradients of the plan, reduced, and sums_, summed over the ranks.
+  void compute(ReadAhead& batches, StepWatch* watch);
+  // The same for the micro-batches of the last step once more, before its update.
+  void repeat(StepWatch& watch);
+  // Repeats it with nothing at the same time; an Error where a bit differs.
+  void repeat_without_overlap();
+  // Clips and applies the reduced gradients; returns their norm. Where that is not finite and the loss scale
+  // is being searched for, the weights are left alone, on all ranks: the norm is the same on each. Where the
+  // scale is not to blame that is an Error.
+  double update(const LossSums& sums);
+  // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
+  // Agreed.
+  [[noreturn]] void explain(double loss, double norm);
   double rate_of(int64_t step) const;  // counts from 0
   // Updates made before step `step`: what learning rate and optimizer count, as in Megatron-LM.
   int64_t updates_before(int64_t step) const { return step - skipped_; }
@@ -108,6 +122,8 @@ class Trainer {
   std::vector<LossSums> sums_;          // of the global batches of the last plan
   std::vector<StepReport> reports_;     // of its steps
   BatchBuffer valid_batch_;
+  StepWatch* watch_ = nullptr;
+  int64_t checked_ = 0;  // steps that were repeated without overlap
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;

@@ -69,6 +69,12 @@ class Mpi(ProgramTest):
         self.assertEqual(message.count("trifold: "), 1, message)
         self.assertIn("trifold: rank 0: --log-json /dev/full", message)
 
+    def test_what_all_processes_find_is_told_once(self):
+        _, message = self.pretrain("--train-iters", 5, "--lr", "1e30", prefix=self.mpi(2), status=1)
+        self.assertEqual(message.count("trifold: "), 1, message)
+        self.assertIn("trifold: step 2: the loss is nan; the first number that is not finite appears in micro-batch 0 "
+                      "(samples 4 to 5 of the training data) on rank 0 (dp0.pp0.tp0)", message)
+
     def test_evaluation_is_told_once(self):
         self.pretrain("--train-iters", 2, "--save", "d")
         out, _ = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 2,

@@ -83,7 +83,7 @@ std::vector<Case> cases() {
   using B = BlockBuilder;
   return {
       {"LayerNorm", [](B& b) { return std::make_unique<LayerNorm>(b, "norm", kWidth, 1e-5); }, rows, rows},
-      {"Gelu", [](B& b) { return std::make_unique<Gelu>(b); }, columns(kWidth), columns(kWidth)},
+      {"Gelu", [](B& b) { return std::make_unique<Gelu>(b, "gelu"); }, columns(kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return std::make_unique<AttentionCore>(b, "a", 4, 3, 0.0); },
        packed(kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return std::make_unique<AttentionCore>(b, "a", 4, 3, 0.3); },
@@ -98,9 +98,11 @@ std::vector<Case> cases() {
        [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal); }, none,
        rows},
       {"VocabCrossEntropy",
-       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab); }, rows, none},
+       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, "head", lone_table(b), kVocab); }, rows,
+       none},
       {"VocabCrossEntropy",  // chunks of 4, 4 and 2 rows
-       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, lone_table(b), kVocab, 4); }, rows, none},
+       [](B& b) { return std::make_unique<VocabCrossEntropy>(b, "head", lone_table(b), kVocab, 4); }, rows,
+       none},
       {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.0), 16); }, none,
        rows},
       {"GptEmbedding", [](B& b) { return std::make_unique<GptEmbedding>(b, tiny_model(0.4), 16); }, none,

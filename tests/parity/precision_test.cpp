@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "support/training.h"
 
@@ -117,6 +118,71 @@ TEST(Precision, AnOverflowOnOneRankSkipsTheStepOnAll) {
   }
   EXPECT_EQ(reports[0][5].lr, reports[0][4].lr) << "a skipped step does not move the schedule";
   EXPECT_LT(reports[0][7].loss, reports[0][0].loss);
+}
+
+// Makes an activation's gradient infinite on this rank, when a sample comes to a block.
+class InfiniteGradient final : public StepWatch {
+ public:
+  explicit InfiniteGradient(int64_t sample) : sample_(sample) {}
+  void begin(const Action&, int, const Batch& batch, const ParamSource&, Stream&) override {
+    here_ = batch.first_sample <= sample_ && sample_ < batch.first_sample + batch.samples();
+  }
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream&) override {
+    if (here_ && layer == "block.1.attention.out" && what == "input gradient")
+      tensor.as<Float16>()[3] = Float16(std::numeric_limits<float>::infinity());
+  }
+  void end(Stream&) override {}
+  void after(const Action&) override {}
+
+ private:
+  int64_t sample_;
+  bool here_ = false;
+};
+
+// One rank of each mesh meets it: of the data axis the last, of the tensor axis the last, of the pipeline the
+// one with the block.
+TEST(Precision, AnOverflowOnOneRankOfAnyMeshSkipsTheStepOnAll) {
+  struct Mesh {
+    int dp, tp, pp, zero;
+    std::string schedule;
+  };
+  for (const Mesh& mesh : {Mesh{1, 2, 1, 0, "1f1b"}, Mesh{1, 1, 2, 0, "zb-h1"}, Mesh{2, 1, 1, 3, "1f1b"},
+                           Mesh{2, 2, 2, 1, "1f1b"}, Mesh{2, 1, 2, 2, "gpipe"}}) {
+    SCOPED_TRACE(fmt::format("dp {} tp {} pp {} zero {}", mesh.dp, mesh.tp, mesh.pp, mesh.zero));
+    PretrainConfig config =
+        scheduled(in(DType::F16, on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp)), mesh.schedule);
+    config.precision.hysteresis = 1;
+    config.lr.lr_warmup_init = 1e-4;
+    config.zero.zero_stage = mesh.zero;
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    std::vector<std::vector<StepReport>> reports(static_cast<size_t>(config.mesh.ranks));
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      const int tp = trainer.replica().mesh().coord(Axis::Tp);
+      InfiniteGradient fault(23);  // of step 3, the last of its data-parallel ranks
+      if (tp + 1 == mesh.tp) trainer.watch(&fault);
+      const auto state = [&] {
+        std::vector<float> values;
+        for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces())
+          values.insert(values.end(), piece.values.as<float>(),
+                        piece.values.as<float>() + piece.values.elements());
+        return values;
+      };
+      for (int i = 0; i < 6; ++i) {
+        const std::vector<float> before = state();
+        reports[static_cast<size_t>(world.rank())].push_back(trainer.step());
+        EXPECT_EQ(state() == before, i == 2) << "step " << i + 1;
+      }
+    });
+    for (const auto& rank : reports)
+      for (size_t i = 0; i < 6; ++i) {
+        EXPECT_EQ(rank[i].skipped, i == 2) << "step " << i + 1;
+        EXPECT_EQ(rank[i].loss_scale, i <= 2 ? 1024 : 512);
+        EXPECT_EQ(rank[i].next_loss_scale, i < 2 ? 1024 : 512);
+        EXPECT_EQ(rank[i].loss, reports[0][i].loss);
+      }
+    EXPECT_LT(reports[0][5].loss, reports[0][0].loss);
+  }
 }
 
 TEST(Precision, TheScaleIsFoundFromFarAbove) {

@@ -71,7 +71,7 @@ TEST(Mesh, CommunicatorsJoinTheRanksThatDifferAlongTheAxes) {
     EXPECT_EQ(members({}), Ranks{world.rank()});
     EXPECT_EQ(members({Axis::Tp, Axis::Dp, Axis::Pp}).size(), 8U);
     EXPECT_EQ(&mesh.comm({Axis::Tp, Axis::Dp}), &mesh.comm({Axis::Dp, Axis::Tp}));
-    EXPECT_EQ(mesh.label(), fmt::format("dp{}.pp{}.tp{}", at.dp, at.pp, at.tp));
+    EXPECT_EQ(label_of(mesh.coords()), fmt::format("dp{}.pp{}.tp{}", at.dp, at.pp, at.tp));
     EXPECT_EQ(mesh.size(Axis::Dp), 2);
     EXPECT_EQ(mesh.coord(Axis::Pp), world.rank() / 4);
   });

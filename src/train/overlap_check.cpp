@@ -1,0 +1,65 @@
+#include "train/overlap_check.h"
+
+#include <cstring>
+
+namespace trifold {
+
+void OneByOne::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+                     Stream& stream) {
+  if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
+}
+
+void OneByOne::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
+  if (inner_ != nullptr) inner_->see(layer, what, tensor, stream);
+}
+
+void OneByOne::end(Stream& stream) {
+  if (inner_ != nullptr) inner_->end(stream);
+}
+
+void OneByOne::after(const Action& action) {
+  if (inner_ != nullptr) inner_->after(action);
+  const PipelinePlace& place = replica_.place();
+  for (Stream* stream :
+       {&replica_.compute(), &replica_.side(), &replica_.comm(), place.forward_stream, place.backward_stream})
+    if (stream != nullptr) stream->synchronize();
+}
+
+OverlapCheck::OverlapCheck(const FlatLayout& layout, const GradientBuffer& grads, const LossSums& loss)
+    : layout_(layout), grads_(grads), loss_(loss) {
+  for (const FlatLayout::Unit& unit : layout.units())
+    for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
+      const Tensor sums = grads.summed(segment);
+      const auto* bytes = static_cast<const std::byte*>(sums.data);
+      sums_.insert(sums_.end(), bytes, bytes + sums.bytes());
+    }
+}
+
+void OverlapCheck::compare(const LossSums& loss, const std::string& step) const {
+  const std::byte* before = sums_.data();
+  for (size_t unit = 0; unit < layout_.units().size(); ++unit)
+    for (const FlatLayout::Segment& segment : layout_.segments(layout_.units()[unit], grads_.slice())) {
+      const Tensor sums = grads_.summed(segment);
+      const auto* now = static_cast<const std::byte*>(sums.data);
+      const size_t size = size_of(sums.dtype);
+      for (int64_t i = 0; i < segment.count; ++i, before += size, now += size) {
+        if (std::memcmp(before, now, size) == 0) continue;
+        dispatch_float(sums.dtype, [&](auto value) {
+          auto other = value;
+          std::memcpy(&value, before, size);
+          std::memcpy(&other, now, size);
+          fail(
+              "{}, computed once with overlap and once without: element {} of the gradient of {}, in unit {} "
+              "of "
+              "this rank's, is {} and {}: ranks or streams raced",
+              step, segment.first + i, layout_.params()[segment.id].shard.name, unit,
+              static_cast<double>(value), static_cast<double>(other));
+        });
+      }
+    }
+  check(std::memcmp(&loss, &loss_, sizeof(loss)) == 0,
+        "{}, computed once with overlap and once without: the loss is {} and {}: ranks or streams raced",
+        step, loss_.loss / loss_.weight, loss.loss / loss.weight);
+}
+
+}  // namespace trifold

@@ -1,0 +1,49 @@
+// --check-overlap: a step computed twice, as always and with nothing at the same time, must give the same
+// bits; what differs was read or written too early or too late.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "data_parallel/gradient_buffer.h"
+#include "pipeline/executor.h"
+#include "train/replica.h"
+
+namespace trifold {
+
+// Lets nothing overlap: after each action waits for all streams of the rank. A plan whose messages were put
+// in by add_communication cannot deadlock that way (pipeline/passes.h).
+class OneByOne final : public StepWatch {
+ public:
+  // Passes everything on to `inner`, if there is one.
+  OneByOne(Replica& replica, StepWatch* inner) : replica_(replica), inner_(inner) {}
+
+  void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+             Stream& stream) override;
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;
+  void end(Stream& stream) override;
+  void after(const Action& action) override;
+
+ private:
+  Replica& replica_;
+  StepWatch* inner_;
+};
+
+// What a step gave: its loss, and the reduced gradients that are summed on this rank.
+class OverlapCheck {
+ public:
+  // Copies the gradients; they must be complete. References must outlive the object.
+  OverlapCheck(const FlatLayout& layout, const GradientBuffer& grads, const LossSums& loss);
+
+  // Throws an Error that names what differs first now, element, parameter and unit; `step` begins its text.
+  void compare(const LossSums& loss, const std::string& step) const;
+
+ private:
+  const FlatLayout& layout_;
+  const GradientBuffer& grads_;
+  LossSums loss_;
+  std::vector<std::byte> sums_;  // of the segments of all units, in order
+};
+
+}  // namespace trifold
