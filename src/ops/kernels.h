@@ -157,8 +157,10 @@ struct StorageKernels {
 
   void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
                     int64_t held, bool accumulate);
-  void (*embedding_backward)(Wide* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
-                             int64_t begin, int64_t end, int64_t first_id, int64_t held);
+  // `order` lists the rows by id, those of one id ascending.
+  void (*embedding_backward)(Wide* dtable, const T* dy, const int32_t* ids, const int32_t* order,
+                             int64_t rows, int64_t columns, int64_t begin, int64_t end, int64_t first_id,
+                             int64_t held);
 
   void (*softmax_stats)(Wide* max, Wide* sum, Wide* target, const T* logits, const int32_t* labels,
                         int64_t rows, const VocabularyPart& part);

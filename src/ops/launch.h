@@ -49,7 +49,7 @@ void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
 void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, Tensor ids, int64_t first_id,
                bool accumulate);
 void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, Tensor dy, Tensor ids,
-                        int64_t first_id);
+                        Tensor order, int64_t first_id);
 
 void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse, Tensor qkv,
                const Attention& how);

@@ -1,4 +1,6 @@
 // Launchers of layer norm, column sums, table rows and cross entropy.
+#include <numeric>
+
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
@@ -116,21 +118,28 @@ void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, 
 }
 
 void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, Tensor dy, Tensor ids,
-                        int64_t first_id) {
+                        Tensor order, int64_t first_id) {
   expect_matrix("embedding_backward", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   const int64_t held = drows.rank() == 0 ? 0 : drows.dim(0);
   expect("embedding_backward", "dtable", drows, accumulate_type(dy.dtype), held * columns);
   expect("embedding_backward", "ids", ids, DType::I32, rows);
+  expect("embedding_backward", "order", order, DType::I32, rows);
+  const int32_t* id = ids.as<int32_t>();
+  auto* by_id = order.as<int32_t>();
+  stream.run([=] {
+    std::iota(by_id, by_id + rows, 0);
+    std::sort(by_id, by_id + rows,
+              [=](int32_t a, int32_t b) { return id[a] != id[b] ? id[a] < id[b] : a < b; });
+  });
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto* out = drows.as<Accumulate<T>>();
     const T* grad = dy.as<T>();
-    const int32_t* id = ids.as<int32_t>();
     const auto kernel = storage_kernels<T>(table).embedding_backward;
     over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
-      kernel(out, grad, id, rows, columns, begin, end, first_id, held);
+      kernel(out, grad, id, by_id, rows, columns, begin, end, first_id, held);
     });
   });
 }

@@ -173,9 +173,10 @@ struct OpTable {
   // y[r, :] = table[ids[r] - first_id, :], or zeros where that row is not in this table; added to y when
   // `accumulate`. y [R, C]  table [V, C]  ids [R] i32
   void (*embedding)(Stream&, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate);
-  // dtable[ids[r] - first_id, :] += dy[r, :], rows of one id in increasing r; ids outside the table are
-  // skipped.
-  void (*embedding_backward)(Stream&, Tensor dtable, Tensor dy, Tensor ids, int64_t first_id);
+  // dtable[ids[r] - first_id, :] += dy[r, :]; ids outside the table are skipped. The rows of one id are added
+  // up apart, in increasing r, and their sum is added to the table: what stands there already changes no bit
+  // of it. order [R] i32: work space.
+  void (*embedding_backward)(Stream&, Tensor dtable, Tensor dy, Tensor ids, Tensor order, int64_t first_id);
 
   // ---- attention: never holds [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
   // out [B*T, heads*D]  lse [B, heads, T] (log of the sum of exponentials)  qkv [B*T, (heads + 2 kv_heads)*D]

@@ -40,8 +40,12 @@ Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
 void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
-  run.ops.embedding_backward(run.stream, run.grad(tokens_), all_dy, run.batch->tokens.flat(), first_id_);
-  run.ops.embedding_backward(run.stream, run.grad(positions_), saved[dy_], positions(run), 0);
+  const Tensor tokens = run.batch->tokens.flat();
+  const Tensor order = run.scratch.take(DType::I32, tokens.shape);
+  run.ops.embedding_backward(run.stream, run.grad(tokens_), all_dy, tokens, order, first_id_);
+  const Tensor places = positions(run);
+  run.ops.embedding_backward(run.stream, run.grad(positions_), saved[dy_], places,
+                             order.rows(0, places.elements()), 0);
   run.scratch.release(mark);
 }
 

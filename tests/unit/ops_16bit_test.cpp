@@ -213,7 +213,8 @@ TEST(Ops16, Embedding) {
       const Host grad(accumulate_type(dtype), {held, columns}, table);
       ops.embedding(stream, out, in, words, first_id, false);
       ops.embedding(stream, sum, in, words, first_id, true);
-      ops.embedding_backward(stream, grad, Host(dtype, {rows, columns}, dy), words, first_id);
+      ops.embedding_backward(stream, grad, Host(dtype, {rows, columns}, dy), words, Host(DType::I32, {rows}),
+                             first_id);
       return {stored(out), stored(sum), wide(grad)};
     });
   }

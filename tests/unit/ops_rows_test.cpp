@@ -161,19 +161,38 @@ TEST(Embedding, ForwardAndBackwardOverAPartOfTheTable) {
         dtable[at(id, c, columns)] += dy[at(r, c, columns)];
       }
     }
-    check_everywhere(
-        {y, accumulated, dtable}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-          const Host in(dtype, {held, columns}, table);
-          const Host words(DType::I32, {rows}, ids);
-          const Host out(dtype, {rows, columns}, Values(dy.size(), NAN));
-          const Host sum(dtype, {rows, columns}, dy);
-          const Host grad(dtype, {held, columns}, table);
-          ops.embedding(stream, out, in, words, first_id, false);
-          ops.embedding(stream, sum, in, words, first_id, true);
-          ops.embedding_backward(stream, grad, Host(dtype, {rows, columns}, dy), words, first_id);
-          return {out.values(), sum.values(), grad.values()};
-        });
+    check_everywhere({y, accumulated, dtable},
+                     [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+                       const Host in(dtype, {held, columns}, table);
+                       const Host words(DType::I32, {rows}, ids);
+                       const Host out(dtype, {rows, columns}, Values(dy.size(), NAN));
+                       const Host sum(dtype, {rows, columns}, dy);
+                       const Host grad(dtype, {held, columns}, table);
+                       ops.embedding(stream, out, in, words, first_id, false);
+                       ops.embedding(stream, sum, in, words, first_id, true);
+                       ops.embedding_backward(stream, grad, Host(dtype, {rows, columns}, dy), words,
+                                              Host(DType::I32, {rows}), first_id);
+                       return {out.values(), sum.values(), grad.values()};
+                     });
   }
+}
+
+// The tied head's gradient may stand in the table already: what is added to it is one sum all the same.
+TEST(Embedding, GradientOfAnIdIsSummedBeforeItMeetsTheTable) {
+  const int64_t rows = 300, held = 7, columns = 70;
+  const Values dy = random_values(rows * columns, 2), table = random_values(held * columns, 3);
+  Values ids(static_cast<size_t>(rows));
+  for (size_t r = 0; r < ids.size(); ++r) ids[r] = philox_word(philox_key(1, "ids"), r) % 7;
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Host words(DType::I32, {rows}, ids), order(DType::I32, {rows});
+    const Host on_zero(DType::F32, {held, columns}, Values(table.size(), 0));
+    const Host on_table(DType::F32, {held, columns}, table);
+    for (const Host* grad : {&on_zero, &on_table})
+      ops.embedding_backward(stream, *grad, Host(DType::F32, {rows, columns}, dy), words, order, 0);
+    const Values sums = on_zero.values(), all = on_table.values();
+    for (size_t i = 0; i < all.size(); ++i)
+      ASSERT_EQ(static_cast<float>(all[i]), static_cast<float>(table[i]) + static_cast<float>(sums[i])) << i;
+  });
 }
 
 }  // namespace

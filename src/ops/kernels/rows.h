@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/kernels.h"
+#include "ops/kernels/columns.h"
 #include "ops/kernels/lane.h"
 #include "ops/kernels/math.h"
 
@@ -27,16 +28,28 @@ void embedding(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t c
   }
 }
 
-// Columns [begin, end) of every row, in order: a strip of the table belongs to one worker.
+// Columns [begin, end) of every row: a strip of the table belongs to one worker. The rows of one id stand
+// together in `order`; their sum is made in `part` before it meets the table.
 template <class T>
-void embedding_backward(Accumulate<T>* dtable, const T* dy, const int32_t* ids, int64_t rows, int64_t columns,
-                        int64_t begin, int64_t end, int64_t first_id, int64_t held) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t id = ids[r] - first_id;
+void embedding_backward(Accumulate<T>* dtable, const T* dy, const int32_t* ids, const int32_t* order,
+                        int64_t rows, int64_t columns, int64_t begin, int64_t end, int64_t first_id,
+                        int64_t held) {
+  using Wide = Accumulate<T>;
+  for (int64_t first = 0, last = 0; first < rows; first = last) {
+    const int32_t word = ids[order[first]];
+    while (last < rows && ids[order[last]] == word) ++last;
+    const int64_t id = word - first_id;
     if (id < 0 || id >= held) continue;
-    Accumulate<T>* out = dtable + id * columns + begin;
-    const T* in = dy + r * columns + begin;
-    Lane::each(end - begin, [=](int64_t c) { out[c] += value(in[c]); });
+    for (int64_t c = begin; c < end; c += kStripWidth) {
+      const int64_t width = end - c < kStripWidth ? end - c : kStripWidth;
+      Wide part[kStripWidth] = {};
+      for (int64_t r = first; r < last; ++r) {
+        const T* in = dy + order[r] * columns + c;
+        Lane::each(width, [&, in](int64_t i) { part[i] += value(in[i]); });
+      }
+      Wide* out = dtable + id * columns + c;
+      Lane::each(width, [&, out](int64_t i) { out[i] += part[i]; });
+    }
   }
 }
 
