@@ -67,6 +67,16 @@ void print_ranks(const PlanReport& report) {
   }
 }
 
+void print_reductions(const PlanReport& report) {
+  if (report.reductions.empty()) return;
+  fmt::print("reduction   what --zero-reduce costs the rank it costs most, a step\n");
+  fmt::print("  {:>9}  {:>11} {:>11} {:>12}\n", "", "gradients", "data sent", "all memory");
+  for (const ReductionReport& cost : report.reductions)
+    fmt::print("  {:>9}  {:>11} {:>11} {:>12}  {}\n", cost.policy == ReducePolicy::Each ? "each" : "once",
+               bytes_text(cost.gradients), bytes_text(static_cast<size_t>(cost.sent)), bytes_text(cost.total),
+               cost.chosen ? "(this plan)" : "");
+}
+
 void print_first_actions(const PlanReport& report) {
   fmt::print("plan        first actions; SEND_F0 is the message with the output of micro-batch 0\n");
   for (const size_t rank : shown_ranks(report)) {
@@ -102,6 +112,7 @@ void print_report(const PlanConfig& config, const PlanReport& report) {
     fmt::print("            {:.1f} % of {} FLOP/s a rank (MFU against --peak-gflops)\n", 100 * report.mfu,
                count_text(config.peak_gflops * 1e9));
   print_ranks(report);
+  print_reductions(report);
   print_first_actions(report);
 }
 
@@ -133,6 +144,12 @@ Json to_json(const PlanReport& report) {
                       {"cost_share", stage.cost_share}});
   Json ranks = Json::array();
   for (size_t rank = 0; rank < report.memory.size(); ++rank) ranks.push_back(rank_json(report, rank));
+  Json reductions = Json::object();
+  for (const ReductionReport& cost : report.reductions)
+    reductions[cost.policy == ReducePolicy::Each ? "each" : "once"] = {{"chosen", cost.chosen},
+                                                                       {"gradient_bytes", cost.gradients},
+                                                                       {"sent_bytes", cost.sent},
+                                                                       {"bytes", cost.total}};
   return {{"tensor_model_parallel_size", report.tensor},
           {"data_parallel_size", report.data},
           {"pipeline_model_parallel_size", report.pipeline},
@@ -146,6 +163,7 @@ Json to_json(const PlanReport& report) {
           {"mfu", report.mfu},
           {"tokens", report.tokens},
           {"stages", std::move(stages)},
+          {"reductions", std::move(reductions)},
           {"pipeline_ranks", std::move(ranks)}};
 }
 

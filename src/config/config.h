@@ -140,6 +140,10 @@ struct LogConfig {
   int64_t check_overlap = 0;  // the first so many steps are computed twice (train/overlap_check.h)
 };
 
+// When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after
+// each, so that a rank holds whole gradients of a few units at a time only.
+enum class ReducePolicy { Once, Each };
+
 // What data-parallel ranks share out (zero/zero_stage.h), and how they talk.
 struct ZeroConfig {
   int zero_stage = 0;
@@ -149,6 +153,8 @@ struct ZeroConfig {
   // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none".
   std::string offload = "none";
   bool offloads() const { return offload != "none"; }
+  std::optional<ReducePolicy>
+      zero_reduce;  // each where gradients are shared out and a step has one micro-batch
 };
 
 struct PretrainConfig {

@@ -22,7 +22,8 @@ namespace trifold {
 // A field; its type decides what text is accepted. An optional field may stay unset.
 using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*,
                            std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
-                           std::optional<std::string>*, LrDecayStyle*, WsdDecayStyle*, RecomputeGranularity*>;
+                           std::optional<std::string>*, LrDecayStyle*, WsdDecayStyle*, RecomputeGranularity*,
+                           std::optional<ReducePolicy>*>;
 
 // The numbers an option accepts; `above` and `below` leave out the bound itself.
 struct Range {

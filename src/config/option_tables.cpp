@@ -97,6 +97,13 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
   table.add("offload", &zero.offload,
             "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
             "weights: a mapped file a rank, of which only what is being used is in memory. none: in memory.");
+  table
+      .add(
+          "zero-reduce", &zero.zero_reduce,
+          "When gradients are summed over data-parallel ranks: once a step, or after each micro-batch, which "
+          "sends more and holds less; needs --zero-stage 2.")
+      .one_of({"once", "each"})
+      .absent("each where the stage is 2 or 3 and a step has one micro-batch, else once");
 }
 
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {

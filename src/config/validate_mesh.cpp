@@ -203,6 +203,25 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         model.seq_length, config.batch.micro_batch_size, rows, tensor, tensor);
 }
 
+namespace {
+
+void check_reduce_each(const PretrainConfig& config, const std::optional<Schedule>& schedule,
+                       Problems& problems) {
+  if (problems.sound({"zero-stage"}) && config.zero.zero_stage < 2)
+    problems.add(
+        "--zero-reduce each with --zero-stage {}: every rank holds all gradients there; give --zero-stage 2 "
+        "or "
+        "3, or --zero-reduce once",
+        config.zero.zero_stage);
+  if (schedule && is_async(*schedule))
+    problems.add(
+        "--zero-reduce each with --schedule {}: schedules that update the weights inside the pipeline reduce "
+        "once an update; give --zero-reduce once, or a synchronous schedule such as 1f1b",
+        schedule_name(*schedule));
+}
+
+}  // namespace
+
 void check_zero(const PretrainConfig& config, Problems& problems) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (config.zero.zero_stage == 3 && schedule && is_async(*schedule))
@@ -217,6 +236,7 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "the "
         "host already: leave it out, or name a folder on a fast disk");
   if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
+  if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
   if (!config.zero.zero_group_size ||
       !problems.sound({"zero-group-size", "ranks", "data-parallel-size", "tensor-model-parallel-size",
                        "pipeline-model-parallel-size"}))

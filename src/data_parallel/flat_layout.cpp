@@ -98,6 +98,16 @@ void FlatLayout::find_units_of_blocks() {
   }
 }
 
+bool FlatLayout::tied_elsewhere(const Unit& unit) const {
+  if (unit.lowest_block == kCopyOfTied) return true;
+  for (int i = 0; i < params_.size(); ++i) {
+    const std::optional<ParamId>& first = params_[{i}].tied_to;
+    if (!first || params_.held({i})) continue;
+    if (std::find(unit.params.begin(), unit.params.end(), *first) != unit.params.end()) return true;
+  }
+  return false;
+}
+
 std::vector<FlatLayout::Segment> FlatLayout::segments(const Unit& unit, std::optional<int> slice) const {
   const int64_t begin = slice ? slice_begin(unit, *slice) : unit.begin;
   const int64_t end = slice ? slice_begin(unit, *slice + 1) : unit.end;

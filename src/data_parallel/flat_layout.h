@@ -71,6 +71,8 @@ class FlatLayout {
   int64_t slice_begin(const Unit& unit, int slice) const {
     return unit.begin + slice * (unit.elements() / slices_);
   }
+  // Whether the unit holds a weight whose other use is on another rank.
+  bool tied_elsewhere(const Unit& unit) const;
   // What a slice of a unit, or all of it, holds of parameters, in order.
   std::vector<Segment> segments(const Unit& unit, std::optional<int> slice) const;
   // One view a parameter into `flat`, which has elements() elements; an empty tensor for what is not held.

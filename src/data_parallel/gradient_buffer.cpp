@@ -1,37 +1,33 @@
 #include "data_parallel/gradient_buffer.h"
 
+#include <algorithm>
+
 namespace trifold {
 
-namespace {
-
-// The gradient of this use is added to that of another use on the same rank.
-bool is_local_tie(const ParamList& params, ParamId id) {
-  return params[id].tied_to && params.held(id) && !params.stored(id);
-}
-
-}  // namespace
-
-GradientBuffer::GradientBuffer(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops,
-                               DType dtype, bool slices, Stream& comm_stream, Communicator* ties)
+GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups,
+                               const OpTable& ops, DType dtype, const How& how, Stream& comm_stream,
+                               Communicator* ties)
     : layout_(layout),
       params_(layout.params()),
+      where_(std::move(where)),
       groups_(groups),
       ops_(ops),
       dtype_(dtype),
-      slices_(slices),
+      how_(how),
       comm_stream_(comm_stream),
       ties_(ties),
-      elements_(layout.elements()) {
-  for (int i = 0; i < params_.size(); ++i)
-    if (is_local_tie(params_, {i})) elements_ += params_[{i}].shard.local.elements();
-  buffer_ = Buffer(static_cast<size_t>(elements_) * size_of(dtype));
-  views_ = layout.views(flat());
-  int64_t next = layout.elements();
+      buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype)),
+      views_(where_.views(layout, flat())),
+      passages_(layout.units().size()),
+      spare_(static_cast<size_t>(where_.places())) {
+  check(how.slices || where_.places() == 0, "units of gradients pass where every rank needs all of the sums");
   for (int i = 0; i < params_.size(); ++i) {
-    if (!is_local_tie(params_, {i})) continue;
-    const Shape& shape = params_[{i}].shard.local.extent;
-    views_[static_cast<size_t>(i)] = flat().rows(next, next + shape.elements()).reshape(shape);
-    next += shape.elements();
+    const auto block = static_cast<size_t>(params_[{i}].block);
+    const int unit = layout.unit_of({i});
+    if (unit < 0 || !where_.passes(unit)) continue;
+    if (passing_.size() <= block) passing_.resize(block + 1);
+    std::vector<int>& units = passing_[block];
+    if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
   }
 }
 
@@ -43,21 +39,54 @@ GradientBuffer::~GradientBuffer() {
 }
 
 std::optional<int> GradientBuffer::slice() const {
-  return slices_ ? std::optional<int>(groups_.slice()) : std::nullopt;
+  return how_.slices ? std::optional<int>(groups_.slice()) : std::nullopt;
+}
+
+Tensor GradientBuffer::unit_memory(int unit) const {
+  return flat().rows(where_.begin(unit), where_.begin(unit) + unit_at(unit).elements());
+}
+
+Tensor GradientBuffer::slice_memory(int unit, int slice) const {
+  const int64_t count = unit_at(unit).elements() / layout_.slices();
+  return unit_memory(unit).rows(slice * count, (slice + 1) * count);
+}
+
+Tensor GradientBuffer::slice_sums(int unit) const {
+  const int64_t count = unit_at(unit).elements() / layout_.slices();
+  return flat().rows(where_.slice_begin(unit), where_.slice_begin(unit) + count);
 }
 
 Tensor GradientBuffer::summed(const FlatLayout::Segment& segment) const {
-  return flat().rows(segment.flat, segment.flat + segment.count);
+  const int unit = layout_.unit_of(segment.id);
+  const int64_t begin = where_.passes(unit)
+                            ? where_.slice_begin(unit) + segment.shard - unit_at(unit).shard_begin
+                            : where_.begin(unit) + segment.flat - unit_at(unit).begin;
+  return flat().rows(begin, begin + segment.count);
+}
+
+void GradientBuffer::open(int block, Stream& stream) {
+  if (static_cast<size_t>(block) >= passing_.size()) return;
+  for (int unit : passing_[static_cast<size_t>(block)]) {
+    Passage& passage = passages_[static_cast<size_t>(unit)];
+    if (passage.open) continue;
+    passage.open = true;
+    ++passage.opened;
+    stream.wait(spare_[static_cast<size_t>(where_.place(unit))]);
+    ops_.fill(stream, unit_memory(unit), 0.0);
+  }
 }
 
 void GradientBuffer::reduce(int block, Stream& stream) {
-  const int index = layout_.unit_ending_at(block);
+  const int unit = layout_.unit_ending_at(block);
   for (int i = 0; i < params_.size(); ++i) {
-    if (!is_local_tie(params_, {i}) || layout_.unit_of({i}) != index) continue;
+    if (!where_.apart({i}) || layout_.unit_of({i}) != unit) continue;
     const Tensor target = grad(*params_[{i}].tied_to);
     ops_.add(stream, target, target, grad({i}));
   }
-  sum_over_ranks(layout_.units()[static_cast<size_t>(index)], stream);
+  if (where_.passes(unit))
+    pass(unit, stream);
+  else
+    sum_over_ranks(unit, stream);
 }
 
 // The two ranks add the same two numbers. The first stage's gradient then goes the way of its unit; the last
@@ -70,29 +99,67 @@ void GradientBuffer::reduce_tied(Stream& stream) {
     const bool copy = params_.held({i});
     comm_stream_.wait(stream.record());
     ties_->all_reduce(grad(copy ? ParamId{i} : *spec.tied_to), Reduce::Sum, comm_stream_);
-    if (copy) sum_over_ranks(layout_.units()[static_cast<size_t>(layout_.unit_of({i}))], stream);
+    if (copy) sum_over_ranks(layout_.unit_of({i}), stream);
   }
 }
 
-void GradientBuffer::sum_over_ranks(const FlatLayout::Unit& unit, Stream& stream) {
+void GradientBuffer::sum_over_tensor_axis(int unit) {
+  const FlatLayout::Unit& place = unit_at(unit);
+  if (groups_.tensor().size() == 1 || place.tensor_end == place.tensor_begin) return;
+  const Tensor part =
+      unit_memory(unit).rows(place.tensor_begin - place.begin, place.tensor_end - place.begin);
+  groups_.tensor().all_reduce(part, Reduce::Sum, comm_stream_);
+}
+
+void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   comm_stream_.wait(stream.record());
-  if (groups_.tensor().size() > 1 && unit.tensor_end > unit.tensor_begin)
-    groups_.tensor().all_reduce(flat().rows(unit.tensor_begin, unit.tensor_end), Reduce::Sum, comm_stream_);
-  const Tensor all = flat().rows(unit.begin, unit.end);
-  const int64_t begin = layout_.slice_begin(unit, groups_.slice());
-  const Tensor mine = flat().rows(begin, layout_.slice_begin(unit, groups_.slice() + 1));
+  sum_over_tensor_axis(unit);
+  const Tensor all = unit_memory(unit);
+  const Tensor mine = slice_memory(unit, groups_.slice());
   const bool several = groups_.replicas().size() > 1;
-  if (!slices_ && !several) {
+  if (!how_.slices && !several) {
     if (groups_.slices() > 1) groups_.shard().all_reduce(all, Reduce::Sum, comm_stream_);
     return;
   }
   if (groups_.slices() > 1) groups_.shard().reduce_scatter(mine, all, Reduce::Sum, comm_stream_);
   if (several) groups_.replicas().all_reduce(mine, Reduce::Sum, comm_stream_);
-  if (!slices_ && groups_.slices() > 1) groups_.shard().all_gather(all, mine, comm_stream_);
+  if (!how_.slices && groups_.slices() > 1) groups_.shard().all_gather(all, mine, comm_stream_);
 }
 
-void GradientBuffer::zero(Stream& stream) { ops_.fill(stream, flat(), 0.0); }
+// The first sum of a step is written where the sums are kept, the others are added to it. A unit that nothing
+// was added to since its last reduction has nothing to move; the ranks that share it run the same plan, so
+// that it is the same on all of them.
+void GradientBuffer::pass(int unit, Stream& stream) {
+  Passage& passage = passages_[static_cast<size_t>(unit)];
+  const Tensor sums = slice_sums(unit);
+  comm_stream_.wait(stream.record());
+  if (passage.open) {
+    sum_over_tensor_axis(unit);
+    const Tensor mine = passage.opened == 1 ? sums : slice_memory(unit, groups_.slice());
+    groups_.shard().reduce_scatter(mine, unit_memory(unit), Reduce::Sum, comm_stream_);
+    if (passage.opened > 1) ops_.add(comm_stream_, sums, sums, mine);
+    spare_[static_cast<size_t>(where_.place(unit))] = comm_stream_.record();
+    passage.open = false;
+  }
+  if (++passage.reduced == how_.reductions && groups_.replicas().size() > 1)
+    groups_.replicas().all_reduce(sums, Reduce::Sum, comm_stream_);
+}
 
-void GradientBuffer::finish(Stream& stream) { stream.wait(comm_stream_.record()); }
+// What passes is set to zero when it is opened, and its sums begin with the first reduction.
+void GradientBuffer::zero(Stream& stream) {
+  for (size_t i = 0; i < passages_.size(); ++i) {
+    passages_[i] = {};
+    const int unit = static_cast<int>(i);
+    if (!where_.passes(unit)) ops_.fill(stream, unit_memory(unit), 0.0);
+  }
+  for (int i = 0; i < params_.size(); ++i)
+    if (where_.apart({i})) ops_.fill(stream, grad({i}), 0.0);
+}
+
+void GradientBuffer::finish(Stream& stream) {
+  for (size_t i = 0; i < passages_.size(); ++i)
+    check(!passages_[i].open, "gradients of unit {} were added that no reduction has taken", i);
+  stream.wait(comm_stream_.record());
+}
 
 }  // namespace trifold

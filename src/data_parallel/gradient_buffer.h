@@ -1,22 +1,28 @@
-// GradientBuffer: all gradients of a rank in one flat buffer (FlatLayout); layers see views. A unit of it is
-// summed over the ranks on the communication stream while backward goes on.
+// GradientBuffer: all gradients of a rank in one buffer (GradLayout); layers see views. A unit of it is
+// summed over the ranks on the communication stream while backward goes on: once a step, or after each
+// micro-batch.
 //
 // Each gradient is summed over exactly the axes in its ShardSpec::partial: over the tensor axis first where
 // it is partial there (norms, biases and positions under sequence parallelism), then over the data axis.
 // Where every rank needs all of the sum that is an all-reduce; where it needs its slice only (ZeRO), a
 // reduce-scatter, which adds in the same order: the bits of a slice are those of the whole.
 //
-// A tied use of a parameter (the output head) has its gradient in a part of its own behind the units. It is
-// added to the gradient of the parameter it is tied to once, when that parameter's unit is reduced; on one
-// rank too, so that cutting the model into stages does not change the bits. Where the two uses are on two
-// ranks, each holds a copy of the weight; `reduce_tied` adds up the two gradients over a communicator of the
-// two, so that both ranks make the same update.
+// A unit that passes (GradLayout) is opened, which sets it to zero, when a block is about to add to it, and
+// closed by its reduction, which adds this rank's slice of the sum to what the micro-batches before it gave.
+// What a later micro-batch has added by then goes with it. Between sharding groups only these sums travel,
+// once, after the last reduction of the step.
+//
+// A tied use of a parameter (the output head) may have its gradient apart. It is added to the gradient of the
+// parameter it is tied to once, when that parameter's unit is reduced; on one rank too, so that cutting the
+// model into stages does not change the bits. Where the two uses are on two ranks, each holds a copy of the
+// weight; `reduce_tied` adds up the two gradients over a communicator of the two, so that both ranks make the
+// same update.
 #pragma once
 
 #include <vector>
 
 #include "data_parallel/data_groups.h"
-#include "data_parallel/flat_layout.h"
+#include "data_parallel/grad_layout.h"
 #include "nn/param.h"
 #include "ops/ops.h"
 
@@ -24,11 +30,16 @@ namespace trifold {
 
 class GradientBuffer final : public GradSink {
  public:
-  // `slices`: every rank needs its slice of the sums only. `ties` is over the two ranks that hold the uses of
-  // the tied weight, first stage first; null where one rank holds both or this one holds none. References
-  // must outlive the buffer; `comm_stream` carries the reductions.
-  GradientBuffer(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
-                 bool slices, Stream& comm_stream, Communicator* ties = nullptr);
+  struct How {
+    bool slices = false;  // every rank needs its slice of the sums only; so it is where units pass
+    int reductions = 1;   // of a unit that passes, in a step
+  };
+
+  // `ties` is over the two ranks that hold the uses of the tied weight, first stage first; null where one
+  // rank holds both or this one holds none. References must outlive the buffer; `comm_stream` carries the
+  // reductions.
+  GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups, const OpTable& ops,
+                 DType dtype, const How& how, Stream& comm_stream, Communicator* ties = nullptr);
 
   // Waits for reductions under way: they use this memory.
   ~GradientBuffer() override;
@@ -36,6 +47,7 @@ class GradientBuffer final : public GradSink {
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   Tensor grad(ParamId id) const override { return views_[static_cast<size_t>(id.index)]; }
+  void open(int block, Stream& stream) override;
   void reduce(int block, Stream& stream) override;
   void reduce_tied(Stream& stream) override;
 
@@ -46,25 +58,43 @@ class GradientBuffer final : public GradSink {
 
   // Sets all gradients to zero.
   void zero(Stream& stream);
-  // Makes `stream` wait until all reductions started so far are done.
+  // Makes `stream` wait until all reductions started so far are done. An Error when gradients were added that
+  // no reduction has taken.
   void finish(Stream& stream);
   size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  void sum_over_ranks(const FlatLayout::Unit& unit, Stream& stream);
-  Tensor flat() const { return buffer_.tensor(dtype_, {elements_}); }
+  // Of a unit that passes.
+  struct Passage {
+    bool open = false;
+    int opened = 0;   // times in this step
+    int reduced = 0;  // the same
+  };
+
+  void sum_over_ranks(int unit, Stream& stream);
+  void pass(int unit, Stream& stream);
+  void sum_over_tensor_axis(int unit);
+  const FlatLayout::Unit& unit_at(int unit) const { return layout_.units()[static_cast<size_t>(unit)]; }
+  Tensor flat() const { return buffer_.tensor(dtype_, {where_.elements()}); }
+  Tensor unit_memory(int unit) const;
+  // Slice `slice` of the unit where it lies whole.
+  Tensor slice_memory(int unit, int slice) const;
+  Tensor slice_sums(int unit) const;
 
   const FlatLayout& layout_;
   const ParamList& params_;
+  GradLayout where_;
   const DataGroups& groups_;
   const OpTable& ops_;
   DType dtype_;
-  bool slices_;
+  How how_;
   Stream& comm_stream_;
   Communicator* ties_;
-  int64_t elements_ = 0;
   Buffer buffer_;
   std::vector<Tensor> views_;
+  std::vector<std::vector<int>> passing_;  // [block] units that pass and that it adds to
+  std::vector<Passage> passages_;          // of each unit
+  std::vector<Event> spare_;               // of each place: when the reduction that read it last is done
 };
 
 }  // namespace trifold

@@ -61,6 +61,8 @@ class ParamList {
   // True when the parameter has memory of its own here: it is held, and is no second use of one that is held
   // too. A tied use whose first use is on another rank is stored: a copy that is kept the same.
   bool stored(ParamId id) const;
+  // True for a second use of a parameter that is held here too.
+  bool local_tie(ParamId id) const { return held(id) && !stored(id); }
   // Elements of what is stored here, in local boxes.
   int64_t stored_elements() const;
 
@@ -92,13 +94,17 @@ class ParamSource {
   virtual void enter(int /*block*/, Stream& /*stream*/) const {}
 };
 
-// Gradients that layers add to; same shape as the weight. Zero at the start of a step.
+// Gradients that layers add to; same shape as the weight. Zero at the start of a step, or where they are
+// reduced after each micro-batch, when they are opened.
 class GradSink {
  public:
   virtual ~GradSink() = default;
   virtual Tensor grad(ParamId id) const = 0;
+  // `block` is about to add to its gradients. Opened already is fine.
+  virtual void open(int /*block*/, Stream& /*stream*/) {}
   // The plan's ReduceGrad: the gradients of the bucket that `block` completes are ready, as of now on
-  // `stream`. Starts their reduction and returns.
+  // `stream`. Starts their reduction and returns. Where the plan has one for each micro-batch it closes them,
+  // and moves what has been added since the last.
   virtual void reduce(int block, Stream& stream) = 0;
   // The plan's ReduceTied: the gradient of the tied weight is complete on this rank, whose other use is on
   // another stage's rank. Starts adding up the two and returns; comes before `reduce` of the block that owns

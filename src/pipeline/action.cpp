@@ -94,6 +94,9 @@ bool is_backward(ActionKind kind) { return is_compute(kind) && kind != ActionKin
 bool is_message(ActionKind kind) { return ActionKind::SendF <= kind && kind <= ActionKind::RecvB; }
 bool is_send(ActionKind kind) { return kind == ActionKind::SendF || kind == ActionKind::SendB; }
 bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind); }
+bool adds_to_gradients(ActionKind kind, bool last_block) {
+  return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);
+}
 std::string_view name_of(ActionKind kind) { return kNames.at(static_cast<size_t>(kind)); }
 
 std::string to_string(const Action& action) {
@@ -126,12 +129,14 @@ Action parse_action(std::string_view text) {
   Action action{};
   bool good = take_number(rest, action.stage) && take_kind(rest, action.kind);
   if (good && has_micro(action.kind)) good = take_number(rest, action.micro);
+  if (good && action.kind == ActionKind::ReduceGrad && !take_number(rest, action.micro))
+    action.micro = Action::kAll;
   if (good && may_have_block(action.kind) && take(rest, "@")) good = take_number(rest, action.block);
   if (good && is_compute(action.kind) && take(rest, "v")) good = take_number(rest, action.version);
   if (!good || !rest.empty())
     bad_input(
         "'{}' is not an action of a plan; actions look like 0F1, 2B0, 0I3, 0W3, 0SEND_F1, 1RECV_F1, "
-        "0REDUCE_GRAD, 0STEP, with a block 0B1@4, with a weight version 0F1v2",
+        "0REDUCE_GRAD, 0REDUCE_GRAD2, 0STEP, with a block 0B1@4, with a weight version 0F1v2",
         trimmed(text));
   return action;
 }

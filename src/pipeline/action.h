@@ -7,7 +7,8 @@
 // receives it with "2RECV_F3"; "2SEND_B3" sends the gradient of that back, received with "1RECV_B3".
 // "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
 // suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", and
-// "v" with a weight version, "0F5v2", "0B5@3v2".
+// "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after which
+// gradients are reduced, where that is done after each.
 //
 // A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is a step without work and is
 // dropped. "(0F7;7B3)OVERLAP_F_B" is one cell and two actions.
@@ -55,11 +56,14 @@ struct Action {
 using RankPlan = std::vector<Action>;  // one rank's actions in order
 using Plan = std::vector<RankPlan>;    // [pipeline rank]
 
-bool is_compute(ActionKind kind);           // F, I, W, B
-bool is_backward(ActionKind kind);          // I, W, B
-bool is_message(ActionKind kind);           // the four sends and receives
-bool is_send(ActionKind kind);              // SendF, SendB
-bool has_micro(ActionKind kind);            // compute and messages
+bool is_compute(ActionKind kind);   // F, I, W, B
+bool is_backward(ActionKind kind);  // I, W, B
+bool is_message(ActionKind kind);   // the four sends and receives
+bool is_send(ActionKind kind);      // SendF, SendB
+bool has_micro(ActionKind kind);    // compute and messages; REDUCE_GRAD may have one
+// Whether such an action on a block adds to the gradients of the block's weights. A forward does on the
+// model's last block only (nn/layer.h).
+bool adds_to_gradients(ActionKind kind, bool last_block);
 std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 
 // The action without regard to overlaps_next, which only a row can show.

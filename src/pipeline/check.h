@@ -15,8 +15,10 @@ struct PlanShape {
   bool forward_only = false;     // evaluation: forwards and their messages, no Step
   bool tied = false;             // the first and the last stage share a weight
   std::vector<std::vector<int>> bucket_ends =
-      {};  // [stage] blocks that complete a gradient bucket; where given,
-           // each must be reduced before a Step, and nothing else
+      {};                                   // [stage] blocks that complete a gradient bucket; where given,
+                                            // each must be reduced before a Step, and nothing else
+  std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced after every
+                                            // micro-batch, each time once; empty: none
 };
 
 // Throws Error(BadInput) that names the action, its rank and its place in the row (the first is action 1)
@@ -31,8 +33,9 @@ struct PlanShape {
 //   are sent;
 // - reductions follow the last gradient of their block, the tied one comes before the bucket it belongs to,
 // and
-//   Step follows all of them; nothing is computed on a stage after its last Step. Where a stage has several
-//   Steps, every stage has the same micro-batches before each of them;
+//   Step follows all of them; one that names a micro-batch follows the gradient of that micro-batch; nothing
+//   is computed on a stage after its last Step. Where a stage has several Steps, every stage has the same
+//   micro-batches before each of them;
 // - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages (batches.h)
 // only
 //   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its

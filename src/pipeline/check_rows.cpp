@@ -1,6 +1,8 @@
 #include "pipeline/check_rows.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "pipeline/placement.h"
@@ -28,6 +30,7 @@ struct Stage {
   std::vector<int> members = {};   // [Step] micro-batches whose weight gradients come before it
   std::vector<int> complete = {};  // [block] micro-batches of this Step whose gradient is there
   std::vector<bool> reduced = {};  // [block] since the last Step
+  std::vector<int> parts = {};     // [block] reductions of one micro-batch since the last Step
   bool reduces = false;            // anywhere in the plan
   bool tied = false;               // its REDUCE_TIED came since the last Step
   bool unsharded = false;
@@ -43,6 +46,7 @@ class Rows {
       if (!shape.blocks.empty()) stages_[s].blocks = shape.blocks[s];
       stages_[s].complete.resize(static_cast<size_t>(stages_[s].blocks));
       stages_[s].reduced.resize(static_cast<size_t>(stages_[s].blocks));
+      stages_[s].parts.resize(static_cast<size_t>(stages_[s].blocks));
       for (size_t m = 0; m < micros_; ++m)
         items_[s * micros_ + m].input = items_[s * micros_ + m].weight = stages_[s].blocks - 1;
     }
@@ -128,10 +132,11 @@ class Rows {
     const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF ||
                          action.kind == ActionKind::RecvF || residency;
     require(forward || !shape_.forward_only, "has no place in a plan that only goes forward");
-    if (has_micro(action.kind))
+    if (has_micro(action.kind) || reduces_one_micro(action))
       require(in_range(action), "names a micro-batch that does not exist; there are {}", shape_.micros);
     else
-      require(action.micro == Action::kAll, "must not name a micro-batch");
+      require(action.micro == Action::kAll, "must not name a micro-batch{}",
+              action.kind == ActionKind::ReduceGrad ? ": its bucket is reduced once, after all of them" : "");
     const bool by_block = is_backward(action.kind) || action.kind == ActionKind::ReduceGrad;
     require(action.block == Action::kAll || by_block, "is for the whole stage, not for one block");
     require(Action::kAll <= action.block && action.block < stage.blocks,
@@ -141,6 +146,16 @@ class Rows {
                 stage.steps < stage.all_steps || stage.all_steps == 0,
             "comes after the last Step of its stage");
     if (action.overlaps_next) check_pair(action);
+  }
+
+  // Whether the plan reduces this bucket after every micro-batch.
+  bool is_each(int stage, int block) const {
+    if (shape_.each.empty()) return false;
+    const std::vector<int>& each = shape_.each.at(static_cast<size_t>(stage));
+    return std::find(each.begin(), each.end(), block) != each.end();
+  }
+  bool reduces_one_micro(const Action& action) const {
+    return action.kind == ActionKind::ReduceGrad && is_each(action.stage, std::max(action.block, 0));
   }
 
   void check_pair(const Action& action) const {
@@ -252,16 +267,30 @@ class Rows {
     Stage& stage = stage_of(action);
     const int block = std::max(action.block, 0);
     require(stage.steps < stage.all_steps, "is not followed by a Step of its stage");
+    if (!shape_.bucket_ends.empty()) check_bucket(action);
+    if (reduces_one_micro(action)) return reduce_one_micro(action, block);
     require(complete(stage, block), "comes before the last gradient of its block");
     require(!tied_ || action.stage != 0 || block != 0 || stage.tied,
             "comes before the REDUCE_TIED of its stage");
     require(!shape_.tied || tied_ || action.stage != 0 || block != 0 || complete(stages_.back(), 0),
             "comes before the last gradient of stage {}, which shares a weight with it", last_stage());
-    if (!shape_.bucket_ends.empty()) check_bucket(action);
     const auto begin = stage.reduced.begin() + block;
     const auto end = action.block == Action::kAll ? stage.reduced.end() : begin + 1;
     require(std::none_of(begin, end, [](bool done) { return done; }), "is a second reduction of its bucket");
     std::fill(begin, end, true);
+  }
+
+  // What the micro-batch has added by then, and what others have, is moved; the last reduction of all comes
+  // after the last gradient because each comes after its own.
+  void reduce_one_micro(const Action& action, int block) {
+    require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
+    require(!shape_.tied || tied_ || action.stage != 0 || block != 0 ||
+                item_of(last_stage(), action.micro).weight < stages_.back().blocks - 1,
+            "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
+            last_stage());
+    require(parts_.insert({action.stage, block, action.micro}).second,
+            "is a second reduction of its micro-batch");
+    ++stage_of(action).parts[static_cast<size_t>(block)];
   }
 
   void check_bucket(const Action& action) const {
@@ -272,23 +301,36 @@ class Rows {
     require(found, "is at block {}, where no bucket ends", action.block);
   }
 
+  void check_reduced(const Action& step, int end) {
+    const Stage& stage = stage_of(step);
+    const auto block = static_cast<size_t>(end);
+    if (!is_each(step.stage, end))
+      return require(stage.reduced[block], "comes before the reduction of the bucket that ends at block {}",
+                     end);
+    const int micros = stage.members[static_cast<size_t>(stage.steps)];
+    require(stage.parts[block] == micros,
+            "comes after {} reductions of the bucket that ends at block {}, which takes one for each of {} "
+            "micro-batches",
+            stage.parts[block], end, micros);
+  }
+
   void step(const Action& action) {
     Stage& stage = stage_of(action);
     const auto now = static_cast<size_t>(stage.steps);
     require(stage.members[now] > 0, "has no gradient since the Step before");
     require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
             stage.complete[0], stage.members[now]);
-    require(!stage.reduces || stage.reduced[0], "comes before the reduction of block 0");
+    require(!stage.reduces || stage.reduced[0] || is_each(action.stage, 0),
+            "comes before the reduction of block 0");
     if (!shape_.bucket_ends.empty())
-      for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage)))
-        require(stage.reduced[static_cast<size_t>(end)],
-                "comes before the reduction of the bucket that ends at block {}", end);
+      for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage))) check_reduced(action, end);
     const bool shares = tied_ && (action.stage == 0 || action.stage == last_stage());
     require(!shares || stage.tied, "comes before the REDUCE_TIED of its stage");
     ++stage.steps;
     stage.tied = false;
     std::fill(stage.complete.begin(), stage.complete.end(), 0);
     std::fill(stage.reduced.begin(), stage.reduced.end(), false);
+    std::fill(stage.parts.begin(), stage.parts.end(), 0);
   }
 
   // What only the end of the rows can show.
@@ -323,7 +365,8 @@ class Rows {
   const PlanShape& shape_;
   size_t micros_;
   std::vector<Stage> stages_;
-  std::vector<Item> items_;  // [stage, micro]
+  std::vector<Item> items_;                    // [stage, micro]
+  std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   bool tied_ = false;
   size_t rank_ = 0, index_ = 0;  // where the walk is
 };

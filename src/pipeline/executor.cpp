@@ -208,6 +208,13 @@ Tensor Executor::input_of(StageState& state, int micro) {
   return message->tensor;
 }
 
+void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,
+                              const StepInputs& inputs) {
+  if (grads_ == nullptr || !inputs.training) return;
+  const bool last_block = is_last(state.stage) && index + 1 == state.stage.blocks.size();
+  if (adds_to_gradients(kind, last_block)) grads_->open(state.stage.blocks[index].index, stream_);
+}
+
 void Executor::forward(const Action& action, const StepInputs& inputs) {
   StageState& state = state_of(action);
   const int count = static_cast<int>(state.stage.blocks.size());
@@ -226,6 +233,7 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
     check(slot.forwarded == index, "the blocks before it have not gone forward");
     ++slot.forwarded;
     params_.enter(block.index, stream_);
+    open_gradients(action.kind, state, static_cast<size_t>(index), inputs);
     if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
     Saved& saved = slot.saved[static_cast<size_t>(index)];
     saved.clear();
@@ -309,6 +317,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     flow.reset();
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
+    open_gradients(action.kind, state, index, inputs);
     compute(action, part, slot, flow, inputs,
             [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
   }
@@ -349,6 +358,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
+    open_gradients(action.kind, state, index, inputs);
     compute(action, part, slot, held->memory, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
   }

@@ -147,6 +147,8 @@ class Executor {
   void compute(const Action& action, const StageBlock& block, Slot& slot, Arena& flow,
                const StepInputs& inputs, Work work);
 
+  // Before a block of the stage is computed: where it will add to its gradients, they must be there.
+  void open_gradients(ActionKind kind, const StageState& state, size_t index, const StepInputs& inputs);
   int model_block(const Action& action);
   void execute(const Action& action, const StepInputs& inputs);
   void forward(const Action& action, const StepInputs& inputs);

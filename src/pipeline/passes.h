@@ -39,15 +39,21 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   that it runs while the blocks before it are still in backward. `blocks[stage]` is the number of blocks of
 //   the stage, `bucket_ends[stage]` lists, last block first, the blocks that complete a bucket. A stage that
 //   has reductions already keeps them; one of the whole stage becomes one of each of its buckets.
+// - Buckets in `each[stage]`, a part of bucket_ends[stage], are reduced after every micro-batch instead: each
+//   weight gradient of the stage is taken apart, and a reduction that names the micro-batch follows the block
+//   that completes such a bucket. Where both tied stages are on one rank, the one of the first stage's block
+//   0 waits for the last stage's gradient of that micro-batch too.
 // - `tied` names the two stages that share a weight, first and last. When different ranks run them, both get
 // a
 //   REDUCE_TIED: the first behind the gradient of its block 0, before the reduction of that bucket; the last
 //   immediately before its Step, behind everything else in its row, because it waits there for the first.
 // - Where the plan has no Step of a stage it comes at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
-                std::optional<std::pair<int, int>> tied = std::nullopt);
+                std::optional<std::pair<int, int>> tied = std::nullopt,
+                std::span<const std::vector<int>> each = {});
 
-// A unit of weights that is gathered and given up as one: named by the block that completes it.
+// A unit of weights that is gathered and given up, or whose gradients are reduced, as one: named by the block
+// that completes it.
 struct WeightUnit {
   int stage = 0;
   int block = 0;
@@ -57,7 +63,7 @@ struct WeightUnit {
   }
 };
 
-// The units a block of a stage reads weights of: units[stage][block].
+// The units a block of a stage uses weights of: units[stage][block].
 using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 
 // For weights that are sharded over the data axis (ZeRO stage 3): takes F, B and I apart into blocks and puts
@@ -68,5 +74,12 @@ RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahea
 
 // The most units that are gathered at once in such a row.
 int resident_units(const RankPlan& row);
+
+// For gradients that are in memory for a time only: the pairs of units that are there at one time in this
+// row. A unit comes with the first action that adds to its gradients and goes with its REDUCE_GRAD; the one
+// that was reduced last is still under way until the next reduction, so that it runs behind computation.
+// `units` names those that come and go; `last_stage` has the model's last block.
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
+                                                                  const UnitsOfBlocks& units, int last_stage);
 
 }  // namespace trifold

@@ -53,12 +53,22 @@ void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vect
   insert(row, at, parts);
 }
 
+// The buckets of `ends` that are not in `each`, in order.
+std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& each) {
+  std::vector<int> rest;
+  for (int end : ends)
+    if (std::find(each.begin(), each.end(), end) == each.end()) rest.push_back(end);
+  return rest;
+}
+
 // Works on the rows one stage after the other, each from its last Step to its first so that places stay
 // valid.
 class Reducer {
  public:
-  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, Tied tied)
-      : blocks_(blocks), bucket_ends_(bucket_ends), tied_(tied) {}
+  // `tied` on two ranks; `meets` on one.
+  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, Tied tied, Tied meets,
+          std::span<const std::vector<int>> each)
+      : blocks_(blocks), bucket_ends_(bucket_ends), tied_(tied), meets_(meets), each_(each) {}
 
   void complete(RankPlan& row) {
     std::set<int> stages;
@@ -70,9 +80,11 @@ class Reducer {
       has_reductions_ = has(row, ActionKind::ReduceGrad, stage);
       if (has(row, ActionKind::Step, stage)) {
         reduce_before_steps(row, stage);
+        reduce_each(row, stage);
         continue;
       }
       reduce_before(row, row.size(), stage);
+      reduce_each(row, stage);
       if (needs_tied(row, stage)) end.insert(end.begin(), {ActionKind::ReduceTied, stage});
       end.push_back({ActionKind::Step, stage});
     }
@@ -89,9 +101,9 @@ class Reducer {
   void name_buckets(RankPlan& row, int stage) const {
     const std::vector<int>& ends = bucket_ends_[place(stage)];
     for (size_t i = row.size(); i-- > 0;) {
-      if (row[i] != Action{ActionKind::ReduceGrad, stage}) continue;
+      if (row[i] != Action{ActionKind::ReduceGrad, stage, Action::kAll, row[i].micro}) continue;
       RankPlan buckets;
-      for (int block : ends) buckets.push_back({ActionKind::ReduceGrad, stage, block});
+      for (int block : ends) buckets.push_back({ActionKind::ReduceGrad, stage, block, row[i].micro});
       row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
       insert(row, i, buckets);
     }
@@ -108,8 +120,43 @@ class Reducer {
     const std::optional<size_t> at = last_weight_gradient(row, end, stage);
     check(at.has_value(), "the plan has no backward on stage {} to reduce the gradients of", stage);
     if (has_reductions_ || row[*at].block != Action::kAll) return;
-    split_with_reductions(row, *at, blocks_[place(stage)], bucket_ends_[place(stage)],
+    split_with_reductions(row, *at, blocks_[place(stage)], without(bucket_ends_[place(stage)], each(stage)),
                           tied_ && stage == tied_->first);
+  }
+
+  std::vector<int> each(int stage) const { return each_.empty() ? std::vector<int>() : each_[place(stage)]; }
+
+  void reduce_each(RankPlan& row, int stage) const {
+    const std::vector<int> ends = each(stage);
+    if (ends.empty() || has_reductions_) return;
+    for (size_t i = row.size(); i-- > 0;) {
+      if (row[i].stage != stage || !is_weight_gradient(row[i])) continue;
+      if (row[i].block == Action::kAll) {
+        const int blocks = blocks_[place(stage)];
+        split_with_reductions(row, i, blocks, {}, false);
+        for (int block = 0; block < blocks; ++block)
+          add_reduction(row, i + static_cast<size_t>(blocks - 1 - block), ends);
+      } else {
+        add_reduction(row, i, ends);
+      }
+    }
+  }
+
+  // The reduction of one micro-batch after action `at`, where a bucket ends there.
+  void add_reduction(RankPlan& row, size_t at, const std::vector<int>& ends) const {
+    const Action done = row[at];
+    if (std::find(ends.begin(), ends.end(), done.block) == ends.end()) return;
+    if (meets_ && done.stage == meets_->first && done.block == 0)
+      for (size_t i = row.size() - 1; i > at; --i) {
+        const Action& other = row[i];
+        const bool last_block = other.block == Action::kAll || other.block == blocks_[place(other.stage)] - 1;
+        if (other.stage != meets_->second || other.micro != done.micro || !last_block ||
+            !is_weight_gradient(other))
+          continue;
+        at = i;
+        break;
+      }
+    insert(row, at + 1, {{ActionKind::ReduceGrad, done.stage, done.block, done.micro}});
   }
 
   void reduce_before_steps(RankPlan& row, int stage) {
@@ -123,25 +170,53 @@ class Reducer {
 
   std::span<const int> blocks_;
   std::span<const std::vector<int>> bucket_ends_;
-  Tied tied_;
+  Tied tied_, meets_;
+  std::span<const std::vector<int>> each_;
   bool has_reductions_ = false;  // the stage at hand
 };
 
 }  // namespace
 
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
-                Tied tied) {
+                Tied tied, std::span<const std::vector<int>> each) {
   const std::vector<int> ranks = stage_ranks(plan);
+  Tied meets;
   if (tied) {
     const auto [first, last] = *tied;
     const auto exists = [&](int stage) { return 0 <= stage && stage < static_cast<int>(ranks.size()); };
     check(exists(first) && exists(last) && first < last, "stages {} and {} of {} cannot share a weight",
           first, last, ranks.size());
-    if (ranks[static_cast<size_t>(first)] == ranks[static_cast<size_t>(last)]) tied.reset();
+    if (ranks[static_cast<size_t>(first)] == ranks[static_cast<size_t>(last)]) meets.swap(tied);
   }
-  Reducer reducer(blocks, bucket_ends, tied);
+  Reducer reducer(blocks, bucket_ends, tied, meets, each);
   for (RankPlan& row : plan) reducer.complete(row);
   return plan;
+}
+
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
+                                                                  const UnitsOfBlocks& units,
+                                                                  int last_stage) {
+  std::set<WeightUnit> here;
+  std::optional<WeightUnit> under_way;
+  std::set<std::pair<WeightUnit, WeightUnit>> pairs;
+  const auto open = [&](const WeightUnit& unit) {
+    if (here.count(unit) > 0) return;
+    for (const WeightUnit& other : here) pairs.insert(std::minmax(unit, other));
+    if (under_way && !(*under_way == unit)) pairs.insert(std::minmax(unit, *under_way));
+    here.insert(unit);
+  };
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::ReduceGrad && here.erase({action.stage, action.block}) > 0)
+      under_way = {action.stage, action.block};
+    if (!is_compute(action.kind)) continue;
+    const auto& blocks = units.at(static_cast<size_t>(action.stage));
+    for (size_t i = blocks.size(); i-- > 0;) {
+      if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
+      if (!adds_to_gradients(action.kind, action.stage == last_stage && i + 1 == blocks.size())) continue;
+      for (const WeightUnit& unit : blocks[i]) open(unit);
+    }
+  }
+  return {pairs.begin(), pairs.end()};
 }
 
 }  // namespace trifold

@@ -26,6 +26,7 @@ class Simulator {
         micros_(static_cast<size_t>(shape.micros)),
         messages_(2 * rank_of_.size() * micros_),
         ranks_(plan.size()),
+        reduced_micro_(rank_of_.size(), Action::kAll),
         reduced_from_(rank_of_.size()) {
     for (size_t s = 0; s < reduced_from_.size(); ++s) reduced_from_[s] = blocks_of(s);
     for (size_t rank = 0; rank < plan.size(); ++rank) memory_.push_back(row_memory(plan[rank], shape, cost));
@@ -249,6 +250,8 @@ class Simulator {
     const int blocks = blocks_of(stage);
     if (action.kind == ActionKind::ReduceGrad) {
       const int from = std::max(action.block, 0);
+      if (action.micro != reduced_micro_[stage]) reduced_from_[stage] = blocks;
+      reduced_micro_[stage] = action.micro;
       const double begin = std::max(self.now, self.gradients);
       self.gradients = begin + own.reduce * std::max(0, reduced_from_[stage] - from) / blocks;
       reduced_from_[stage] = from;
@@ -303,7 +306,8 @@ class Simulator {
   size_t micros_;
   std::vector<Message> messages_;
   std::vector<Rank> ranks_;
-  std::vector<int> reduced_from_;  // [stage] gradients of this block and those behind it are reduced
+  std::vector<int> reduced_micro_;  // [stage] the last reduction is of this micro-batch, where it is of one
+  std::vector<int> reduced_from_;   // [stage] gradients of this block and those behind it are reduced
   std::vector<RowMemory> memory_;
   std::vector<size_t> awake_;
 };

@@ -43,7 +43,7 @@ struct StageCost {
   size_t message_bytes = 0;    // the stage's output, and so the gradient of it
   size_t parameter_bytes = 0;  // one version of the weights
   size_t state_bytes = 0;      // gradients, optimizer
-  double reduce = 0;           // seconds to sum all gradients of the stage over the data axis
+  double reduce = 0;           // seconds to sum all gradients of the stage over the data axis, once
   double step = 0;             // seconds of its update
 
   double whole_backward() const { return b > 0 ? b : i + w; }

@@ -56,12 +56,20 @@ class Builder {
 
   PlanReport build() {
     describe_run();
-    report_.plan = complete_plan(order_, cut_, model_, unit_elements(run_.zero));
+    shape_ = plan_shape(order_, cut_, model_, unit_elements(run_.zero), reduces_each(run_));
+    report_.plan = complete_plan(order_, shape_);
     report_.stages = report_stages(model_, cut_, order_.rank_of_stage);
-    for (int rank = 0; rank < sizes_.pp; ++rank) report_.memory.push_back(memory_of(rank));
+    for (int rank = 0; rank < sizes_.pp; ++rank) {
+      const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
+      report_.memory.push_back(use.memory);
+      report_.traffic.push_back({tensor_traffic(rank), 0, use.data_bytes / order_.batches});
+    }
     check_memory();
-    report_.simulation = simulate(report_.plan, shape(), cost_model());
-    for (int rank = 0; rank < sizes_.pp; ++rank) report_.traffic.push_back(traffic_of(rank));
+    compare_reductions();
+    report_.simulation = simulate(report_.plan, shape_, cost_model());
+    for (size_t rank = 0; rank < report_.traffic.size(); ++rank)
+      report_.traffic[rank].pipeline =
+          static_cast<double>(report_.simulation.ranks[rank].sent_bytes) / order_.batches;
     report_.step_seconds = report_.simulation.makespan / order_.batches;
     const double ranks = static_cast<double>(sizes_.tp) * sizes_.dp * sizes_.pp;
     report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
@@ -116,20 +124,13 @@ class Builder {
     return result;
   }
 
-  std::vector<Stage> executor_stages(int rank) const {
-    std::vector<Stage> stages;
-    for (const size_t stage : stages_of(rank)) stages.push_back(executor_stage(stage));
-    return stages;
-  }
-
-  ActivationMemory walk(int rank, const RankPlan& row) const {
+  PipelinePlace place_of(int rank) const {
     PipelinePlace place;
-    place.stages = executor_stages(rank);
+    for (const size_t stage : stages_of(rank)) place.stages.push_back(executor_stage(stage));
     place.rank_of_stage = order_.rank_of_stage;
     place.width = run_.model.hidden_size;
     place.row_parts = model_.row_parts;
-    return Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row,
-                             run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_));
+    return place;
   }
 
   std::vector<size_t> stages_of(int rank) const {
@@ -139,8 +140,13 @@ class Builder {
     return stages;
   }
 
-  // What the trainer of that rank will allocate.
-  MemoryReport memory_of(int rank) const {
+  // What the trainer of a rank will allocate, and send over the data axis, with a plan that reduces so.
+  struct RankUse {
+    MemoryReport memory;
+    double data_bytes = 0;
+  };
+
+  RankUse use_of(int rank, const Plan& plan, bool each) const {
     std::vector<std::vector<int>> stages;
     std::vector<int> held;
     for (const size_t stage : stages_of(rank)) {
@@ -152,13 +158,41 @@ class Builder {
     if (sizes_.pp > 1) params.hold_blocks(held);
     const int group = run_.zero.zero_group_size.value_or(sizes_.dp);
     const FlatLayout layout(params, stages, unit_elements(run_.zero), group);
-    RankPlan row = report_.plan[static_cast<size_t>(rank)];
+    const PipelinePlace place = place_of(rank);
+    RankPlan row = plan[static_cast<size_t>(rank)];
     const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
-    if (zero.parameters) row = with_residency(row, layout, executor_stages(rank));
-    MemoryReport memory = flat_memory(layout, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
-                                      resident_units(row), run_.zero.offloads());
-    memory.predicted_activations = walk(rank, row).total();
-    return memory;
+    if (zero.parameters) row = with_residency(row, layout, place.stages);
+    const GradLayout gradients = grad_layout(layout, row, place, each, order_.micros);
+    RankUse use;
+    use.memory = flat_memory(layout, gradients, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
+                             resident_units(row), run_.zero.offloads());
+    use.memory.predicted_activations =
+        Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
+                          run_.model.seq_length, dtype_of(run_))
+            .total();
+    use.data_bytes =
+        data_traffic(row, layout, gradients, place.stages, dtype_of(run_), zero, sizes_.dp / group);
+    return use;
+  }
+
+  // The other policy has a plan of its own.
+  void compare_reductions() {
+    if (!can_reduce_each(run_)) return;
+    for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
+      const bool each = policy == ReducePolicy::Each;
+      ReductionReport cost{policy, each == reduces_each(run_), 0, 0, 0};
+      const Plan plan =
+          cost.chosen
+              ? report_.plan
+              : complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
+      for (int rank = 0; rank < sizes_.pp; ++rank) {
+        const RankUse use = use_of(rank, plan, each);
+        cost.gradients = std::max(cost.gradients, use.memory.gradients);
+        cost.total = std::max(cost.total, use.memory.predicted_total());
+        cost.sent = std::max(cost.sent, use.data_bytes);
+      }
+      report_.reductions.push_back(cost);
+    }
   }
 
   void check_memory() const {
@@ -180,15 +214,6 @@ class Builder {
             ? "a smaller --micro-batch-size, --recompute-granularity full or --sequence-parallel makes the "
               "activations smaller"
             : "more tensor or pipeline ranks make each rank's share of the model smaller");
-  }
-
-  PlanShape shape() const {
-    PlanShape result;
-    result.stages = static_cast<int>(cut_.size());
-    result.micros = order_.micros * order_.batches;
-    for (const StageRange& range : cut_) result.blocks.push_back(range.size());
-    result.tied = order_.rank_of_stage.front() != order_.rank_of_stage.back();
-    return result;
   }
 
   // What the simulator is told of a stage.
@@ -220,9 +245,13 @@ class Builder {
       model.stages.push_back(stage_cost(stage));
       const Held mine = held_by_stage(stage);
       const double bytes = static_cast<double>(mine.gradients) * static_cast<double>(gradient_bytes(run_));
-      model.stages.back().reduce =
-          ring_seconds(bytes, sizes_.dp, costs_.bytes_per_second, costs_.message_latency);
-      model.stages.back().step = static_cast<double>(mine.weights) * costs_.update_seconds;
+      const double sum = ring_seconds(bytes, sizes_.dp, costs_.bytes_per_second, costs_.message_latency);
+      // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
+      // update.
+      const bool each = reduces_each(run_);
+      model.stages.back().reduce = each ? sum / 2 : sum;
+      model.stages.back().step = static_cast<double>(mine.weights) * costs_.update_seconds +
+                                 (each && run_.zero.zero_stage == 2 ? sum / 2 : 0);
     }
     model.tied_seconds = tied_seconds();
     return model;
@@ -238,17 +267,13 @@ class Builder {
     return 0;
   }
 
-  TrafficReport traffic_of(int rank) const {
-    TrafficReport traffic;
+  double tensor_traffic(int rank) const {
     const std::vector<double> bytes = tensor_bytes(run_, model_);
+    double sum = 0;
     for (const size_t stage : stages_of(rank))
       for (int block = cut_[stage].begin; block < cut_[stage].end; ++block)
-        traffic.tensor += bytes[static_cast<size_t>(block)] * report_.micros;
-    traffic.pipeline =
-        static_cast<double>(report_.simulation.ranks[static_cast<size_t>(rank)].sent_bytes) / order_.batches;
-    const double gradients = static_cast<double>(report_.memory[static_cast<size_t>(rank)].gradients);
-    traffic.data = 2.0 * (sizes_.dp - 1) / sizes_.dp * gradients;
-    return traffic;
+        sum += bytes[static_cast<size_t>(block)] * report_.micros;
+    return sum;
   }
 
   const PlanConfig& config_;
@@ -258,6 +283,7 @@ class Builder {
   PlanCosts costs_;
   StepOrder order_;
   std::vector<StageRange> cut_;
+  PlanShape shape_;
   PlanReport report_;
 };
 

@@ -27,6 +27,15 @@ struct TrafficReport {
   double data = 0;
 };
 
+// What summing gradients after the last micro-batch, or after each, costs the pipeline rank it costs most.
+struct ReductionReport {
+  ReducePolicy policy = ReducePolicy::Once;
+  bool chosen = false;   // by this configuration
+  size_t gradients = 0;  // bytes held
+  size_t total = 0;      // the same of everything
+  double sent = 0;       // bytes over the data axis in a step
+};
+
 struct PlanReport {
   int tensor = 1, data = 1, pipeline = 1;
   int64_t parameters = 0;  // of the model; tied ones once
@@ -37,10 +46,12 @@ struct PlanReport {
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;    // of each pipeline rank
   std::vector<TrafficReport> traffic;  // of each pipeline rank
-  double step_seconds = 0;             // of one global batch
-  double flops = 0;                    // model flops of one step, see Model::train_flops_per_sample
-  double mfu = 0;                      // flops / (step_seconds x ranks x peak rate)
-  int64_t tokens = 0;                  // of one step
+  // Of both policies where gradients are shared out and there is a choice; else empty.
+  std::vector<ReductionReport> reductions;
+  double step_seconds = 0;  // of one global batch
+  double flops = 0;         // model flops of one step, see Model::train_flops_per_sample
+  double mfu = 0;           // flops / (step_seconds x ranks x peak rate)
+  int64_t tokens = 0;       // of one step
   Plan plan;
   Simulation simulation;
 };

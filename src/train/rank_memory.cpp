@@ -1,6 +1,7 @@
 #include "train/rank_memory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "zero/sharded_optimizer.h"
 
@@ -16,34 +17,59 @@ WeightUnit name_of_unit(const FlatLayout::Unit& unit, const std::vector<Stage>& 
   return {last.index, static_cast<int>(last.blocks.size())};
 }
 
+std::map<WeightUnit, int> indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages) {
+  std::map<WeightUnit, int> indices;
+  for (size_t i = 0; i < layout.units().size(); ++i)
+    indices[name_of_unit(layout.units()[i], stages)] = static_cast<int>(i);
+  return indices;
+}
+
+// The units of each block that `wanted(unit)` accepts.
+template <class Wanted>
+UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>& stages, Wanted&& wanted) {
+  UnitsOfBlocks units(static_cast<size_t>(stages.back().index) + 1);
+  for (const Stage& stage : stages)
+    for (const StageBlock& block : stage.blocks) {
+      auto& used = units[static_cast<size_t>(stage.index)].emplace_back();
+      for (int index : layout.units_of_block(block.index)) {
+        const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(index)];
+        if (wanted(unit)) used.push_back(name_of_unit(unit, stages));
+      }
+    }
+  return units;
+}
+
 }  // namespace
 
 RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages) {
   constexpr int kAhead = 1;  // units gathered behind the computation with the one before
-  UnitsOfBlocks units(static_cast<size_t>(stages.back().index) + 1);
-  for (const Stage& stage : stages)
-    for (const StageBlock& block : stage.blocks) {
-      auto& read = units[static_cast<size_t>(stage.index)].emplace_back();
-      for (int unit : layout.units_of_block(block.index))
-        read.push_back(name_of_unit(layout.units()[static_cast<size_t>(unit)], stages));
-    }
-  return add_residency(row, units, kAhead);
+  const auto all = [](const FlatLayout::Unit&) { return true; };
+  return add_residency(row, units_of_blocks(layout, stages, all), kAhead);
 }
 
-MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerConfig& optimizer,
-                         const ZeroStage& zero, int versions, int resident, bool offload) {
+GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
+                       int micros) {
+  if (!each) return GradLayout::whole(layout, micros);
+  const auto passes = [&](const FlatLayout::Unit& unit) { return !layout.tied_elsewhere(unit); };
+  const std::map<WeightUnit, int> indices = indices_of_units(layout, place.stages);
+  std::vector<std::pair<int, int>> together;
+  const int last_stage = static_cast<int>(place.rank_of_stage.size()) - 1;
+  for (const auto& [a, b] :
+       gradients_together(row, units_of_blocks(layout, place.stages, passes), last_stage))
+    together.emplace_back(indices.at(a), indices.at(b));
+  return GradLayout::passing(layout, together);
+}
+
+MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
+                         int resident, bool offload) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
-  const ParamList& params = layout.params();
-  int64_t local_ties = 0;
-  for (int i = 0; i < params.size(); ++i)
-    if (params[{i}].tied_to && params.held({i}) && !params.stored({i}))
-      local_ties += params[{i}].shard.local.elements();
   MemoryReport memory;
   memory.parameters = zero.parameters ? bytes(layout.shard_elements() + resident * largest)
                                       : bytes(versions * layout.elements());
-  memory.gradients = static_cast<size_t>(layout.elements() + local_ties) * size_of(accumulate_type(dtype));
+  memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
   const int64_t owned = zero.optimizer ? layout.shard_elements() : layout.elements();
   const size_t state_bytes = ShardedOptimizer::bytes_per_element(optimizer, dtype);
   memory.optimizer = static_cast<size_t>(owned) * state_bytes;
@@ -55,6 +81,40 @@ MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerC
     memory.parameters = bytes(resident * largest + largest / layout.slices());
   }
   return memory;
+}
+
+double data_traffic(const RankPlan& row, const FlatLayout& layout, const GradLayout& gradients,
+                    const std::vector<Stage>& stages, DType dtype, const ZeroStage& zero, int copies) {
+  const int slices = layout.slices();
+  // Once around a ring of `ranks`, of a tensor of so many elements.
+  const auto pass = [](int ranks, int64_t elements, DType type) {
+    return static_cast<double>(elements) * (ranks - 1) / ranks * static_cast<double>(size_of(type));
+  };
+  const DType wide = accumulate_type(dtype);
+  double bytes = 0;
+  std::vector<bool> between_copies(layout.units().size(), false);
+  const auto reduce = [&](int index) {
+    const int64_t elements = layout.units()[static_cast<size_t>(index)].elements();
+    bytes += (zero.optimizer ? 1 : 2) * pass(slices, elements, wide);
+    // Sums of a unit that passes travel between the groups once a step.
+    if (!between_copies[static_cast<size_t>(index)]) bytes += 2 * pass(copies, elements / slices, wide);
+    between_copies[static_cast<size_t>(index)] = gradients.passes(index);
+  };
+  const std::map<WeightUnit, int> indices = indices_of_units(layout, stages);
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::ReduceGrad) reduce(indices.at({action.stage, action.block}));
+    if (action.kind == ActionKind::ReduceTied)
+      for (size_t i = 0; i < layout.units().size(); ++i)
+        if (layout.units()[i].lowest_block == kCopyOfTied) reduce(static_cast<int>(i));
+    if (action.kind == ActionKind::Unshard) {
+      const auto unit = static_cast<size_t>(indices.at({action.stage, action.block}));
+      bytes += pass(slices, layout.units()[unit].elements(), dtype);
+    }
+    // One update of all that the rank holds: the Steps of its stages are one.
+    const bool update = action.kind == ActionKind::Step && action.stage == stages.front().index;
+    if (update && zero.optimizer && !zero.parameters) bytes += pass(slices, layout.elements(), dtype);
+  }
+  return bytes;
 }
 
 }  // namespace trifold

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data_parallel/flat_layout.h"
+#include "data_parallel/grad_layout.h"
 #include "pipeline/executor.h"
 #include "pipeline/passes.h"
 #include "train/metrics.h"
@@ -16,9 +16,20 @@ namespace trifold {
 // A row of a rank that runs `stages`, with the gathering of weights that sharded parameters need.
 RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages);
 
+// Where the gradients of such a rank lie. `each` and `micros` of a reduction: see step_plan.h.
+GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
+                       int micros);
+
 // Bytes of weights, gradients and optimizer state: `versions` as in ParamStore, `resident` units gathered at
 // once where the parameters are sharded; `offload`: with optimizer state and sharded weights in a file.
-MemoryReport flat_memory(const FlatLayout& layout, DType dtype, const OptimizerConfig& optimizer,
-                         const ZeroStage& zero, int versions, int resident, bool offload);
+MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions, int resident,
+                         bool offload);
+
+// Bytes that such a rank sends over the data axis in its row, as Communicator::bytes_sent counts them: sums
+// of gradients, gathered weights, updated slices. The row has the gathering of weights in it; `copies` is the
+// number of sharding groups. Over the tensor axis and to the other use of a tied weight it sends more.
+double data_traffic(const RankPlan& row, const FlatLayout& layout, const GradLayout& gradients,
+                    const std::vector<Stage>& stages, DType dtype, const ZeroStage& zero, int copies);
 
 }  // namespace trifold

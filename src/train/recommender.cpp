@@ -33,7 +33,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       groups_(mesh_, world.size()),
       layout_(model_.params(), {{Dlrm::kBottom, Dlrm::kTop}}, 1, groups_.slices()),
       weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
-      grads_(layout_, groups_, ops_, setup.dtype, false, comm_),
+      grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
       optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
                  setup.seed, compute_),
       arenas_{Arena(0), Arena(0), Arena(0)},

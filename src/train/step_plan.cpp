@@ -8,7 +8,6 @@
 #include "config/pipeline_choice.h"
 #include "data_parallel/flat_layout.h"
 #include "models/gpt.h"
-#include "pipeline/check.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 
@@ -79,12 +78,6 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
-std::vector<int> block_counts(const std::vector<StageRange>& cut) {
-  std::vector<int> counts;
-  for (const StageRange& range : cut) counts.push_back(range.size());
-  return counts;
-}
-
 bool has_ties(const Model& model) {
   const auto specs = model.params.specs();
   return std::any_of(specs.begin(), specs.end(),
@@ -150,25 +143,43 @@ int weight_versions(const RankPlan& row) {
   return most;
 }
 
-Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                   int64_t unit_elements) {
-  std::vector<std::vector<int>> ends;
+bool can_reduce_each(const PretrainConfig& config) {
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  const int sharing = config.zero.zero_group_size.value_or(*config.mesh.data_parallel_size);
+  return config.zero.zero_stage >= 2 && sharing > 1 && !(schedule && is_async(*schedule));
+}
+
+bool reduces_each(const PretrainConfig& config) {
+  if (!can_reduce_each(config)) return false;
+  if (config.zero.zero_reduce) return *config.zero.zero_reduce == ReducePolicy::Each;
+  return micros_per_step(config) == 1;
+}
+
+PlanShape plan_shape(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
+                     int64_t unit_elements, bool each) {
+  PlanShape shape;
+  shape.stages = static_cast<int>(cut.size());
+  shape.micros = order.micros * order.batches;
+  shape.tied = has_ties(model) && cut.size() > 1;
   for (const StageRange& range : cut) {
+    shape.blocks.push_back(range.size());
     std::vector<int> blocks;
     for (int block = range.begin; block < range.end; ++block) blocks.push_back(block);
-    ends.push_back(unit_ends(model.params, blocks, unit_elements));
+    shape.bucket_ends.push_back(unit_ends(model.params, blocks, unit_elements));
   }
+  if (!each) return shape;
+  shape.each = shape.bucket_ends;
+  if (shape.tied && order.rank_of_stage.front() != order.rank_of_stage.back()) shape.each[0].pop_back();
+  return shape;
+}
+
+Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
   std::optional<std::pair<int, int>> tied;
-  if (has_ties(model) && cut.size() > 1) tied = {0, static_cast<int>(cut.size()) - 1};
-  const std::vector<int> blocks = block_counts(cut);
+  if (shape.tied) tied = {0, shape.stages - 1};
   return about_file(order.file, [&] {
-    Plan plan = add_reduce(order.compute, blocks, ends, tied);
+    Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, tied, shape.each);
     plan = add_communication(std::move(plan));
-    check_plan(plan, {.stages = static_cast<int>(cut.size()),
-                      .micros = order.micros * order.batches,
-                      .blocks = blocks,
-                      .tied = tied.has_value(),
-                      .bucket_ends = ends});
+    check_plan(plan, shape);
     return plan;
   });
 }
@@ -181,7 +192,7 @@ void check_schedule_file(const PretrainConfig& config) {
                         layout.pipeline_model_parallel_size};
   const Model model = make_gpt(config.model, Mesh(sizes, {}), config.seed, layout);
   const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  complete_plan(order, cut, model, unit_elements(config.zero));
+  complete_plan(order, plan_shape(order, cut, model, unit_elements(config.zero), reduces_each(config)));
 }
 
 }  // namespace trifold

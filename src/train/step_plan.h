@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "models/model.h"
 #include "models/stages.h"
-#include "pipeline/action.h"
+#include "pipeline/check.h"
 
 namespace trifold {
 
@@ -36,12 +36,23 @@ int batches_of_plan(const PretrainConfig& config, int64_t done);
 // when the file cannot be read or is for another number of ranks or stages.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
 
+// Whether gradients can be reduced after each micro-batch: where data-parallel ranks share them out and
+// updates are not inside the plan.
+bool can_reduce_each(const PretrainConfig& config);
+// Whether they are: where they can be, as --zero-reduce says; unless it says, where a step has one
+// micro-batch, which gives the bits of a reduction after the last.
+bool reduces_each(const PretrainConfig& config);
+
 // How many versions of the weights must exist at once to run this row: 1 where the schedule is synchronous.
 int weight_versions(const RankPlan& row);
 
-// Adds reductions, updates and messages for a model cut like that, and checks the result.
-Plan complete_plan(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                   int64_t unit_elements);
+// What the complete plan of that order is checked against, for a model cut like that. `each`: gradients are
+// reduced after each micro-batch, but for the unit of a weight that is tied to one on another rank.
+PlanShape plan_shape(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
+                     int64_t unit_elements, bool each);
+
+// Adds reductions, updates and messages, and checks the result.
+Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
 // BadInput when the schedule comes from a file that cannot be read, does not fit the configuration or is no
 // plan that can run. Starts no rank: for before anything is written.

@@ -9,6 +9,7 @@
 #include "train/finite_check.h"
 #include "train/host.h"
 #include "train/overlap_check.h"
+#include "train/rank_memory.h"
 #include "train/ranks.h"
 #include "zero/zero_stage.h"
 
@@ -37,9 +38,13 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       order_(step_order(config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
                order_.rank_of_stage, config.zero, versions_of_ranks(order_)),
-      grads_(replica_.layout(), replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
-             ZeroStage::of(config.zero.zero_stage).optimizer && replica_.groups().slices() > 1,
-             replica_.comm(), replica_.ties()),
+      plan_(make_plan()),
+      grads_(
+          replica_.layout(),
+          grad_layout(replica_.layout(), row(), replica_.place(), reduces_each(config), order_.micros),
+          replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
+          {ZeroStage::of(config.zero.zero_stage).optimizer && replica_.groups().slices() > 1, order_.micros},
+          replica_.comm(), replica_.ties()),
       optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
                  replica_.ops(), config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
       norm_(replica_.layout(), grads_, replica_.groups(), replica_.mesh(), replica_.ops()),
@@ -50,10 +55,16 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
   make_executor();
 }
 
-void Trainer::make_executor() {
-  plan_ = complete_plan(order_, replica_.cut(), replica_.model(), unit_elements(config_.zero));
-  RankPlan& mine = plan_[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
+// With what this rank's row needs beyond those of the others.
+Plan Trainer::make_plan() {
+  Plan plan = complete_plan(order_, plan_shape(order_, replica_.cut(), replica_.model(),
+                                               unit_elements(config_.zero), reduces_each(config_)));
+  RankPlan& mine = plan[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
   mine = replica_.with_residency(std::move(mine));
+  return plan;
+}
+
+void Trainer::make_executor() {
   activations_ =
       Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
                         config_.batch.micro_batch_size, config_.model.seq_length, replica_.dtype());
@@ -65,6 +76,7 @@ void Trainer::make_executor() {
 void Trainer::prepare(int batches) {
   if (batches != order_.batches) {
     order_ = step_order(config_, batches);
+    plan_ = make_plan();
     make_executor();
     batches_.reset();
     window_.reset();

@@ -68,6 +68,7 @@ class Trainer {
  private:
   class Window;
 
+  Plan make_plan();
   void make_executor();
   void run_plan(const std::atomic<int>* signal);
   // Makes the plan that covers `batches` global batches, unless it is there.
@@ -108,11 +109,11 @@ class Trainer {
   PretrainConfig config_;
   StepOrder order_;
   Replica replica_;
+  Plan plan_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
   GradNorm norm_;
   LossScaler scaler_;
-  Plan plan_;
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;

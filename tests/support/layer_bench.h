@@ -56,7 +56,8 @@ class LayerBench {
     layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, 1);
     weights_ =
         std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::How{}, side_);
-    grads_ = std::make_unique<GradientBuffer>(*layout_, *groups_, cpu_ops(), DType::F64, false, side_);
+    grads_ = std::make_unique<GradientBuffer>(*layout_, GradLayout::whole(*layout_), *groups_, cpu_ops(),
+                                              DType::F64, GradientBuffer::How{}, side_);
     randomise(vocab);
   }
 

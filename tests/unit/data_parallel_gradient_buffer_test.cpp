@@ -34,7 +34,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
         const std::vector<int> blocks{0, 1};
         const FlatLayout layout(params, {blocks}, unit_elements, 2);
         const DataGroups groups(mesh, 2);
-        GradientBuffer grads(layout, groups, cpu_ops(), DType::F64, false, comm);
+        GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, comm);
         grads.zero(compute);
         // Rank r contributes 10^r + element: the sum tells who took part.
         const double mine[] = {1, 10, 100, 1000};

@@ -1,0 +1,80 @@
+#include "data_parallel/grad_layout.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+int64_t GradLayout::take(int64_t elements) {
+  elements_ += elements;
+  return elements_ - elements;
+}
+
+GradLayout GradLayout::whole(const FlatLayout& layout, int micros) {
+  GradLayout result(layout);
+  for (size_t i = 0; i < result.homes_.size(); ++i)
+    result.homes_[i].begin = result.take(layout.units()[i].elements());
+  const ParamList& params = layout.params();
+  for (int i = 0; i < params.size() && micros > 1; ++i)
+    if (params.local_tie({i}))
+      result.apart_[static_cast<size_t>(i)] = result.take(params[{i}].shard.local.elements());
+  return result;
+}
+
+GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
+  GradLayout result(layout);
+  for (size_t i = 0; i < result.homes_.size(); ++i) {
+    const FlatLayout::Unit& unit = layout.units()[i];
+    if (layout.tied_elsewhere(unit))
+      result.homes_[i].begin = result.take(unit.elements());
+    else
+      result.homes_[i].slice_begin = result.take(unit.elements() / layout.slices());
+  }
+  result.add_places(layout, together);
+  return result;
+}
+
+// Largest unit first, each takes the first place that no unit it is together with has: a place is as large as
+// the first that took it.
+void GradLayout::add_places(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
+  const std::vector<FlatLayout::Unit>& units = layout.units();
+  std::vector<std::vector<int>> others(units.size());
+  for (const auto& [a, b] : together) {
+    others[static_cast<size_t>(a)].push_back(b);
+    others[static_cast<size_t>(b)].push_back(a);
+  }
+  std::vector<size_t> by_size;
+  for (size_t i = 0; i < units.size(); ++i)
+    if (homes_[i].slice_begin >= 0) by_size.push_back(i);
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](size_t a, size_t b) { return units[a].elements() > units[b].elements(); });
+  std::vector<int64_t> begins;  // of the places
+  for (const size_t unit : by_size) {
+    std::vector<bool> taken(begins.size(), false);
+    for (int other : others[unit])
+      if (passes(other)) taken[static_cast<size_t>(place(other))] = true;
+    const auto free = static_cast<size_t>(std::find(taken.begin(), taken.end(), false) - taken.begin());
+    if (free == begins.size()) begins.push_back(take(units[unit].elements()));
+    homes_[unit].place = static_cast<int>(free);
+    homes_[unit].begin = begins[free];
+  }
+  places_ = static_cast<int>(begins.size());
+}
+
+std::vector<Tensor> GradLayout::views(const FlatLayout& layout, Tensor flat) const {
+  const ParamList& params = layout.params();
+  std::vector<Tensor> views(static_cast<size_t>(params.size()));
+  for (int i = 0; i < params.size(); ++i) {
+    const ParamId id{i};
+    if (!params.held(id)) continue;
+    const Shape& shape = params[id].shard.local.extent;
+    const int unit = layout.unit_of(id);
+    const ParamId stored = params.stored(id) ? id : *params[id].tied_to;
+    const int64_t at =
+        apart(id) ? apart_[static_cast<size_t>(i)]
+                  : begin(unit) + layout.offset(stored) - layout.units()[static_cast<size_t>(unit)].begin;
+    views[static_cast<size_t>(i)] = flat.rows(at, at + shape.elements()).reshape(shape);
+  }
+  return views;
+}
+
+}  // namespace trifold
