@@ -1,7 +1,8 @@
 // ZeRO: what is shared out over data-parallel ranks changes no bit of the curve.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tuple>
+#include <algorithm>
 
 #include "support/compare.h"
 #include "support/training.h"
@@ -14,6 +15,13 @@ struct ZeroCase {
   int dp, tp, pp, chunks;
   bool sequence_parallel;
 };
+
+std::string name_of(const ZeroCase& c) {
+  std::string name = c.schedule + "_dp" + std::to_string(c.dp) + "tp" + std::to_string(c.tp) + "pp" +
+                     std::to_string(c.pp) + (c.sequence_parallel ? "sp" : "");
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 PretrainConfig zero_run(const ZeroCase& c, int stage, bool f64 = false) {
   PretrainConfig config = scheduled(on_mesh(small_run(), c.dp, c.tp, c.pp), c.schedule, c.chunks);
@@ -52,13 +60,48 @@ INSTANTIATE_TEST_SUITE_P(
                       ZeroCase{"1f1b", 4, 2, 1, 1, true}, ZeroCase{"1f1b", 4, 1, 2, 1, false},
                       ZeroCase{"zb-h1", 2, 2, 2, 1, true}, ZeroCase{"zb-v", 4, 1, 2, 2, false},
                       ZeroCase{"interleaved", 2, 1, 2, 2, false}, ZeroCase{"gpipe", 3, 1, 2, 1, false}),
-    [](const auto& test) {
-      const ZeroCase& c = test.param;
-      std::string name = c.schedule + "_dp" + std::to_string(c.dp) + "tp" + std::to_string(c.tp) + "pp" +
-                         std::to_string(c.pp) + (c.sequence_parallel ? "sp" : "");
-      std::replace(name.begin(), name.end(), '-', '_');
-      return name;
-    });
+    [](const auto& test) { return name_of(test.param); });
+
+// Gradients reduced after each micro-batch.
+PretrainConfig each_run(const ZeroCase& c, int stage, int micros, bool f64 = false) {
+  PretrainConfig config = zero_run(c, stage, f64);
+  config.batch.global_batch_size = int64_t{micros} * c.dp;
+  if (stage >= 2) config.zero.zero_reduce = ReducePolicy::Each;
+  return config;
+}
+
+class ReduceEach : public ::testing::TestWithParam<ZeroCase> {};
+
+// With one micro-batch a step the two policies are one; with several only the order of sums differs.
+TEST_P(ReduceEach, GivesTheCurveOfStageZero) {
+  const ZeroCase& c = GetParam();
+  for (const int micros : c.chunks == 1 ? std::vector<int>{1, 4} : std::vector<int>{4})
+    for (const bool f64 : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} micro-batches, {}", micros, f64 ? "f64" : "f32"));
+      const Curve plain = train(each_run(c, 0, micros, f64));
+      ASSERT_EQ(plain.losses.size(), 20U);
+      for (int stage : {2, 3}) {
+        SCOPED_TRACE(stage);
+        const Curve each = train(each_run(c, stage, micros, f64));
+        ASSERT_EQ(each.losses.size(), 20U);
+        if (micros == 1) expect_same_bits(plain, each);
+        const double tolerance = f64 ? 1e-11 : 2e-5;
+        for (size_t i = 0; i < 20; ++i) {
+          EXPECT_LT(relative_error(each.losses[i], plain.losses[i]), tolerance) << "step " << i + 1;
+          EXPECT_LT(relative_error(each.grad_norms[i], plain.grad_norms[i]), 20 * tolerance)
+              << "step " << i + 1;
+        }
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, ReduceEach,
+    ::testing::Values(ZeroCase{"1f1b", 2, 1, 1, 1, false}, ZeroCase{"1f1b", 4, 2, 1, 1, true},
+                      ZeroCase{"1f1b", 2, 1, 4, 1, false}, ZeroCase{"gpipe", 2, 1, 2, 1, false},
+                      ZeroCase{"interleaved", 2, 1, 2, 2, false}, ZeroCase{"zb-h1", 2, 2, 2, 1, true},
+                      ZeroCase{"zb-v", 2, 1, 2, 2, false}, ZeroCase{"dualpipe-v", 2, 1, 2, 2, false}),
+    [](const auto& test) { return name_of(test.param); });
 
 // Groups of ranks that share slices, and sums between groups: another order of sums, so within rounding.
 TEST(ZeroGroups, AgreeWithOneGroup) {
@@ -70,6 +113,23 @@ TEST(ZeroGroups, AgreeWithOneGroup) {
     ASSERT_EQ(two.losses.size(), 20U);
     for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(two.losses[i], one.losses[i]), 1e-11);
   }
+}
+
+// Between groups only the sums of a step travel; with one micro-batch that is what reducing once does.
+TEST(ZeroGroups, ReduceAfterEachMicroBatchToo) {
+  for (const ZeroCase& c : {ZeroCase{"1f1b", 4, 1, 1, 1, false}, ZeroCase{"zb-h1", 4, 2, 1, 1, true}})
+    for (int micros : {1, 3})
+      for (int stage : {2, 3}) {
+        SCOPED_TRACE(fmt::format("stage {} with {} micro-batches", stage, micros));
+        PretrainConfig config = each_run(c, stage, micros, true);
+        config.zero.zero_group_size = 2;
+        const Curve each = train(config);
+        config.zero.zero_reduce = ReducePolicy::Once;
+        const Curve once = train(config);
+        ASSERT_EQ(each.losses.size(), 20U);
+        if (micros == 1) expect_same_bits(each, once);
+        for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(each.losses[i], once.losses[i]), 1e-11);
+      }
 }
 
 // Updates inside the plan, on slices.
@@ -99,6 +159,46 @@ TEST(ZeroMemory, FallsWithTheStages) {
   EXPECT_EQ(memory[1].parameters, memory[0].parameters);
   EXPECT_EQ(memory[2].optimizer, memory[1].optimizer);
   EXPECT_LT(memory[2].parameters * 10, memory[0].parameters * 6);
+}
+
+// A rank keeps the sums of its slice, and of whole units those that are in use and the one under way: of the
+// thirteen units of this model the embedding's, which the head adds to as well, and two layers'.
+TEST(ZeroMemory, HoldsSlicesOfGradientsAndAFewUnits) {
+  for (const int micros : {1, 3}) {
+    PretrainConfig config = each_run({"1f1b", 4, 1, 1, 1, false}, 2, micros);
+    config.model.num_layers = 12;
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      const FlatLayout& layout = trainer.replica().layout();
+      ASSERT_EQ(layout.units().size(), 13U);
+      const auto& units = layout.units();  // the last layer's holds the final norm too
+      const int64_t held =
+          layout.shard_elements() + units.back().elements() + units[0].elements() + units[1].elements();
+      EXPECT_EQ(trainer.memory().gradients, static_cast<size_t>(held) * sizeof(float));
+      EXPECT_LT(4 * trainer.memory().gradients, 3 * static_cast<size_t>(layout.elements()) * sizeof(float));
+    });
+  }
+}
+
+// Every micro-batch adds a reduce-scatter of all gradients; updated weights are gathered once.
+TEST(ZeroTraffic, OfEachMicroBatchIsOneReduceScatter) {
+  for (const int micros : {1, 3})
+    for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
+      PretrainConfig config = each_run({"1f1b", 4, 1, 1, 1, false}, 2, micros);
+      config.zero.zero_reduce = policy;
+      const SyntheticTokens data(config.model.seq_length, 7, 11);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, data, nullptr);
+        const Communicator& shard = trainer.replica().groups().shard();
+        const int64_t before = shard.bytes_sent();
+        trainer.step();
+        const FlatLayout& layout = trainer.replica().layout();
+        const int64_t once = layout.elements() * static_cast<int64_t>(sizeof(float)) * 3 / 4;
+        const int reductions = policy == ReducePolicy::Each ? micros : 1;
+        EXPECT_EQ(shard.bytes_sent() - before, (reductions + 1) * once);
+      });
+    }
 }
 
 // Rajbhandari et al., section 7: a step moves 2 Psi elements through each rank for stages 0 to 2 and 3 Psi

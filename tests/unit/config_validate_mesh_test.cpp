@@ -192,6 +192,19 @@ TEST(ConfigValidateMesh, DerivesTheScheduleAndItsStages) {
   EXPECT_EQ(resolve(config).pipeline.async_window, 30);
 }
 
+TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
+  const Words each = complete() + Words{"--ranks", "2", "--zero-reduce", "each"};
+  expect_contains(refusal_of(each),
+                  "--zero-reduce each with --zero-stage 0: every rank holds all gradients there; give "
+                  "--zero-stage 2 or 3, or --zero-reduce once");
+  EXPECT_EQ(std::get<PretrainConfig>(read(each + Words{"--zero-stage", "2"})).zero.zero_reduce,
+            ReducePolicy::Each);
+  expect_contains(
+      refusal_of(each + Words{"--zero-stage", "2", "--schedule", "pipedream", "--clip-grad", "0"}),
+      "--zero-reduce each with --schedule pipedream: schedules that update the weights inside the "
+      "pipeline reduce once an update; give --zero-reduce once");
+}
+
 TEST(ConfigValidateMesh, PrintsWhatReadsBack) {
   const std::string text =
       std::get<TextRequest>(

@@ -20,9 +20,26 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Action, TextReadsBack) {
-  for (const char* text :
-       {"0F0", "12B3", "0I3", "1W2", "0SEND_F1", "1RECV_F1", "1SEND_B1", "0RECV_B1", "0UNSHARD", "3RESHARD",
-        "0REDUCE_TIED", "3REDUCE_GRAD", "0STEP", "0B1@4", "0REDUCE_GRAD@4", "0F5v2", "0B5v2", "0W5@3v12"})
+  for (const char* text : {"0F0",
+                           "12B3",
+                           "0I3",
+                           "1W2",
+                           "0SEND_F1",
+                           "1RECV_F1",
+                           "1SEND_B1",
+                           "0RECV_B1",
+                           "0UNSHARD",
+                           "3RESHARD",
+                           "0REDUCE_TIED",
+                           "3REDUCE_GRAD",
+                           "0STEP",
+                           "0B1@4",
+                           "0REDUCE_GRAD@4",
+                           "0REDUCE_GRAD1",
+                           "0REDUCE_GRAD1@4",
+                           "0F5v2",
+                           "0B5v2",
+                           "0W5@3v12"})
     EXPECT_EQ(to_string(parse_action(text)), text);
 }
 

@@ -86,6 +86,24 @@ TEST(Check, WhatIsToBeReducedMustBe) {
                 {.stages = 1, .micros = 1, .blocks = {3}, .bucket_ends = {{1, 0}}});
 }
 
+// Bucket 1 after each of two micro-batches, bucket 0 after both.
+TEST(Check, EveryMicroBatchHasItsReduction) {
+  expect_errors(
+      {{"0F0,0B0,0REDUCE_GRAD0@1,0F1,0B1,0REDUCE_GRAD1@1,0REDUCE_GRAD@0,0STEP", "no error"},
+       {"0F0,0B0,0F1,0B1,0REDUCE_GRAD1@1,0REDUCE_GRAD0@1,0REDUCE_GRAD@0,0STEP", "no error"},
+       {"0F0,0B0,0F1,0B1,0REDUCE_GRAD1@1,0REDUCE_GRAD@0,0STEP",
+        "comes after 1 reductions of the bucket that ends at block 1, which takes one for each of 2"},
+       {"0F0,0B0,0REDUCE_GRAD0@1,0F1,0REDUCE_GRAD1@1,0B1,0REDUCE_GRAD@0,0STEP",
+        "0REDUCE_GRAD1@1 (rank 0, action 5): it comes before the gradient of its block for its micro-batch"},
+       {"0F0,0B0,0REDUCE_GRAD0@1,0F1,0B1,0REDUCE_GRAD0@1,0REDUCE_GRAD@0,0STEP",
+        "is a second reduction of its micro-batch"},
+       {"0F0,0B0,0REDUCE_GRAD@1,0F1,0B1,0REDUCE_GRAD@0,0STEP", "names a micro-batch that does not exist"},
+       {"0F0,0B0,0REDUCE_GRAD2@1,0F1,0B1,0STEP", "names a micro-batch that does not exist; there are 2"},
+       {"0F0,0B0,0REDUCE_GRAD0@1,0REDUCE_GRAD0@0,0F1,0B1,0STEP",
+        "must not name a micro-batch: its bucket is reduced once, after all of them"}},
+      {.stages = 1, .micros = 2, .blocks = {2}, .bucket_ends = {{1, 0}}, .each = {{1}}});
+}
+
 TEST(Check, TwoRanksNeedTheirMessages) {
   const PlanShape shape{.stages = 2, .micros = 1};
   const std::string good = "0F0,0SEND_F0,0RECV_B0,0B0,0STEP\n1RECV_F0,1F0,1B0,1SEND_B0,1STEP";

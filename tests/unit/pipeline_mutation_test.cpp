@@ -105,6 +105,7 @@ std::vector<test::Complete> valid_plans() {
       const Plan compute =
           async ? make_async(schedule, ranks, micros, 2) : make_schedule(schedule, ranks, chunks, micros);
       plans.push_back(test::complete(compute, async ? 2 * micros : micros, ranks == 3 && chunks == 1, ranks));
+      if (!async) plans.push_back(test::complete(compute, micros, ranks == 3, ranks, Pairs::Apart, true));
     }
   }
   return plans;

@@ -73,6 +73,41 @@ TEST(Passes, AStageThatReducesAlreadyKeepsItsReductions) {
   EXPECT_EQ(to_string(add_reduce(parse_plan(named), std::vector<int>{2}, ends)), named);
 }
 
+TEST(Passes, BucketsAreReducedAfterEachMicroBatch) {
+  const std::vector<int> blocks{2, 1};
+  const Ends ends{{1, 0}, {0}};
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::OneFOneB, 2, 1, 2), blocks, ends, {}, ends)),
+            "0F0,0F1,0B0@1,0REDUCE_GRAD0@1,0B0@0,0REDUCE_GRAD0@0,0B1@1,0REDUCE_GRAD1@1,0B1@0,0REDUCE_GRAD1@0,"
+            "0STEP\n1F0,1B0@0,1REDUCE_GRAD0@0,1F1,1B1@0,1REDUCE_GRAD1@0,1STEP\n");
+  // The bucket of a weight that is tied to another rank's is reduced once.
+  EXPECT_EQ(
+      to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 2), blocks, ends, {{0, 1}}, Ends{{1}, {0}})),
+      "0F0,0F1,0B0@1,0REDUCE_GRAD0@1,0B0@0,0B1@1,0REDUCE_GRAD1@1,0B1@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n"
+      "1F0,1F1,1B0@0,1REDUCE_GRAD0@0,1B1@0,1REDUCE_GRAD1@0,1REDUCE_TIED,1STEP\n");
+  // On one rank it waits for the other use of its micro-batch.
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,1F0,1I0,0I0,0W0,1W0"), std::vector<int>{1, 1},
+                                 Ends{{0}, {0}}, {{0, 1}}, Ends{{0}, {0}})),
+            "0F0,1F0,1I0,0I0,0W0@0,1W0@0,1REDUCE_GRAD0@0,0REDUCE_GRAD0@0,0STEP,1STEP\n");
+}
+
+// One stage of three blocks; the head, block 2, has its weight with the embedding, block 0.
+TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
+  const auto unit = [](int block) { return WeightUnit{0, block}; };
+  const UnitsOfBlocks units{{{unit(0)}, {unit(1)}, {unit(2), unit(0)}}};
+  const Ends ends{{2, 1, 0}};
+  const std::vector<int> blocks{3};
+  const auto pairs = [&](const char* plan, int last_stage) {
+    const Plan reduced = add_reduce(parse_plan(plan), blocks, ends, {}, ends);
+    return gradients_together(reduced[0], units, last_stage);
+  };
+  using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
+  EXPECT_EQ(pairs("0F0,0B0,0F1,0B1", 0), (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
+  // Where the head is elsewhere block 0 comes when block 1 is under way and block 2 is gone.
+  const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
+  const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
+  EXPECT_EQ(gradients_together(once[0], apart, 1), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+}
+
 TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
   EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,(0F1;0B0)OVERLAP_F_B,0B1"), std::vector<int>{1}, Ends{{0}})),
             "0F0,(0F1;0B0)OVERLAP_F_B,0B1@0,0REDUCE_GRAD@0,0STEP\n");

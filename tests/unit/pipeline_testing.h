@@ -22,22 +22,25 @@ inline std::string golden_text(const std::string& name) {
   return text.str();
 }
 
-// A plan with one block a stage, its reductions, messages and Steps, and what to check it against.
+// A plan with one block a stage, its reductions (after the last micro-batch or after each), messages and
+// Steps, and what to check it against.
 struct Complete {
   Plan plan;
   PlanShape shape;
 };
 
 inline Complete complete(const Plan& compute, int micros, bool tied = false, int blocks = 1,
-                         Pairs pairs = Pairs::Apart) {
+                         Pairs pairs = Pairs::Apart, bool each = false) {
   const int stages = static_cast<int>(stage_ranks(compute).size());
   Complete result{{}, {.stages = stages, .micros = micros, .tied = tied}};
   result.shape.blocks.assign(static_cast<size_t>(stages), blocks);
   result.shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
   std::optional<std::pair<int, int>> pair;
   if (tied) pair = {0, stages - 1};
-  result.plan =
-      add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair), pairs);
+  if (each) result.shape.each = result.shape.bucket_ends;
+  if (each && tied && stage_ranks(compute).front() != stage_ranks(compute).back()) result.shape.each[0] = {};
+  result.plan = add_communication(
+      add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair, result.shape.each), pairs);
   return result;
 }
 

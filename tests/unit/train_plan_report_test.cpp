@@ -91,6 +91,62 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
   }
 }
 
+// What sharing out gradients holds and sends, under both policies, on each pipeline rank.
+TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
+  PretrainConfig base = on_mesh(small_run(), 4, 1, 2);
+  base.model.num_layers = 5;
+  base.batch.micro_batch_size = 1;
+  base.batch.global_batch_size = 16;
+  base.zero.zero_min_unit_params = 4000;
+  for (const char* schedule : {"1f1b", "zb-h1"})
+    for (const int stage : {1, 2, 3})
+      for (const int group : {2, 4})
+        for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
+          if (stage == 1 && policy == ReducePolicy::Each) continue;
+          SCOPED_TRACE(fmt::format("{} stage {} group {} each {}", schedule, stage, group,
+                                   policy == ReducePolicy::Each));
+          PretrainConfig config = scheduled(base, schedule);
+          config.zero.zero_stage = stage;
+          config.zero.zero_group_size = group;
+          config.zero.zero_reduce = policy;
+          const PlanReport report = make_plan_report(plan_of(config));
+          ASSERT_EQ(report.reductions.size(), stage == 1 ? 0U : 2U);
+          const SyntheticTokens data(config.model.seq_length, 7, 11);
+          run_on_ranks(config.mesh, [&](Communicator& world) {
+            Trainer trainer(world, config, data, nullptr);
+            const DataGroups& groups = trainer.replica().groups();
+            const auto sent = [&] { return groups.shard().bytes_sent() + groups.replicas().bytes_sent(); };
+            const int64_t before = sent();
+            trainer.step();
+            const auto rank = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
+            EXPECT_EQ(static_cast<double>(sent() - before), report.traffic[rank].data) << "rank " << rank;
+            EXPECT_EQ(trainer.memory().gradients, report.memory[rank].gradients) << "rank " << rank;
+          });
+        }
+}
+
+// Each policy as if it had been chosen: less held, more sent.
+TEST(PlanReport, ComparesThePoliciesOfReduction) {
+  PretrainConfig config = on_mesh(small_run(), 4);
+  config.model.num_layers = 12;
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = 16;
+  config.zero.zero_min_unit_params = 4000;
+  config.zero.zero_stage = 2;
+  const PlanReport report = make_plan_report(plan_of(config));
+  ASSERT_EQ(report.reductions.size(), 2U);
+  const ReductionReport &once = report.reductions[0], &each = report.reductions[1];
+  EXPECT_TRUE(once.chosen);
+  EXPECT_FALSE(each.chosen);
+  EXPECT_LT(2 * each.gradients, once.gradients);
+  EXPECT_EQ(once.gradients - each.gradients, once.total - each.total);
+  EXPECT_EQ(each.sent, once.sent / 2 * 5);  // reduce-scatters of 4 micro-batches and an all-gather
+  config.batch.global_batch_size = 4;       // one micro-batch: no choice to regret
+  const PlanReport single = make_plan_report(plan_of(config));
+  EXPECT_TRUE(single.reductions[1].chosen);
+  EXPECT_EQ(single.reductions[0].sent, single.reductions[1].sent);
+}
+
 TEST(PlanReport, OneRankIsBusyAllTheTime) {
   PlanConfig config = plan_of(small_run());
   const PlanReport report = make_plan_report(config);
