@@ -55,6 +55,10 @@ std::vector<Case> cases() {
   };
   const PretrainConfig run = small_run();
   for (int zero : {0, 1, 2, 3}) add("zero" + std::to_string(zero), on_mesh(run, 2), stage(zero));
+  add("reduce_each", scheduled(on_mesh(run, 2, 1, 2), "zb-h1"), [](PretrainConfig& config) {
+    config.zero.zero_stage = 2;
+    config.zero.zero_reduce = ReducePolicy::Each;
+  });
   add("tensor", on_mesh(run, 1, 2), nothing);
   add("sequence", on_mesh(run, 1, 2), [](PretrainConfig& config) { config.mesh.sequence_parallel = true; });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
