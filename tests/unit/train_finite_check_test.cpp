@@ -281,8 +281,10 @@ TEST(NotFinite, InAnAsynchronousScheduleNamesStageAndGradient) {
     FAIL() << "an infinite output was used";
   } catch (const Error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("rank 1: "), std::string::npos) << text;
-    EXPECT_NE(text.find("step 3: stage 1 makes no update"), std::string::npos) << text;
+    // The gradient spoils both stages, and either may come to its update first.
+    const std::string stage = text.substr(5, 1);
+    EXPECT_TRUE(text.starts_with(fmt::format("rank {0}: {0}STEP: step 3: stage {0} makes no update", stage)))
+        << text;
     EXPECT_NE(text.find("of the gradient of "), std::string::npos) << text;
   }
 }

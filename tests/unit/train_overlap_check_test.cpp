@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -58,27 +59,33 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"zero3_pp_bf16", 2, 1, 2, "1f1b", 1, 3, false, true}),
     [](const auto& test) { return test.param.name; });
 
-// A race: what another stream read before the last micro-batch added its gradient is written back after it.
-// Where that stream is waited for after every action, it writes back what is there.
+// A race: a gradient that was read before the last micro-batch added to it is written back by another stream,
+// after that. Where the stream is waited for after every action, it writes back what is there.
 class LateWriter final : public StepWatch {
  public:
   explicit LateWriter(Trainer& trainer) : trainer_(trainer) {}
-  void begin(const Action&, int, const Batch&, const ParamSource&, Stream&) override {}
+  void begin(const Action& action, int block, const Batch&, const ParamSource&, Stream&) override {
+    adds_ = action.kind == ActionKind::B && action.micro == 7 && block == 3;
+  }
   void see(std::string_view, std::string_view, Tensor, Stream&) override {}
-  void end(Stream&) override {}
+  void end(Stream&) override {
+    if (adds_) added_ = true;
+  }
   void after(const Action& action) override {
     if (action.kind != ActionKind::F || action.micro != 7) return;
     const ParamId id = trainer_.replica().model().params.find("block.2.mlp.up.weight");
     float* element = trainer_.grads().grad(id).as<float>() + 9;
-    trainer_.replica().comm().run([element] {
-      const float early = *element;
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    added_ = false;
+    trainer_.replica().comm().run([this, element, early = *element] {
+      for (int i = 0; i < 1000 && !added_; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       *element = early;
     });
   }
 
  private:
   Trainer& trainer_;
+  bool adds_ = false;
+  std::atomic<bool> added_{false};
 };
 
 TEST(Overlap, FindsARace) {
