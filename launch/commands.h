@@ -19,5 +19,6 @@ int run(const InspectConfig& config);
 int run(const BenchConfig& config);
 int run(const PlanConfig& given);
 int run(const TokenizeConfig& config);
+int run(const PreprocessConfig& config);
 
 }  // namespace trifold::launch

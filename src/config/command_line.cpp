@@ -182,6 +182,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (name == "bench") return read(std::type_identity<BenchConfig>());
   if (name == "plan") return read(std::type_identity<PlanConfig>());
   if (name == "tokenize") return read(std::type_identity<TokenizeConfig>());
+  if (name == "preprocess") return read(std::type_identity<PreprocessConfig>());
   if (name == "completion") return read_completion(rest);
   unknown_command(name);
 }

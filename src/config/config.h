@@ -247,4 +247,20 @@ struct TokenizeConfig {
   bool append_eod = false;
 };
 
+// `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
+struct PreprocessConfig {
+  std::vector<std::string> input;         // required
+  std::string output;                     // required
+  std::string dense_transform = "log1p";  // none | log1p | log3 | logmin
+  std::string ids = "dictionary";         // dictionary | hash
+  int64_t max_ind_range = 0;              // 0: hashes as they are
+  int64_t frequency_threshold = 1;
+  std::optional<std::string> dictionaries_of;
+  double drop_negatives = 0;
+  uint64_t seed = 1234;
+  double max_malformed = 0.01;
+  double dictionary_memory = 1;  // GiB
+  std::optional<int> threads;    // all cores of the host
+};
+
 }  // namespace trifold

@@ -469,6 +469,56 @@ OptionTable options_of(TokenizeConfig& config) {
   return table;
 }
 
+OptionTable options_of(PreprocessConfig& config) {
+  OptionTable table;
+  table.group("Files");
+  table
+      .add("input", &config.input,
+           "Criteo's TSV files, or CSV files with a header, in the order of training.")
+      .need()
+      .files("FILE ...");
+  table.add("output", &config.output, "Folder to make.").need().files("DIR");
+  table
+      .add("max-malformed", &config.max_malformed,
+           "Share of malformed lines that are left out; with more the input is refused.")
+      .range(0, 1);
+  table.group("Dense numbers");
+  table
+      .add("dense-transform", &config.dense_transform,
+           "What is done to them: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-least+2), none.")
+      .one_of({"none", "log1p", "log3", "logmin"});
+  table.group("Ids");
+  table
+      .add("ids", &config.ids,
+           "How hashes become ids: numbered as they are first seen, or the hash modulo --max-ind-range.")
+      .one_of({"dictionary", "hash"});
+  table
+      .add("max-ind-range", &config.max_ind_range,
+           "Take hashes modulo this first, which bounds the tables; 0: as they are.")
+      .range(0, 4294967296.0);
+  table
+      .add("frequency-threshold", &config.frequency_threshold,
+           "Times a value must be seen to get an id of its own; rarer ones share id 1.")
+      .range(0, kMaxCount);
+  table
+      .add("dictionaries-of", &config.dictionaries_of,
+           "Take over the dictionaries of this folder, so that ids mean the same; unknown values get id 1.")
+      .files("DIR")
+      .absent("made from the input");
+  table.group("Sampling");
+  table
+      .add("drop-negatives", &config.drop_negatives, "Share of the samples without a click that is left out.")
+      .fraction();
+  table.add("seed", &config.seed, "Decides which.");
+  table.group("Machine");
+  table
+      .add("dictionary-memory", &config.dictionary_memory,
+           "GiB for dictionaries; larger ones are made in several passes.")
+      .range(0.0001, 1 << 20);
+  table.add("threads", &config.threads, "Threads.").range(1, 1 << 16).absent("the cores of the host");
+  return table;
+}
+
 const std::vector<CommandInfo>& commands() {
   static const std::vector<CommandInfo> kCommands = {
       {"pretrain",
@@ -510,6 +560,13 @@ const std::vector<CommandInfo>& commands() {
        {"trifold tokenize --input text.txt --output-prefix text",
         "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
         "    --tokenizer-type sentencepiece --tokenizer-model sp.model"}},
+      {"preprocess",
+       "turn click logs into a data set of a recommender",
+       "--input FILE ... --output DIR [options]",
+       {"trifold preprocess --input train.txt --output clicks",
+        "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
+        "    --max-ind-range 10000000 --drop-negatives 0.875",
+        "trifold preprocess --input day_23 --output test --dictionaries-of clicks --max-ind-range 10000000"}},
       {"completion",
        "print a script that completes these commands in bash",
        "bash",

@@ -21,6 +21,7 @@ void with_default_table(std::string_view command, FunctionRef<void(const OptionT
   if (command == "bench") return call<BenchConfig>(body);
   if (command == "plan") return call<PlanConfig>(body);
   if (command == "tokenize") return call<TokenizeConfig>(body);
+  if (command == "preprocess") return call<PreprocessConfig>(body);
   fail("the command '{}' has no options", command);
 }
 

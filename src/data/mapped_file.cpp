@@ -43,6 +43,14 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
+void MappedFile::release(int64_t begin, int64_t end) const {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+  if (begin < end)
+    madvise(const_cast<std::byte*>(data_) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
 }

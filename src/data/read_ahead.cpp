@@ -19,25 +19,27 @@ BatchBuffer::BatchBuffer(int64_t samples, int64_t seq_length)
   batch_.loss_weight = part(3, DType::F32);
 }
 
-ReadAhead::ReadAhead(const DataSource& source, const ReadOrder& order, int held, int ahead)
-    : source_(source), order_(order), held_(held) {
-  check(held >= 1 && ahead >= 1, "read-ahead needs at least one batch held and one ahead, not {} and {}",
-        held, ahead);
+namespace {
+
+std::vector<BatchBuffer> make_slots(const DataSource& source, const ReadOrder& order, int count) {
   check(order.micro_batch_size >= 1 && order.count >= 0, "read-ahead of {} batches of {} samples",
         order.count, order.micro_batch_size);
-  slots_.reserve(static_cast<size_t>(held + ahead));
-  for (int i = 0; i < held + ahead; ++i) slots_.emplace_back(order.micro_batch_size, source.seq_length());
-  thread_ = std::thread([this] { read_loop(); });
+  std::vector<BatchBuffer> slots;
+  slots.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) slots.emplace_back(order.micro_batch_size, source.seq_length());
+  return slots;
 }
 
-ReadAhead::~ReadAhead() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+}  // namespace
+
+ReadAhead::ReadAhead(const DataSource& source, const ReadOrder& order, int held, int ahead)
+    : source_(source),
+      order_(order),
+      slots_(make_slots(source, order, held + ahead)),
+      reader_(
+          order.count, held, ahead,
+          [this](int64_t index) { read_padded(source_, slot(index), first_sample(index), order_.end); },
+          [this](int64_t index) { return fmt::format("samples from {} on", first_sample(index)); }) {}
 
 int64_t ReadAhead::first_sample(int64_t index) const {
   const auto step = static_cast<int64_t>(order_.permutation.size());
@@ -46,46 +48,6 @@ int64_t ReadAhead::first_sample(int64_t index) const {
   return order_.first_sample + micro * order_.stride;
 }
 
-// Batch i may overwrite its slot once batch i - slots has been given back: when `held` batches after it were
-// taken.
-void ReadAhead::read_loop() {
-  for (int64_t i = 0; i < order_.count; ++i) {
-    {
-      std::unique_lock lock(mutex_);
-      const int64_t free_from = i - static_cast<int64_t>(slots_.size()) + 1 + held_;
-      // The thread belongs to this object, whose destructor ends the wait: it cannot hang by itself.
-      changed_.wait(lock, [&] { return stopping_ || taken_ >= free_from; });
-      if (stopping_) return;
-    }
-    std::exception_ptr error;
-    try {
-      read_padded(source_, slot(i), first_sample(i), order_.end);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      if (error) {
-        error_ = error;
-      } else {
-        ++read_;
-      }
-    }
-    changed_.notify_all();
-    if (error) return;
-  }
-}
-
-const Batch& ReadAhead::get(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  check(taken_ < order_.count, "all {} micro-batches have been read already", order_.count);
-  const bool came = changed_.wait_for(lock, timeout, [&] { return read_ > taken_ || error_; });
-  check(came, "reading samples from {} on takes longer than {} ms", first_sample(taken_), timeout.count());
-  if (read_ == taken_) std::rethrow_exception(error_);
-  const int64_t index = taken_++;
-  lock.unlock();
-  changed_.notify_all();
-  return slot(index);
-}
+const Batch& ReadAhead::get(std::chrono::milliseconds timeout) { return slot(reader_.get(timeout)); }
 
 }  // namespace trifold

@@ -17,6 +17,7 @@
 
 #include "core/tensor.h"
 #include "data/batch.h"
+#include "data/slot_reader.h"
 
 namespace trifold {
 
@@ -48,32 +49,19 @@ class ReadAhead {
   // `get` returns stays valid until `get` has been called `held` more times (1: until the next call).
   // `source` must outlive this object. All memory, ahead + held batches, is allocated here.
   ReadAhead(const DataSource& source, const ReadOrder& order, int held = 1, int ahead = 2);
-  // Stops after the batch that is being read, if any; batches not taken are dropped.
-  ~ReadAhead();
-  ReadAhead(const ReadAhead&) = delete;
-  ReadAhead& operator=(const ReadAhead&) = delete;
-
   // The next batch. An error met while reading it is thrown here, after the batches before it, and again by
   // every later call. Failure when it does not come within `timeout` (calling again goes on waiting) or after
   // the last batch.
   const Batch& get(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
  private:
-  void read_loop();
   int64_t first_sample(int64_t index) const;  // of the index-th batch given out
   Batch& slot(int64_t index) { return slots_[static_cast<size_t>(index) % slots_.size()].batch(); }
 
   const DataSource& source_;
   ReadOrder order_;
-  int held_;
   std::vector<BatchBuffer> slots_;  // batch i is in slot i % size
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t read_ = 0;   // batches read
-  int64_t taken_ = 0;  // batches given out
-  bool stopping_ = false;
-  std::exception_ptr error_;
-  std::thread thread_;
+  SlotReader reader_;               // last: its thread uses the others
 };
 
 }  // namespace trifold

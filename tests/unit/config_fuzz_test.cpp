@@ -67,7 +67,7 @@ bool accepted(const Words& words) {
   return false;
 }
 
-const Words kCommands = {"pretrain", "generate", "evaluate", "inspect", "bench", "tokenize"};
+const Words kCommands = {"pretrain", "generate", "evaluate", "inspect", "bench", "tokenize", "preprocess"};
 
 TEST(ConfigFuzz, RandomCommandLines) {
   Random random(1);

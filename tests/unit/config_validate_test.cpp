@@ -271,5 +271,18 @@ TEST(ConfigValidate, ChecksTheOtherCommands) {
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);
 }
 
+TEST(ConfigValidate, PreprocessOptionsThatContradict) {
+  PreprocessConfig preprocess;
+  preprocess.input = {"a"};
+  preprocess.output = "b";
+  EXPECT_TRUE(problems(preprocess).empty());
+  preprocess.ids = "hash";
+  preprocess.frequency_threshold = 3;
+  const std::vector<std::string> found = problems(preprocess);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0], "--ids hash needs --max-ind-range: the rows of every table");
+  EXPECT_EQ(found[1], "--frequency-threshold 3 has no effect with --ids hash: nothing is counted");
+}
+
 }  // namespace
 }  // namespace trifold

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "data/click_read_ahead.h"
 #include "data/click_source.h"
 #include "data/click_synthetic.h"
 #include "data/permutation.h"
@@ -109,6 +110,31 @@ TEST(ClickReader, RanksShareTheLastBatch) {
   EXPECT_EQ(real, 2);
   ASSERT_EQ(ids.size(), 2U);
   EXPECT_TRUE(std::equal(ids.begin(), ids.end(), one.batch().ids[0].as<int32_t>()));
+}
+
+// Two epochs, resumed in the middle: the same batches as without reading ahead, the partial ones included.
+TEST(ClickReadAhead, GivesTheBatchesOfTheReader) {
+  SyntheticClickSpec spec;
+  spec.dense = 1;
+  spec.tables = {{"t", 1'000'000, 3}};
+  spec.samples = 50;
+  const SyntheticClicks clicks(spec);
+  const ClickReader reader(clicks, 4);
+  EXPECT_EQ(steps_per_epoch(50, 16), 4);
+  ClickReadAhead ahead(reader, {16, 4, 8, 2, 6});  // samples 4 to 11 of each global batch
+  ClickBatchBuffer expected(clicks.schema(), 8);
+  for (int64_t step = 2; step < 8; ++step) {
+    const ClickBatch& batch = ahead.get();
+    reader.read(step / 4, step % 4 * 16 + 4, 8, expected);
+    EXPECT_EQ(batch.real, step % 4 == 3 ? 0 : 8);
+    EXPECT_EQ(batch.samples, 8);
+    const Tensor& ids = batch.ids[0];
+    ASSERT_EQ(ids.elements(), expected.batch().ids[0].elements());
+    EXPECT_TRUE(std::equal(ids.as<int32_t>(), ids.as<int32_t>() + ids.elements(),
+                           expected.batch().ids[0].as<int32_t>()));
+  }
+  EXPECT_THROW(ahead.get(), Error);
+  EXPECT_THROW(ClickReadAhead(reader, {16, 12, 8, 0, 1}), Error);
 }
 
 TEST(ClickSlice, ShiftsPositions) {

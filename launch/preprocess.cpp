@@ -1,0 +1,64 @@
+#include "data/preprocess.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "launch/commands.h"
+#include "launch/progress.h"
+
+namespace trifold::launch {
+
+namespace {
+
+PreprocessOptions options_from(const PreprocessConfig& config) {
+  PreprocessOptions options;
+  options.inputs = config.input;
+  options.output = config.output;
+  options.transform = parse_dense_transform(config.dense_transform);
+  options.max_ind_range = config.max_ind_range;
+  options.hash_ids = config.ids == "hash";
+  options.frequency_threshold = config.frequency_threshold;
+  options.dictionaries_of = config.dictionaries_of;
+  options.drop_negatives = config.drop_negatives;
+  options.seed = config.seed;
+  options.max_malformed = config.max_malformed;
+  options.memory = static_cast<size_t>(config.dictionary_memory * (1 << 30));
+  return options;
+}
+
+void print_tables(const ClickFolder& folder) {
+  fmt::print(stderr, "{:<12} {:>12}  {}\n", "table", "rows", "bytes of an id");
+  for (const ClickFolder::Table& table : folder.tables)
+    fmt::print(stderr, "{:<12} {:>12}  {}\n", table.name, table.rows, table.id_bytes);
+}
+
+}  // namespace
+
+int run(const PreprocessConfig& config) {
+  ThreadPool pool(config.threads.value_or(available_cores()));
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const PreprocessResult result =
+      preprocess(options_from(config), pool, [&](const PreprocessProgress& progress) {
+        if (terminal)
+          fmt::print(stderr, "\r\033[K{} of {} read, {} samples, {} of {} tables done",
+                     bytes_text(static_cast<size_t>(progress.bytes_done)),
+                     bytes_text(static_cast<size_t>(progress.input_bytes)), progress.samples,
+                     progress.tables_done, progress.tables);
+      });
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (result.report.malformed > 0) fmt::print(stderr, "{}\n", result.report.text());
+  const ClickFolder& folder = result.folder;
+  print_tables(folder);
+  if (result.partitioned_tables > 0)
+    fmt::print(stderr, "{} dictionaries did not fit into {} GiB at once and were made in parts\n",
+               result.partitioned_tables, config.dictionary_memory);
+  const double seconds = result.parse_seconds + result.number_seconds;
+  fmt::print(stderr, "{} samples, {:.2f} % clicked; parsed in {:.1f} s, numbered in {:.1f} s: {:.0f} MB/s\n",
+             folder.samples, 100.0 * static_cast<double>(folder.clicks) / static_cast<double>(folder.samples),
+             result.parse_seconds, result.number_seconds,
+             static_cast<double>(result.input_bytes) / 1e6 / seconds);
+  fmt::print("{}\n", config.output);
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,167 @@
+#include "data/click_format.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "trifold clicks";
+constexpr int64_t kVersion = 1;
+
+// Reads members of one JSON object with messages that name file and key.
+class Reader {
+ public:
+  Reader(const json& object, const std::string& path) : object_(object), path_(path) {
+    if (!object.is_object()) bad_input("{}: is not what `trifold preprocess` writes", path);
+  }
+
+  const json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) bad_input("{}: the key \"{}\" is missing", path_, key);
+    return *found;
+  }
+  const json& list(const char* key) const {
+    if (!at(key).is_array()) bad_input("{}: \"{}\" is not a list", path_, key);
+    return at(key);
+  }
+  std::string text(const char* key) const {
+    if (!at(key).is_string()) bad_input("{}: \"{}\" is not a text", path_, key);
+    return at(key).get<std::string>();
+  }
+  bool flag(const char* key) const {
+    if (!at(key).is_boolean()) bad_input("{}: \"{}\" is not true or false", path_, key);
+    return at(key).get<bool>();
+  }
+  int64_t number(const char* key, int64_t low, int64_t high) const {
+    const json& value = at(key);
+    const bool fits = value.is_number_integer() &&
+                      (!value.is_number_unsigned() ||
+                       value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+    if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high)
+      bad_input("{}: \"{}\" is {}, not a whole number from {} to {}", path_, key, value.dump(), low, high);
+    return value.get<int64_t>();
+  }
+  double real(const char* key) const {
+    if (!at(key).is_number()) bad_input("{}: \"{}\" is not a number", path_, key);
+    return at(key).get<double>();
+  }
+
+ private:
+  const json& object_;
+  const std::string& path_;
+};
+
+constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
+
+ClickFolder::Table read_table(const json& object, const std::string& path) {
+  const Reader reader(object, path);
+  ClickFolder::Table table;
+  table.name = reader.text("name");
+  if (table.name.empty() || table.name.find('/') != std::string::npos || table.name == "..")
+    bad_input("{}: '{}' is no name for a table", path, table.name);
+  table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
+  table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
+  if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
+  table.dictionary = reader.flag("dictionary");
+  return table;
+}
+
+}  // namespace
+
+std::string ClickFolder::ids_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.ids", folder, tables[static_cast<size_t>(table)].name);
+}
+
+std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.dict", folder, tables[static_cast<size_t>(table)].name);
+}
+
+void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
+  json tables = json::array();
+  for (const ClickFolder::Table& table : clicks.tables)
+    tables.push_back({{"name", table.name},
+                      {"rows", table.rows},
+                      {"id_bytes", table.id_bytes},
+                      {"dictionary", table.dictionary}});
+  json sources = json::array();
+  for (const ClickFolder::Source& source : clicks.sources)
+    sources.push_back({{"file", source.file},
+                       {"lines", source.lines},
+                       {"malformed", source.malformed},
+                       {"samples", source.samples}});
+  const json manifest = {{"format", kFormat},
+                         {"version", kVersion},
+                         {"samples", clicks.samples},
+                         {"clicks", clicks.clicks},
+                         {"dense", clicks.dense},
+                         {"dense_transform", name_of(clicks.transform)},
+                         {"dense_least", clicks.least},
+                         {"max_ind_range", clicks.max_ind_range},
+                         {"frequency_threshold", clicks.frequency_threshold},
+                         {"drop_negatives", clicks.drop_negatives},
+                         {"tables", tables},
+                         {"sources", sources}};
+  const std::string path = ClickFolder::manifest(folder);
+  std::ofstream out(path);
+  out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
+  out.close();
+  check(out.good(), "{}: cannot be written", path);
+}
+
+ClickFolder read_click_folder(const std::string& folder) {
+  const std::string path = ClickFolder::manifest(folder);
+  const MappedFile file(path);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  const json manifest = json::parse(text, text + file.size(), nullptr, false);
+  if (manifest.is_discarded()) bad_input("{}: is not JSON", path);
+  const Reader reader(manifest, path);
+  if (reader.text("format") != kFormat) bad_input("{}: is not what `trifold preprocess` writes", path);
+  if (const int64_t version = reader.number("version", 1, kMany); version != kVersion)
+    bad_input("{}: has version {} of the format; this program reads version {}", path, version, kVersion);
+  ClickFolder clicks;
+  clicks.samples = reader.number("samples", 1, kMany);
+  clicks.clicks = reader.number("clicks", 0, clicks.samples);
+  clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
+  clicks.transform = parse_dense_transform(reader.text("dense_transform"));
+  clicks.least = reader.real("dense_least");
+  clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
+  clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
+  clicks.drop_negatives = reader.real("drop_negatives");
+  for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
+  for (const json& object : reader.list("sources")) {
+    const Reader source(object, path);
+    clicks.sources.push_back({source.text("file"), source.number("lines", 0, kMany),
+                              source.number("malformed", 0, kMany), source.number("samples", 0, kMany)});
+  }
+  return clicks;
+}
+
+std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
+  const ClickFolder clicks = read_click_folder(folder);
+  ColumnFiles files;
+  files.labels = ClickFolder::labels_file(folder);
+  files.dense = ClickFolder::dense_file(folder);
+  ClickSchema schema;
+  schema.dense = clicks.dense;
+  for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
+    const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
+    schema.tables.push_back({table.name, table.rows, 1});
+    files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes});
+  }
+  schema.dense_transform = name_of(clicks.transform);  // taken already
+  auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
+  if (source->samples() != clicks.samples)
+    bad_input("{}: has {} samples, {} says {}: it is damaged", files.labels, source->samples(),
+              ClickFolder::manifest(folder), clicks.samples);
+  return source;
+}
+
+}  // namespace trifold

@@ -1,0 +1,324 @@
+#include "data/number_ids.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "core/error.h"
+#include "data/id_dictionary.h"
+#include "data/raw_file.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kChunk = int64_t{1} << 18;  // values read at a time
+constexpr int kMostPartitions = 1 << 12;
+
+// A value that stays, and the sample it was first seen in.
+struct Kept {
+  uint64_t first;
+  uint32_t key;
+  uint32_t unused = 0;
+};
+
+int64_t values_of(const RawFile& file) { return file.size() / 4; }
+
+// Which of `count` (a power of two) partitions a key belongs to: independent of its place in a dictionary.
+uint32_t partition_of(uint32_t key, int count) {
+  uint32_t mixed = (key ^ (key >> 16)) * 0x85ebca6bU;
+  mixed = (mixed ^ (mixed >> 13)) * 0xc2b2ae35U;
+  return (mixed ^ (mixed >> 16)) & static_cast<uint32_t>(count - 1);
+}
+
+// Calls body(values, first) for all values of a file of u32.
+void for_each_chunk(const RawFile& file, const std::function<void(std::span<uint32_t>, int64_t)>& body) {
+  std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
+  const int64_t count = values_of(file);
+  for (int64_t first = 0; first < count; first += kChunk) {
+    const std::span<uint32_t> values(chunk.data(), static_cast<size_t>(std::min(kChunk, count - first)));
+    file.read_all(values, first);
+    body(values, first);
+  }
+}
+
+// Appends values to a file, in order.
+template <class T>
+class Appender {
+ public:
+  explicit Appender(const std::string& path) : file_(path, RawFile::Mode::Create) {}
+  void add(const T& value) {
+    waiting_.push_back(value);
+    if (std::ssize(waiting_) == kChunk) flush();
+  }
+  void flush() {
+    file_.write_all(std::span<const T>(waiting_), written_);
+    written_ += std::ssize(waiting_);
+    waiting_.clear();
+  }
+  int64_t count() const { return written_ + std::ssize(waiting_); }
+
+ private:
+  RawFile file_;
+  std::vector<T> waiting_;
+  int64_t written_ = 0;
+};
+
+// Reads a file of Kept in order.
+class KeptReader {
+ public:
+  explicit KeptReader(const std::string& path)
+      : file_(path, RawFile::Mode::Read), left_(file_.size() / static_cast<int64_t>(sizeof(Kept))) {}
+  std::optional<Kept> next() {
+    if (at_ == chunk_.size()) {
+      if (left_ == 0) return std::nullopt;
+      chunk_.resize(static_cast<size_t>(std::min<int64_t>(left_, 4096)));
+      file_.read_all(std::span<Kept>(chunk_), read_);
+      read_ += std::ssize(chunk_);
+      left_ -= std::ssize(chunk_);
+      at_ = 0;
+    }
+    return chunk_[at_++];
+  }
+
+ private:
+  RawFile file_;
+  std::vector<Kept> chunk_;
+  size_t at_ = 0;
+  int64_t read_ = 0;
+  int64_t left_;
+};
+
+// Temporary files, removed at the end.
+class Scratch {
+ public:
+  explicit Scratch(std::string prefix) : prefix_(std::move(prefix)) {}
+  ~Scratch() {
+    std::error_code ignored;
+    for (const std::string& path : paths_) std::filesystem::remove(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::string file(const std::string& name) {
+    paths_.push_back(prefix_ + name);
+    return paths_.back();
+  }
+
+ private:
+  std::string prefix_;
+  std::vector<std::string> paths_;
+};
+
+// Writes a file of u32 ids again in their final width.
+void narrow(const RawFile& from, const std::string& to, int bytes,
+            const std::function<void(std::span<uint32_t>)>& change) {
+  RawFile out(to, RawFile::Mode::Create);
+  std::vector<uint8_t> small(static_cast<size_t>(kChunk) * 2);
+  for_each_chunk(from, [&](std::span<uint32_t> ids, int64_t first) {
+    change(ids);
+    if (bytes == 4) return out.write_all(std::span<const uint32_t>(ids), first);
+    if (bytes == 1) {
+      std::copy(ids.begin(), ids.end(), small.begin());
+    } else {
+      std::copy(ids.begin(), ids.end(), reinterpret_cast<uint16_t*>(small.data()));
+    }
+    const auto size = ids.size() * static_cast<size_t>(bytes);
+    out.write(std::as_bytes(std::span(small).first(size)), first * bytes);
+  });
+}
+
+class Numbering {
+ public:
+  explicit Numbering(const IdColumnJob& job)
+      : job_(job), keys_(job.keys, RawFile::Mode::Read), scratch_(job.scratch) {}
+
+  IdColumnResult run() {
+    IdColumnResult result;
+    if (!job_.given) {
+      if (const auto whole = number_at_once()) return *whole;
+      result.partitions = count_in_partitions();
+    }
+    const RawFile dictionary(job_.dictionary, RawFile::Mode::Read);
+    result.rows = 2 + values_of(dictionary);
+    result.id_bytes = id_bytes_for(result.rows);
+    result.partitions = std::max(result.partitions, apply(dictionary));
+    narrow(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes, [](std::span<uint32_t>) {});
+    return result;
+  }
+
+ private:
+  int64_t threshold() const { return std::max<int64_t>(1, job_.threshold); }
+
+  // One pass that numbers all values, one that leaves out the rare ones; nothing when memory does not
+  // suffice.
+  std::optional<IdColumnResult> number_at_once() {
+    IdDictionary all;
+    numbers_ = scratch_.file("numbers");
+    {
+      RawFile numbers(numbers_, RawFile::Mode::Create);
+      std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
+      bool fits = true;
+      for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+        if (!fits) return;
+        all.add(keys, chunk.data());
+        numbers.write_all(std::span<const uint32_t>(chunk).first(keys.size()), first);
+        fits = all.bytes() <= job_.memory;
+      });
+      if (!fits) return std::nullopt;
+    }
+    Appender<uint32_t> dictionary(job_.dictionary);
+    std::vector<uint32_t> id_of(all.size(), 1);
+    id_of[0] = 0;
+    for (uint32_t number = 1; number < all.size(); ++number) {
+      if (all.count(number) < threshold()) continue;
+      id_of[number] = static_cast<uint32_t>(2 + dictionary.count());
+      dictionary.add(all.key(number));
+    }
+    dictionary.flush();
+    IdColumnResult result;
+    result.rows = 2 + dictionary.count();
+    result.id_bytes = id_bytes_for(result.rows);
+    const bool all_stay = result.rows == int64_t{all.size()} + 1;
+    narrow(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
+      if (all_stay) {
+        for (uint32_t& id : ids) id += id == 0 ? 0 : 1;
+      } else {
+        for (uint32_t& id : ids) id = id_of[id];
+      }
+    });
+    return result;
+  }
+
+  // The keys of one partition, with their places in `keys`.
+  static void select(std::span<const uint32_t> keys, int partition, int count,
+                     std::vector<uint32_t>& selected, std::vector<uint32_t>& places) {
+    selected.clear();
+    places.clear();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (partition_of(keys[i], count) != static_cast<uint32_t>(partition)) continue;
+      selected.push_back(keys[i]);
+      places.push_back(static_cast<uint32_t>(i));
+    }
+  }
+
+  std::string kept_file(int partition) { return scratch_.file(fmt::format("kept{}", partition)); }
+
+  // False when the values of the partition do not fit.
+  bool count_partition(int partition, int count) {
+    IdDictionary some;
+    std::vector<uint64_t> first_seen{0};
+    std::vector<uint32_t> selected, places, numbers(static_cast<size_t>(kChunk));
+    bool fits = true;
+    for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+      if (!fits) return;
+      select(keys, partition, count, selected, places);
+      some.add(selected, numbers.data());
+      for (size_t i = 0; i < selected.size(); ++i)  // new numbers come in order
+        if (numbers[i] == first_seen.size()) first_seen.push_back(static_cast<uint64_t>(first) + places[i]);
+      fits = some.bytes() + first_seen.capacity() * sizeof(uint64_t) <= job_.memory;
+    });
+    if (!fits) return false;
+    Appender<Kept> kept(kept_file(partition));
+    for (uint32_t number = 1; number < some.size(); ++number)
+      if (some.count(number) >= threshold()) kept.add({first_seen[number], some.key(number)});
+    kept.flush();
+    return true;
+  }
+
+  // Writes the dictionary; returns the number of partitions it took.
+  int count_in_partitions() {
+    for (int count = 2; count <= kMostPartitions; count *= 2) {
+      int partition = 0;
+      while (partition < count && count_partition(partition, count)) ++partition;
+      if (partition < count) continue;
+      merge(count);
+      return count;
+    }
+    fail("{}: the dictionary needs more memory than the {} bytes allowed for it", job_.keys, job_.memory);
+  }
+
+  void merge(int count) {
+    std::vector<KeptReader> readers;
+    for (int p = 0; p < count; ++p) readers.emplace_back(kept_file(p));
+    using Head = std::pair<uint64_t, std::pair<uint32_t, size_t>>;  // first seen, key, reader
+    std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
+    const auto push = [&](size_t reader) {
+      if (const auto kept = readers[reader].next()) heads.push({kept->first, {kept->key, reader}});
+    };
+    for (size_t r = 0; r < readers.size(); ++r) push(r);
+    Appender<uint32_t> dictionary(job_.dictionary);
+    while (!heads.empty()) {
+      const auto [key, reader] = heads.top().second;
+      heads.pop();
+      dictionary.add(key);
+      push(reader);
+    }
+    dictionary.flush();
+  }
+
+  // Writes the ids of all samples to the file numbers_, as u32; as many passes as the dictionary has parts
+  // that fit. Returns their number.
+  int apply(const RawFile& dictionary) {
+    constexpr int64_t kBytesEach = 40;  // of an entry, at worst just after the table has grown
+    int64_t parts = 1;
+    while (values_of(dictionary) * kBytesEach / parts > static_cast<int64_t>(job_.memory) &&
+           parts < kMostPartitions)
+      parts *= 2;
+    const auto count = static_cast<int>(parts);
+    numbers_ = scratch_.file("numbers");
+    RawFile out(numbers_, RawFile::Mode::Create);
+    std::vector<uint32_t> selected, places, numbers(static_cast<size_t>(kChunk)),
+        ids(static_cast<size_t>(kChunk));
+    for (int partition = 0; partition < count; ++partition) {
+      IdDictionary some;
+      std::vector<uint32_t> id_of{0};
+      for_each_chunk(dictionary, [&](std::span<uint32_t> keys, int64_t first) {
+        select(keys, partition, count, selected, places);
+        some.add(selected, numbers.data());
+        for (const uint32_t place : places) id_of.push_back(static_cast<uint32_t>(2 + first) + place);
+      });
+      if (id_of.size() != some.size())
+        bad_input("{}: the dictionary holds a hash twice, or hash 0", job_.dictionary);
+      for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+        const std::span<uint32_t> here(ids.data(), keys.size());
+        if (partition == 0) {
+          std::transform(keys.begin(), keys.end(), here.begin(),
+                         [](uint32_t key) { return key == 0 ? 0U : 1U; });
+        } else {
+          out.read_all(here, first);
+        }
+        select(keys, partition, count, selected, places);
+        some.find(selected, numbers.data());
+        for (size_t i = 0; i < selected.size(); ++i)
+          if (numbers[i] != IdDictionary::kAbsent) here[places[i]] = id_of[numbers[i]];
+        out.write_all(std::span<const uint32_t>(here), first);
+      });
+    }
+    return count;
+  }
+
+  const IdColumnJob& job_;
+  RawFile keys_;
+  Scratch scratch_;
+  std::string numbers_;
+};
+
+}  // namespace
+
+int id_bytes_for(int64_t rows) { return rows <= 256 ? 1 : rows <= 65536 ? 2 : 4; }
+
+IdColumnResult number_ids(const IdColumnJob& job) { return Numbering(job).run(); }
+
+IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows) {
+  const RawFile keys(job.keys, RawFile::Mode::Read);
+  const IdColumnResult result{rows, id_bytes_for(rows), 1};
+  narrow(keys, job.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
+    for (uint32_t& id : ids) id = static_cast<uint32_t>(id % static_cast<uint64_t>(rows));
+  });
+  return result;
+}
+
+}  // namespace trifold

@@ -1,0 +1,44 @@
+// The second half of preprocessing: a column of 32-bit hashes becomes a column of ids.
+//
+//   id 0   a missing value (hash 0)
+//   id 1   a value that is rare (seen less often than the threshold), or not in a given dictionary
+//   2 ...  all others, in the order they are first seen: the dictionary
+//
+// Memory stays below a limit however many values there are. A dictionary that grows beyond it is made in
+// partitions instead: each pass over the column counts only the values whose hash falls into its partition
+// and writes those that stay, with the sample they were first seen in, to a file; merged by that sample these
+// files give the same dictionary. Another pass for each partition writes its ids.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trifold {
+
+struct IdColumnJob {
+  std::string keys;        // file of u32 hashes, one a sample
+  std::string scratch;     // prefix of the names of temporary files
+  std::string ids;         // file to write: ids of id_bytes each
+  std::string dictionary;  // file of u32 hashes: that of id 2, 3, ...; written, or, where `given`, read
+  bool given = false;
+  int64_t threshold = 1;  // times a value must be seen
+  size_t memory = 0;      // bytes for the dictionary, about
+};
+
+struct IdColumnResult {
+  int64_t rows = 0;  // ids are below it
+  int id_bytes = 4;
+  int partitions = 1;  // 1: the dictionary fitted
+};
+
+// Bytes of an id where there are that many rows: 1, 2 or 4.
+int id_bytes_for(int64_t rows);
+
+// BadInput or Failure that names the file for one that cannot be read or written; temporary files are
+// removed.
+IdColumnResult number_ids(const IdColumnJob& job);
+
+// The same for ids that are hashes modulo `rows`: no dictionary.
+IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows);
+
+}  // namespace trifold

@@ -1,0 +1,57 @@
+// The first half of preprocessing: text files to labels, dense numbers and, for each table, hashes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "core/thread_pool.h"
+#include "data/click_text.h"
+#include "data/preprocess.h"
+#include "data/raw_file.h"
+
+namespace trifold {
+
+// A piece of text as columns.
+struct ClickPiece {
+  int64_t lines = 0;
+  int64_t malformed = 0;
+  std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
+  std::vector<uint8_t> labels;
+  std::vector<float> dense;                 // [samples, dense]
+  std::vector<std::vector<uint32_t>> keys;  // for each table
+  float least = 0;                          // of all dense numbers
+  int64_t samples() const { return std::ssize(labels); }
+};
+
+// Parses whole lines. `drop` and `first_byte` (of the text in its file) decide which samples are left out.
+struct DropRule {
+  double share = 0;
+  PhiloxKey key;
+};
+void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
+                 const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece);
+
+// Writes pieces to the files of a folder, one after the other.
+class ClickColumnWriter {
+ public:
+  // Table t's hashes go to key_file(t).
+  ClickColumnWriter(const std::string& folder, const TextLayout& layout);
+
+  // Each worker of the pool writes one of the pieces.
+  void write(std::span<const ClickPiece> pieces, ThreadPool& pool);
+  std::string key_file(int table) const;
+  int64_t samples() const { return samples_; }
+  RawFile& dense() { return dense_; }
+
+ private:
+  std::string folder_;
+  int dense_count_;
+  RawFile labels_;
+  RawFile dense_;
+  std::vector<RawFile> keys_;
+  int64_t samples_ = 0;
+};
+
+}  // namespace trifold

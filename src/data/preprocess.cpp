@@ -1,0 +1,271 @@
+#include "data/preprocess.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "data/number_ids.h"
+#include "data/parse_clicks.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The folder on its way; removed unless it is complete.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
+    if (std::filesystem::exists(target))
+      bad_input("{}: exists already; name another folder, or remove it", target);
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+    if (!std::filesystem::create_directory(path_, error))
+      bad_input("{}: cannot be made: {}", path_, error ? error.message() : "it exists");
+  }
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void finish() {
+    std::filesystem::rename(path_, target_);
+    path_.clear();
+  }
+
+ private:
+  std::string target_;
+  std::string path_;
+};
+
+class Job {
+ public:
+  Job(const PreprocessOptions& options, ThreadPool& pool,
+      FunctionRef<void(const PreprocessProgress&)> progress)
+      : options_(options), pool_(pool), progress_(progress) {
+    check_options();
+    if (options.dictionaries_of) given_ = read_click_folder(*options.dictionaries_of);
+    for (const std::string& path : options.inputs) inputs_.emplace_back(path);
+    for (const MappedFile& input : inputs_) add_layout(input);
+  }
+
+  PreprocessResult run() {
+    PartialFolder partial(options_.output);
+    auto start = std::chrono::steady_clock::now();
+    ClickColumnWriter writer(partial.path(), layout_);
+    for (const MappedFile& input : inputs_) parse(input, writer);
+    ClickFolder& folder = result_.folder;
+    folder.samples = writer.samples();
+    if (folder.samples == 0) bad_input("{}: no line is left\n{}", options_.inputs[0], result_.report.text());
+    if (static_cast<double>(result_.report.malformed) >
+        options_.max_malformed * static_cast<double>(result_.report.lines))
+      bad_input("more than {} % of the lines are malformed; {}", 100 * options_.max_malformed,
+                result_.report.text());
+    describe(folder);
+    if (options_.transform == DenseTransform::LogMin) shift_dense(writer.dense());
+    result_.parse_seconds = seconds_since(start);
+    start = std::chrono::steady_clock::now();
+    number_tables(partial.path(), writer);
+    write_click_folder(folder, partial.path());
+    partial.finish();
+    result_.number_seconds = seconds_since(start);
+    return result_;
+  }
+
+ private:
+  void check_options() const {
+    const PreprocessOptions& o = options_;
+    if (o.inputs.empty()) bad_input("there is no input");
+    if (o.max_ind_range < 0 || o.max_ind_range > int64_t{1} << 32)
+      bad_input("hashes modulo {}: they have 32 bits", o.max_ind_range);
+    if (o.hash_ids && (o.max_ind_range < 1 || o.max_ind_range > ClickTable::kMaxRows))
+      bad_input("ids that are hashes need a range to be taken modulo, from 1 to {}", ClickTable::kMaxRows);
+    if (o.hash_ids && (o.dictionaries_of || o.frequency_threshold > 1))
+      bad_input("ids that are hashes have no dictionary and no frequency threshold");
+    if (!(o.drop_negatives >= 0 && o.drop_negatives < 1))
+      bad_input("a share of {} of the negatives to leave out; it lies in [0, 1)", o.drop_negatives);
+    if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
+  }
+
+  void add_layout(const MappedFile& input) {
+    const TextLayout layout = find_layout(input);
+    if (!layout.labels)
+      bad_input("{}: has no labels (39 fields a line, or no label column): it cannot be trained on",
+                input.path());
+    if (!layouts_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
+      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
+                layout.dense, layout.tables, inputs_[0].path(), layout_.dense, layout_.tables);
+    if (layouts_.empty()) layout_ = layout;
+    layouts_.push_back(layout);
+    total_bytes_ += input.size();
+    if (given_ && (given_->dense != layout.dense || std::ssize(given_->tables) != layout.tables))
+      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
+                layout.dense, layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
+  }
+
+  void parse(const MappedFile& input, ClickColumnWriter& writer) {
+    const TextLayout& layout = layouts_[static_cast<size_t>(&input - inputs_.data())];
+    const std::string_view text = text_of(input);
+    const DropRule drop{
+        options_.drop_negatives,
+        philox_key(options_.seed, fmt::format("negatives of file {}", &input - inputs_.data()))};
+    ClickFolder::Source source{input.path(), 0, 0, writer.samples()};
+    size_t at = 0;
+    int64_t line_number = 1;
+    if (layout.header) {
+      std::string_view rest = text;
+      take_line(rest);
+      at = text.size() - rest.size();
+      ++line_number;
+    }
+    std::vector<ClickPiece> pieces(static_cast<size_t>(pool_.size()));
+    std::vector<size_t> cuts(pieces.size() + 1);
+    while (at < text.size()) {
+      cuts[0] = at;
+      for (size_t p = 1; p < cuts.size(); ++p) cuts[p] = line_start(text, cuts[p - 1] + kPieceBytes);
+      pool_.run([&](int worker) {
+        const auto p = static_cast<size_t>(worker);
+        parse_piece(layout, text.substr(cuts[p], cuts[p + 1] - cuts[p]), static_cast<int64_t>(cuts[p]),
+                    options_, drop, pieces[p]);
+      });
+      writer.write(pieces, pool_);
+      for (const ClickPiece& piece : pieces) take_in(piece, source, line_number);
+      input.release(static_cast<int64_t>(at), static_cast<int64_t>(cuts.back()));
+      at = cuts.back();
+      progress_({total_bytes_, done_bytes_ + static_cast<int64_t>(at), writer.samples(), layout_.tables, 0});
+    }
+    done_bytes_ += input.size();
+    source.samples = writer.samples() - source.samples;
+    result_.folder.sources.push_back(source);
+  }
+
+  // The first line that starts at `at` or later.
+  static size_t line_start(std::string_view text, size_t at) {
+    if (at >= text.size()) return text.size();
+    const size_t end = text.find('\n', at - 1);
+    return end == std::string_view::npos ? text.size() : end + 1;
+  }
+
+  void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
+    TextReport report;
+    for (const auto& [line, problem] : piece.problems) report.add(source.file, line_number + line, problem);
+    report.lines = piece.lines;
+    report.malformed = piece.malformed;
+    result_.report.append(report);
+    source.lines += piece.lines;
+    source.malformed += piece.malformed;
+    line_number += piece.lines;
+    result_.folder.clicks += std::count(piece.labels.begin(), piece.labels.end(), uint8_t{1});
+    least_ = std::min(least_, piece.least);
+  }
+
+  void describe(ClickFolder& folder) const {
+    folder.dense = layout_.dense;
+    folder.transform = options_.transform;
+    folder.max_ind_range = options_.max_ind_range;
+    folder.frequency_threshold = options_.frequency_threshold;
+    folder.drop_negatives = options_.drop_negatives;
+    if (options_.transform == DenseTransform::LogMin) folder.least = given_ ? given_->least : least_;
+    folder.tables.resize(static_cast<size_t>(layout_.tables));
+    for (const TextColumn& column : layout_.columns)
+      if (column.kind == TextColumn::Kind::Id)
+        folder.tables[static_cast<size_t>(column.index)].name = column.name;
+    if (!given_) return;
+    for (size_t t = 0; t < folder.tables.size(); ++t) folder.tables[t].name = given_->tables[t].name;
+    if (given_->transform != folder.transform || given_->max_ind_range != folder.max_ind_range)
+      bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",
+                *options_.dictionaries_of, name_of(given_->transform), given_->max_ind_range);
+    for (const ClickFolder::Table& table : given_->tables)
+      if (!table.dictionary)
+        bad_input("{} has no dictionaries: its ids are hashes", *options_.dictionaries_of);
+  }
+
+  void shift_dense(RawFile& dense) const {
+    const auto least = static_cast<float>(result_.folder.least);
+    const int64_t count = result_.folder.samples * layout_.dense;
+    std::vector<float> chunk(size_t{1} << 18);
+    for (int64_t first = 0; first < count; first += std::ssize(chunk)) {
+      const std::span<float> values =
+          std::span(chunk).first(static_cast<size_t>(std::min<int64_t>(std::ssize(chunk), count - first)));
+      dense.read_all(values, first);
+      for (float& x : values) x = transform_dense(DenseTransform::LogMin, x, least);
+      dense.write_all(std::span<const float>(values), first);
+    }
+  }
+
+  // Each worker takes the next table. Which one does not change the result.
+  void number_tables(const std::string& path, const ClickColumnWriter& writer) {
+    std::atomic<int> next{0};
+    std::atomic<int> done{0};
+    std::mutex reporting;
+    pool_.run([&](int) {
+      for (int t = next++; t < layout_.tables; t = next++) {
+        number_table(path, writer.key_file(t), t);
+        const std::lock_guard lock(reporting);
+        progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, ++done});
+      }
+    });
+  }
+
+  void number_table(const std::string& path, const std::string& key_file, int t) {
+    ClickFolder& folder = result_.folder;
+    ClickFolder::Table& table = folder.tables[static_cast<size_t>(t)];
+    IdColumnJob job;
+    job.keys = key_file;
+    job.scratch = key_file + ".";
+    job.ids = folder.ids_file(path, t);
+    job.dictionary = folder.dictionary_file(path, t);
+    job.threshold = options_.frequency_threshold;
+    job.memory = options_.memory / static_cast<size_t>(pool_.size());
+    if (given_) {
+      std::filesystem::copy_file(given_->dictionary_file(*options_.dictionaries_of, t), job.dictionary);
+      job.given = true;
+    }
+    const IdColumnResult ids =
+        options_.hash_ids ? number_hashed_ids(job, options_.max_ind_range) : number_ids(job);
+    table.rows = ids.rows;
+    table.id_bytes = ids.id_bytes;
+    table.dictionary = !options_.hash_ids;
+    const std::lock_guard lock(counting_);
+    result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
+    std::filesystem::remove(key_file);
+  }
+
+  const PreprocessOptions& options_;
+  ThreadPool& pool_;
+  FunctionRef<void(const PreprocessProgress&)> progress_;
+  std::optional<ClickFolder> given_;
+  std::vector<MappedFile> inputs_;
+  std::vector<TextLayout> layouts_;
+  TextLayout layout_;  // of the first input: names and numbers of columns
+  int64_t total_bytes_ = 0;
+  int64_t done_bytes_ = 0;
+  float least_ = 0;
+  PreprocessResult result_;
+  std::mutex counting_;
+};
+
+}  // namespace
+
+PreprocessResult preprocess(const PreprocessOptions& options, ThreadPool& pool,
+                            FunctionRef<void(const PreprocessProgress&)> progress) {
+  Job job(options, pool, progress);
+  PreprocessResult result = job.run();
+  for (const ClickFolder::Source& source : result.folder.sources)
+    result.input_bytes += static_cast<int64_t>(std::filesystem::file_size(source.file));
+  return result;
+}
+
+}  // namespace trifold

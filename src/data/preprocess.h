@@ -1,0 +1,59 @@
+// preprocess: Criteo's text to the columns of data/click_format.h, `trifold preprocess`.
+//
+// Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
+// and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
+// (data/number_ids.h), several tables at a time. The result does not depend on the number of threads nor on
+// the memory, and memory does not grow with the input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/function_ref.h"
+#include "core/thread_pool.h"
+#include "data/click_format.h"
+#include "data/click_text.h"
+
+namespace trifold {
+
+struct PreprocessOptions {
+  std::vector<std::string> inputs;  // text files, taken one after the other
+  std::string output;               // folder to make; it must not exist
+  DenseTransform transform = DenseTransform::Log1p;
+  // Hashes are taken modulo this before anything else; 0: as they are.
+  int64_t max_ind_range = 0;
+  bool hash_ids = false;                       // ids are hashes modulo max_ind_range: no dictionary
+  int64_t frequency_threshold = 1;             // times a value must be seen to get an id of its own
+  std::optional<std::string> dictionaries_of;  // folder whose dictionaries, and m of LogMin, are taken over
+  double drop_negatives = 0;  // share of the samples without a click to leave out, chosen by the seed
+  uint64_t seed = 1234;
+  size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
+  double max_malformed = 0.01;      // share of malformed lines beyond which the input is refused
+};
+
+struct PreprocessProgress {
+  int64_t input_bytes = 0;  // of all files
+  int64_t bytes_done = 0;
+  int64_t samples = 0;
+  int tables = 0;
+  int tables_done = 0;
+};
+
+struct PreprocessResult {
+  ClickFolder folder;
+  TextReport report;
+  int64_t input_bytes = 0;
+  int partitioned_tables = 0;  // whose dictionary did not fit into the memory at once
+  double parse_seconds = 0;
+  double number_seconds = 0;
+};
+
+// BadInput, and nothing is left behind, for options that contradict each other, an input that is missing, has
+// no labels, no good line or too many malformed ones (the message shows the first ten), inputs of different
+// layouts, or an output that exists.
+PreprocessResult preprocess(const PreprocessOptions& options, ThreadPool& pool,
+                            FunctionRef<void(const PreprocessProgress&)> progress);
+
+}  // namespace trifold

@@ -1,0 +1,42 @@
+// RawFile: reading and writing a file at any offset, from several threads at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace trifold {
+
+class RawFile {
+ public:
+  enum class Mode { Create, Read };
+
+  // BadInput, naming the path, when it cannot be opened. Create replaces an older file.
+  RawFile(const std::string& path, Mode mode);
+  ~RawFile();
+  RawFile(RawFile&& other) noexcept;
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+  RawFile& operator=(RawFile&&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const;
+  // All bytes, or Failure with the reason of the system (a full disk, say).
+  void write(std::span<const std::byte> bytes, int64_t offset);
+  void read(std::span<std::byte> bytes, int64_t offset) const;
+
+  template <class T>
+  void write_all(std::span<const T> values, int64_t first) {
+    write(std::as_bytes(values), first * static_cast<int64_t>(sizeof(T)));
+  }
+  template <class T>
+  void read_all(std::span<T> values, int64_t first) const {
+    read(std::as_writable_bytes(values), first * static_cast<int64_t>(sizeof(T)));
+  }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace trifold

@@ -1,0 +1,52 @@
+// SlotReader: a thread that fills the next slots of a ring while earlier ones are in use. What a slot is, and
+// how it is filled, is the business of the owner (data/read_ahead.h, data/click_read_ahead.h).
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace trifold {
+
+class SlotReader {
+ public:
+  // Item i, of `count`, is filled by fill(i) into slot i % (held + ahead), on the thread, in order. `held` is
+  // how many items the consumer may use at a time: item i stays valid until item i + held is asked for.
+  // `describe(i)` names item i in messages: "samples from 12 on".
+  SlotReader(int64_t count, int held, int ahead, std::function<void(int64_t)> fill,
+             std::function<std::string(int64_t)> describe);
+  // Stops after the item that is being read, if any.
+  ~SlotReader();
+  SlotReader(const SlotReader&) = delete;
+  SlotReader& operator=(const SlotReader&) = delete;
+
+  int slots() const { return slots_; }
+
+  // The index of the next item, once it is filled. An error met while filling it is thrown here, after the
+  // items before it, and again by every later call. Failure when it does not come within `timeout` (calling
+  // again goes on waiting) or after the last one.
+  int64_t get(std::chrono::milliseconds timeout);
+
+ private:
+  void read_loop();
+
+  int64_t count_;
+  int held_;
+  int slots_;
+  std::function<void(int64_t)> fill_;
+  std::function<std::string(int64_t)> describe_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t read_ = 0;   // items filled
+  int64_t taken_ = 0;  // items given out
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,297 @@
+#include "data/preprocess.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "data/click_files.h"
+#include "data/number_ids.h"
+#include "unit/data_test_support.h"
+
+namespace trifold {
+namespace {
+
+using test::error_of;
+using test::expect_has;
+using test::TempDir;
+
+// A CSV of `count` samples with 2 numbers and 2 hashes, a line in ten malformed; hashes repeat often in C1.
+std::string make_text(int count, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::string text = "label,I1,I2,C1,C2\n";
+  for (int i = 0; i < count; ++i) {
+    if (i % 10 == 5) text += "1,2,bad line\n";
+    text += fmt::format("{},{},", random() % 4 == 0 ? 1 : 0, static_cast<int>(random() % 50) - 3);
+    if (random() % 5 != 0) text += fmt::format("{}", random() % 100000);
+    text += ",";
+    if (random() % 7 != 0) text += fmt::format("{:08x}", 1 + (random() % 40) * (random() % 40));
+    text += fmt::format(",{:08x}\n", static_cast<uint32_t>(random() % 3000 * 1000003U));
+  }
+  return text;
+}
+
+PreprocessResult run(const PreprocessOptions& options, int threads = 1) {
+  ThreadPool pool(threads);
+  return preprocess(options, pool, [](const PreprocessProgress&) {});
+}
+
+PreprocessOptions options_for(const TempDir& dir, const std::string& input, const std::string& output) {
+  PreprocessOptions options;
+  options.inputs = {dir.file(input)};
+  options.output = dir.file(output);
+  options.max_malformed = 0.5;
+  return options;
+}
+
+struct Columns {
+  std::vector<float> labels, dense;
+  std::vector<std::vector<int32_t>> ids;
+};
+
+Columns read_columns(const std::string& path) {
+  const OpenClicks open = open_clicks(path, {});
+  ClickBatchBuffer buffer(open.source->schema(), open.source->samples());
+  open.source->read(0, open.source->samples(), buffer);
+  const auto copy = [](const Tensor& t, auto type) {
+    using T = decltype(type);
+    return std::vector<T>(t.as<T>(), t.as<T>() + t.elements());
+  };
+  Columns columns{copy(buffer.batch().labels, 0.0F), copy(buffer.batch().dense, 0.0F), {}};
+  for (const Tensor& ids : buffer.batch().ids) columns.ids.push_back(copy(ids, int32_t{}));
+  return columns;
+}
+
+// The same, slowly: first-seen order from 2, rare values 1, missing ones 0.
+std::vector<int32_t> number_slowly(const std::vector<uint32_t>& keys, int64_t threshold, int64_t& rows) {
+  std::map<uint32_t, int64_t> counts;
+  for (const uint32_t key : keys) ++counts[key];
+  std::map<uint32_t, int32_t> id_of{{0, 0}};
+  int32_t next = 2;
+  std::vector<int32_t> ids;
+  for (const uint32_t key : keys) {
+    if (!id_of.contains(key)) id_of[key] = counts[key] >= threshold ? next++ : 1;
+    ids.push_back(id_of[key]);
+  }
+  rows = next;
+  return ids;
+}
+
+TEST(Preprocess, AgreesWithASlowWayOfDoingIt) {
+  const TempDir dir;
+  const std::string text = make_text(4000);
+  test::write_file(dir.file("in.csv"), text);
+  const MappedFile file(dir.file("in.csv"));
+  const TextLayout layout = find_layout(file);
+  std::vector<float> labels, dense;
+  std::vector<std::vector<uint32_t>> keys(2);
+  std::string_view rest = text;
+  take_line(rest);
+  while (!rest.empty()) {
+    float numbers[2];
+    uint32_t hashes[2];
+    ClickLine line{0, numbers, hashes};
+    if (!parse_line(layout, take_line(rest), line)) continue;
+    labels.push_back(static_cast<float>(line.label));
+    for (const float x : numbers) dense.push_back(std::isnan(x) || x < 0 ? 0 : std::log1p(x));
+    for (size_t t = 0; t < 2; ++t) keys[t].push_back(hashes[t]);
+  }
+  for (const int64_t threshold : {1, 3}) {
+    PreprocessOptions options = options_for(dir, "in.csv", fmt::format("out{}", threshold));
+    options.frequency_threshold = threshold;
+    const PreprocessResult result = run(options);
+    EXPECT_EQ(result.folder.samples, 4000);
+    EXPECT_EQ(result.report.malformed, 400);
+    EXPECT_EQ(result.report.shown[0], dir.file("in.csv") + ":7: column I2: 'bad line' is not a number");
+    EXPECT_EQ(result.folder.clicks, std::count(labels.begin(), labels.end(), 1.0F));
+    const Columns columns = read_columns(options.output);
+    EXPECT_EQ(columns.labels, labels);
+    ASSERT_EQ(columns.dense.size(), dense.size());
+    for (size_t i = 0; i < dense.size(); ++i) EXPECT_FLOAT_EQ(columns.dense[i], dense[i]);
+    for (size_t t = 0; t < 2; ++t) {
+      int64_t rows = 0;
+      EXPECT_EQ(columns.ids[t], number_slowly(keys[t], threshold, rows));
+      EXPECT_EQ(result.folder.tables[t].rows, rows);
+    }
+    EXPECT_EQ(result.folder.tables[1].id_bytes, threshold == 1 ? 2 : result.folder.tables[1].id_bytes);
+  }
+}
+
+// TorchRec's documented example: with a threshold of 2, {abc, iop | iop, lkj} becomes {1, 2 | 2, 1}.
+TEST(Preprocess, FrequencyThreshold) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,C1,C2\n0,abc,aa\n1,10b,aa\n0,10b,bb\n0,fed,aa\n0,,aa\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.frequency_threshold = 2;
+  run(options);
+  const Columns columns = read_columns(options.output);
+  EXPECT_EQ(columns.ids[0], (std::vector<int32_t>{1, 2, 2, 1, 0}));
+  EXPECT_EQ(columns.ids[1], (std::vector<int32_t>{2, 2, 1, 2, 2}));
+}
+
+// Neither the threads nor the memory changes a byte.
+TEST(Preprocess, ThreadsAndMemoryDoNotMatter) {
+  const TempDir dir;
+  std::string text = make_text(150'000, 2);  // several pieces of 4 MB
+  test::write_file(dir.file("in.csv"), text);
+  PreprocessOptions options = options_for(dir, "in.csv", "one");
+  options.frequency_threshold = 40;
+  EXPECT_EQ(run(options).partitioned_tables, 0);
+  options.output = dir.file("three");
+  const PreprocessResult three = run(options, 3);
+  EXPECT_EQ(three.report.shown[9], dir.file("in.csv") + ":106: column I2: 'bad line' is not a number");
+  options.output = dir.file("small");
+  options.memory = 30'000;  // less than the 3000 values of C2 need
+  EXPECT_GT(run(options).partitioned_tables, 0);
+  for (const char* name :
+       {"labels.bin", "dense.bin", "C1.ids", "C2.ids", "C1.dict", "C2.dict", "clicks.json"}) {
+    const std::string one = test::read_file(dir.file("one") + "/" + name);
+    EXPECT_FALSE(one.empty());
+    EXPECT_EQ(one, test::read_file(dir.file("three") + "/" + name)) << name;
+    EXPECT_EQ(one, test::read_file(dir.file("small") + "/" + name)) << name;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.file("small")), {}), 7);  // nothing else
+}
+
+TEST(Preprocess, DictionariesOfAnotherSet) {
+  const TempDir dir;
+  test::write_file(dir.file("train.csv"), "label,I1,C1\n0,-5,a\n1,2,b\n");
+  test::write_file(dir.file("test.csv"), "label,I1,C1\n0,3,b\n1,-9,c\n1,,\n1,4,a\n");
+  PreprocessOptions options = options_for(dir, "train.csv", "train");
+  options.transform = DenseTransform::LogMin;
+  run(options);
+  options = options_for(dir, "test.csv", "test");
+  options.transform = DenseTransform::LogMin;
+  options.dictionaries_of = dir.file("train");
+  const PreprocessResult result = run(options);
+  EXPECT_EQ(result.folder.tables[0].rows, 4);
+  EXPECT_EQ(result.folder.least, -5);
+  const Columns columns = read_columns(options.output);
+  EXPECT_EQ(columns.ids[0], (std::vector<int32_t>{3, 1, 0, 2}));
+  const std::vector<float> dense{std::log(10.0F), std::log(2.0F), std::log(7.0F), std::log(11.0F)};
+  for (size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(columns.dense[i], dense[i]);
+  options.output = dir.file("other");
+  options.transform = DenseTransform::Log1p;
+  expect_has(error_of([&] { run(options); }), "was made with the dense transform logmin");
+}
+
+TEST(Preprocess, HashesModuloARange) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,C1\n0,ffffffff\n1,0000000c\n1,\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "hashed");
+  options.hash_ids = true;
+  options.max_ind_range = 10;
+  EXPECT_EQ(run(options).folder.tables[0].rows, 10);
+  EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{5, 2, 0}));  // 4294967295 mod 10
+  options.output = dir.file("both");  // a range before the dictionary
+  options.hash_ids = false;
+  options.max_ind_range = 7;
+  EXPECT_EQ(read_columns((run(options), options.output)).ids[0], (std::vector<int32_t>{2, 3, 0}));  // 3 and 5
+}
+
+TEST(Preprocess, LeavesNegativesOutByTheSeed) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), make_text(8000));
+  PreprocessOptions options = options_for(dir, "in.csv", "all");
+  const ClickFolder all = run(options).folder;
+  options.output = dir.file("some");
+  options.drop_negatives = 0.75;
+  const ClickFolder some = run(options).folder;
+  EXPECT_EQ(some.clicks, all.clicks);
+  const auto negatives = static_cast<double>(all.samples - all.clicks);
+  EXPECT_NEAR(static_cast<double>(some.samples - some.clicks), negatives / 4,
+              5 * std::sqrt(negatives * 3 / 16));
+}
+
+TEST(Preprocess, SeveralFilesAndLineNumbers) {
+  const TempDir dir;
+  test::write_file(dir.file("a.csv"), "label,C1\n1,a\n");
+  test::write_file(dir.file("b.csv"), "C1,label\n\nb,0\na,x\n");
+  PreprocessOptions options = options_for(dir, "a.csv", "out");
+  options.inputs.push_back(dir.file("b.csv"));
+  const PreprocessResult result = run(options);
+  EXPECT_EQ(result.report.shown,
+            (std::vector<std::string>{dir.file("b.csv") + ":2: the line is empty",
+                                      dir.file("b.csv") + ":4: column label: 'x' is not a "
+                                                          "label: 0 or 1"}));
+  EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(result.folder.sources[1].samples, 1);
+}
+
+TEST(Preprocess, RefusesAndLeavesNothingBehind) {
+  const TempDir dir;
+  const auto refused = [&](const std::string& text, auto change) {
+    test::write_file(dir.file("in.csv"), text);
+    PreprocessOptions options = options_for(dir, "in.csv", "out");
+    change(options);
+    const std::string error = error_of([&] { run(options); });
+    EXPECT_EQ(dir.entries(), 1U) << "something was left behind";
+    return error;
+  };
+  const auto nothing = [](PreprocessOptions&) {};
+  const std::string good = "label,C1\n1,a\n0,b\n";
+  expect_has(refused("", nothing), "is empty");
+  expect_has(refused("C1,I1\na,1\n", nothing), "has no labels");
+  expect_has(refused("label,C1\n3,a\n", nothing), "no line is left\n1 of 1 lines are malformed");
+  expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
+  expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
+  expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "lies in [0, 1)");
+  expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere: cannot be read");
+  expect_has(refused(good, [](auto& o) { o.output = o.inputs[0]; }), "exists already");
+  expect_has(refused(good, [](auto& o) { o.output = "/nowhere/out"; }), "cannot be made");
+}
+
+TEST(ClickFolder, DamagedManifests) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,C1\n1,a\n0,b\n");
+  run(options_for(dir, "in.csv", "out"));
+  const std::string path = dir.file("out/clicks.json");
+  const std::string good = test::read_file(path);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    test::write_file(path, text);
+    return error_of([&] { open_clicks(dir.file("out"), {}); });
+  };
+  expect_has(with("{", "("), "is not JSON");
+  expect_has(with("trifold clicks", "other"), "is not what `trifold preprocess` writes");
+  expect_has(with("\"version\": 1", "\"version\": 2"), "has version 2 of the format");
+  expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
+  expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
+  expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
+  expect_has(with("\"samples\": 2", "\"samples\": 3"), "has 2 samples");
+  expect_has(with("\"C1\"", "\"../C1\""), "is no name for a table");
+  test::write_file(path, good);
+  test::write_file(dir.file("out/C1.ids"), "\2");
+  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");
+}
+
+TEST(OpenClicks, FindsTheFormat) {
+  const TempDir dir;
+  const auto error = [&](const std::string& path, const ClickFileOptions& options) {
+    return error_of([&] { open_clicks(path, options); });
+  };
+  std::filesystem::create_directory(dir.file("empty"));
+  test::write_file(dir.file("t.bin"), std::string(4 * 4, '\0'));
+  test::write_file(dir.file("t.csv"), "label,C1\n1,a\n");
+  test::write_file(dir.file("t.x"), "x");
+  expect_has(error(dir.file("empty"), {}), "without clicks.json");
+  expect_has(error(dir.file("none"), {}), "does not exist");
+  expect_has(error(dir.file("t.x"), {}), "the name does not tell the format");
+  expect_has(error(dir.file("t.bin"), {}), "the rows of each table must be given");
+  expect_has(error(dir.file("t.csv"), {}), "the rows of the tables must be given");
+  ClickFileOptions options;
+  options.table_rows = {5, 6};
+  options.dense = 1;
+  EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
+  options.format = "hugectr-raw";
+  options.table_rows = {5};
+  options.table_ids = {2};
+  EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->schema().table(0).max_ids, 2);
+  options.format = "other";
+  expect_has(error(dir.file("t.bin"), options), "there is no format of clicks called 'other'");
+}
+
+}  // namespace
+}  // namespace trifold
