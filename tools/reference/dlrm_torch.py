@@ -20,10 +20,15 @@ w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not 
 gradients of the first step and, after the last step, all parameters.
 
 `bench` trains the Kaggle configuration of the reference implementation (33.8 million rows of 16 numbers, 13-512-256-64-16,
-512-256-1, one id a table) with sparse gradients and SGD in f32 on random ids, and prints samples per second.
+512-256-1, one id a table) with sparse gradients and SGD in f32 on random ids, and prints samples per second. Debian's
+PyTorch takes the matrix products of the system's BLAS: with the reference BLAS it is twenty times slower than with
+libopenblas0-pthread, so the rate of a product is printed beside it. --also COMMAND runs that command next, on the same
+cores: Trifold's run of the same configuration.
 """
 
 import argparse
+import shlex
+import subprocess
 import sys
 import time
 
@@ -233,6 +238,14 @@ def bench(options):
         optimizer.step()
         return loss.item()
 
+    def gemm_gflops(size=1024, repeats=4):
+        a, b = torch.rand(size, size), torch.rand(size, size)
+        a @ b
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            a @ b
+        return 2e-9 * repeats * size**3 / (time.perf_counter() - begin)
+
     for number in range(3):
         step(number)
     rates = []
@@ -242,7 +255,10 @@ def bench(options):
             step(number)
         rates.append(options.steps * options.batch / (time.perf_counter() - start))
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, batch {options.batch}, Zipf {options.zipf}: "
-          f"{max(rates):.0f} samples/s (three runs: {', '.join(f'{rate:.0f}' for rate in rates)})")
+          f"{max(rates):.0f} samples/s (three runs: {', '.join(f'{rate:.0f}' for rate in rates)}); "
+          f"matrix product {gemm_gflops():.0f} GFLOP/s", flush=True)
+    if options.also:
+        subprocess.run(shlex.split(options.also), check=True)
 
 
 def main():
@@ -255,6 +271,7 @@ def main():
     speed.add_argument("--steps", type=int, default=30)
     speed.add_argument("--zipf", type=float, default=1.05)
     speed.add_argument("--max-rows", type=int, default=1 << 30, help="cut the tables, where memory is short")
+    speed.add_argument("--also", metavar="COMMAND", help="run this afterwards")
     options = parser.parse_args()
     if options.command == "golden":
         golden(options.path)
