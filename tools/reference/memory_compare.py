@@ -3,7 +3,7 @@
 
     python3 tools/reference/memory_compare.py --trifold build/release/launch/trifold [--limit-gib 6]
 
-Needs Debian's python3-torch. Both train three steps of micro-batches of 256 tokens on random tokens; the peak is the
+Needs Debian's python3-torch and libopenblas0. Both train three steps of micro-batches of 256 tokens on random tokens; the peak is the
 most a process had resident, as the system counts it. Of that a process has before it makes a model (the program and
 its libraries), and parameters, gradients and two moments, 16 bytes a parameter; what is left is compared: activations
 and everything temporary. PyTorch runs twice, with gradients dropped between steps (its default in versions from 2 on)

@@ -3,7 +3,7 @@
 
     python3 tools/reference/memory_torch.py [--micro-batch-size 4] [--keep-grads] [--limit-gib X]
 
-Needs Debian's python3-torch. The model is the plain one that people write (GPT-2 124M unless told otherwise: tied
+Needs Debian's python3-torch and, or it takes minutes, libopenblas0. The model is the plain one that people write (GPT-2 124M unless told otherwise: tied
 head, no dropout, attention as two products and a softmax, mean cross entropy over whole logits), trained with AdamW on
 random tokens for three steps. Prints one JSON object; bytes:
     base    resident before the model is made (the interpreter and its libraries)
