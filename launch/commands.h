@@ -20,5 +20,6 @@ int run(const BenchConfig& config);
 int run(const PlanConfig& given);
 int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
+int run(const RecommendConfig& config);
 
 }  // namespace trifold::launch

@@ -22,6 +22,8 @@ class JsonLog {
   void write(const StepReport& report);
   // `part` names the data: "valid" gives the key valid_loss.
   void write(const EvalReport& report, const std::string& part = "valid");
+  // One object, without a line break.
+  void write(const std::string& object) { write_line(object); }
 
  private:
   void write_line(const std::string& line);

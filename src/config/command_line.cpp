@@ -21,6 +21,7 @@ using Words = std::span<const std::string>;
 MeshConfig* mesh_of(PretrainConfig& config) { return &config.mesh; }
 MeshConfig* mesh_of(EvaluateConfig& config) { return &config.mesh; }
 MeshConfig* mesh_of(BenchConfig& config) { return &config.run.mesh; }
+MeshConfig* mesh_of(RecommendConfig& config) { return &config.mesh; }
 template <class Config>
 MeshConfig* mesh_of(Config&) {
   return nullptr;
@@ -183,6 +184,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (name == "plan") return read(std::type_identity<PlanConfig>());
   if (name == "tokenize") return read(std::type_identity<TokenizeConfig>());
   if (name == "preprocess") return read(std::type_identity<PreprocessConfig>());
+  if (name == "recommend") return read(std::type_identity<RecommendConfig>());
   if (name == "completion") return read_completion(rest);
   unknown_command(name);
 }

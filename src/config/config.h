@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/recommend_config.h"
 #include "core/dtype.h"
 
 namespace trifold {
@@ -261,6 +262,18 @@ struct PreprocessConfig {
   double max_malformed = 0.01;
   double dictionary_memory = 1;  // GiB
   std::optional<int> threads;    // all cores of the host
+};
+
+// `trifold recommend`
+struct RecommendConfig {
+  ClickDataConfig data;
+  DlrmConfig model;
+  ClickTrainingConfig training;
+  EmbeddingPlacementConfig placement;
+  MeshConfig mesh;  // ranks, threads_per_rank and the time-out count
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  uint64_t seed = 1234;
 };
 
 }  // namespace trifold

@@ -102,6 +102,11 @@ nlohmann::json to_json(const PretrainConfig& config) {
   return table_json(options_of(copy));
 }
 
+nlohmann::json to_json(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  return table_json(options_of(copy));
+}
+
 nlohmann::json tokenizer_to_json(const DataConfig& data) {
   DataConfig copy = data;
   return table_json(tokenizer_table(copy));

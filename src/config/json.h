@@ -10,6 +10,7 @@ namespace trifold {
 
 nlohmann::json to_json(const ModelConfig& model);
 nlohmann::json to_json(const PretrainConfig& config);
+nlohmann::json to_json(const RecommendConfig& config);
 // The fields that decide how text becomes tokens: tokenizer_type and tokenizer_model.
 nlohmann::json tokenizer_to_json(const DataConfig& data);
 

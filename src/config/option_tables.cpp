@@ -567,6 +567,13 @@ const std::vector<CommandInfo>& commands() {
         "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
         "    --max-ind-range 10000000 --drop-negatives 0.875",
         "trifold preprocess --input day_23 --output test --dictionaries-of clicks --max-ind-range 10000000"}},
+      {"recommend",
+       "train a recommender (DLRM) with its embedding tables spread over ranks",
+       "--train-data PATH --table-rows N-N-... [options]",
+       {"trifold recommend --train-data synthetic --table-rows 10000-2000-500-30 --valid-samples 50000 \\",
+        "    --eval-interval 50 --ranks 2",
+        "trifold recommend --config launch/configs/dlrm-kaggle.cfg --train-data train.txt",
+        "mpirun -n 8 trifold recommend --config launch/configs/dlrm-small.cfg"}},
       {"completion",
        "print a script that completes these commands in bash",
        "bash",
@@ -581,7 +588,7 @@ const CommandInfo& command_info(std::string_view name) {
 }
 
 const std::vector<std::string_view>& later_commands() {
-  static const std::vector<std::string_view> kLater = {"recommend", "reshard", "convert"};
+  static const std::vector<std::string_view> kLater = {"reshard", "convert"};
   return kLater;
 }
 

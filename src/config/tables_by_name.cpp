@@ -22,6 +22,7 @@ void with_default_table(std::string_view command, FunctionRef<void(const OptionT
   if (command == "plan") return call<PlanConfig>(body);
   if (command == "tokenize") return call<TokenizeConfig>(body);
   if (command == "preprocess") return call<PreprocessConfig>(body);
+  if (command == "recommend") return call<RecommendConfig>(body);
   fail("the command '{}' has no options", command);
 }
 

@@ -20,6 +20,7 @@ std::vector<std::string> problems(const BenchConfig& config);
 std::vector<std::string> problems(const PlanConfig& config);
 std::vector<std::string> problems(const TokenizeConfig& config);
 std::vector<std::string> problems(const PreprocessConfig& config);
+std::vector<std::string> problems(const RecommendConfig& config);
 
 // Returns the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
 // data_parallel_size, global_batch_size, the schedule with its stages of a rank and window, and
@@ -34,6 +35,7 @@ BenchConfig resolve(BenchConfig config);
 PlanConfig resolve(PlanConfig config);
 TokenizeConfig resolve(TokenizeConfig config);
 PreprocessConfig resolve(PreprocessConfig config);
+RecommendConfig resolve(RecommendConfig config);
 
 // Where a run stands: what it has done before.
 struct RunPosition {

@@ -87,6 +87,7 @@ class Recommender {
   };
   Memory memory() const;
   int64_t parameters() const;  // of the whole model
+  double flops_per_sample() const { return model_.shape().train_flops(); }
   const Placement& placement() const { return placement_; }
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }

@@ -1,0 +1,34 @@
+#include "launch/placement_lines.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "launch/progress.h"
+
+namespace trifold::launch {
+
+std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
+                                         const std::vector<TablePlacement>& placement,
+                                         const std::vector<RankLoad>& loads) {
+  std::map<PlacementKind, int> kinds;
+  int64_t rows = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    ++kinds[placement[t].kind];
+    rows += tables[t].rows;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} by {}", count, name_of(kind)));
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{} with {} rows in all{}", tables.size(), rows,
+                              loads.size() > 1 ? fmt::format(": {}", fmt::join(parts, ", ")) : ""));
+  if (loads.size() == 1) return lines;
+  for (size_t rank = 0; rank < loads.size(); ++rank)
+    lines.push_back(fmt::format("rank {:>3}: {:>3} parts, {:>10}, a step moves {:>10} of it and sends {:>10}",
+                                rank, loads[rank].tables, bytes_text(static_cast<size_t>(loads[rank].bytes)),
+                                bytes_text(static_cast<size_t>(loads[rank].moved_bytes)),
+                                bytes_text(static_cast<size_t>(loads[rank].sent_bytes))));
+  return lines;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,16 @@
+// The placement of embedding tables as lines for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "embedding/planner.h"
+
+namespace trifold::launch {
+
+// A line that sums up the tables, and one for each rank where there are several.
+std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
+                                         const std::vector<TablePlacement>& placement,
+                                         const std::vector<RankLoad>& loads);
+
+}  // namespace trifold::launch

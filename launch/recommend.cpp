@@ -1,0 +1,143 @@
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/commands.h"
+#include "launch/placement_lines.h"
+#include "launch/progress.h"
+#include "train/ranks.h"
+#include "train/recommend.h"
+
+namespace trifold::launch {
+
+namespace {
+
+std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
+
+// The first signal asks for a stop after the step; the second one ends the process at once.
+void on_signal(int number) {
+  g_signal.store(number);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+nlohmann::json number(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : "-"; }
+
+// Tells a person, and a file, how a run goes.
+class ClickProgress final : public RecommendObserver {
+ public:
+  explicit ClickProgress(const LogConfig& config) : config_(config) {
+    if (config.log_json) json_.emplace(*config.log_json);
+  }
+
+  void on_start(const RecommendReport& report) override {
+    last_step_ = report.last_step;
+    best_auc_ = report.best_auc;
+    line("ranks       {}; operations {}", report.mesh, report.operations);
+    line("model       {:.2f} M parameters, {:.3g} MFLOP a sample (forward and backward)",
+         static_cast<double>(report.parameters) / 1e6, report.flops_per_sample / 1e6);
+    line("data        {} samples to train on ({} steps an epoch), {} to evaluate on", report.train_samples,
+         report.steps_per_epoch, report.valid_samples);
+    for (const std::string& note : report.notes) line("data        {}", note);
+    if (best_auc_)
+      line("best AUC    {:.4f}: no model ranks these synthetic clicks better on average", *best_auc_);
+    for (const std::string& each : placement_lines(report.tables, report.placement, report.loads))
+      line("tables      {}", each);
+    const Recommender::Memory& memory = report.memory;
+    line("memory      {} on rank 0: tables {}, their state {}, exchange {}, MLPs {}, activations {}",
+         bytes_text(memory.total()), bytes_text(memory.tables), bytes_text(memory.table_state),
+         bytes_text(memory.exchange), bytes_text(memory.dense), bytes_text(memory.activations));
+    line("steps       {} to {}", report.first_step, report.last_step);
+  }
+
+  void on_step(const ClickStep& step) override {
+    samples_ += step.samples;
+    seconds_ += step.seconds;
+    if (json_)
+      json_->write(nlohmann::ordered_json{{"step", step.step},
+                                          {"loss", step.loss},
+                                          {"lr", step.lr},
+                                          {"samples", step.samples},
+                                          {"step_seconds", step.seconds},
+                                          {"samples_per_second", step.samples_per_second()}}
+                       .dump());
+    if (step.step % config_.log_interval != 0 && step.step != last_step_) return;
+    line("step {:>6}/{}  loss {:.5f}  lr {:.3e}  {:.0f} samples/s", step.step, last_step_, step.loss, step.lr,
+         static_cast<double>(samples_) / seconds_);
+    samples_ = 0;
+    seconds_ = 0;
+  }
+
+  void on_eval(const ClickEvaluation& evaluation) override {
+    const ClickScores& scores = evaluation.scores;
+    if (json_)
+      json_->write(nlohmann::ordered_json{{"step", evaluation.step},
+                                          {"valid_auc", number(scores.auc)},
+                                          {"valid_log_loss", scores.log_loss},
+                                          {"valid_normalised_entropy", number(scores.normalised_entropy)},
+                                          {"valid_accuracy", scores.accuracy},
+                                          {"valid_calibration", number(scores.calibration)},
+                                          {"valid_samples", scores.samples},
+                                          {"seconds", evaluation.seconds}}
+                       .dump());
+    std::string best;
+    if (best_auc_ && scores.auc && *best_auc_ > 0.5)
+      best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
+    line(
+        "step {:>6}/{}  AUC {}{}  log loss {:.5f}  normalised entropy {}  accuracy {:.4f}  calibration {}  "
+        "({} samples in {:.1f} s)",
+        evaluation.step, last_step_, text(scores.auc), best, scores.log_loss, text(scores.normalised_entropy),
+        scores.accuracy, text(scores.calibration), scores.samples, evaluation.seconds);
+  }
+
+  void on_saved(int64_t, const std::string& directory) override { line("saved       {}", directory); }
+
+  void on_target(int64_t step, double auc, double target) override {
+    line("target      AUC {:.5f} of {:.5f} reached after step {}", auc, target, step);
+  }
+
+ private:
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::print(stderr, "{}\n", fmt::format(format, std::forward<Args>(args)...));
+    std::fflush(stderr);
+  }
+
+  LogConfig config_;
+  std::optional<JsonLog> json_;
+  std::optional<double> best_auc_;
+  int64_t last_step_ = 0;
+  int64_t samples_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+int run(const RecommendConfig& config) {
+  const RecommendJob job = prepare(config);
+  if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
+  ClickProgress progress(job.config.log);
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  std::atomic<bool> interrupted{false};
+  run_on_ranks(job.config.mesh, [&](Communicator& world) {
+    if (recommend(world, job, progress, g_signal) == RunEnd::Interrupted) interrupted = true;
+  });
+  if (!interrupted) return kDone;
+  if (!job.config.checkpoint.save) {
+    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
+    return kFailed;
+  }
+  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with --load {}\n",
+             *job.config.checkpoint.save);
+  return kInterrupted;
+}
+
+}  // namespace trifold::launch

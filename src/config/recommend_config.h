@@ -1,0 +1,71 @@
+// What the user asked `trifold recommend` for. Widths of MLPs and rows of tables are lists like 512-256-64 or
+// 512,256,64 (numbers_of reads them).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trifold {
+
+struct ClickDataConfig {
+  std::string train_data = "synthetic";   // a file, a folder, or "synthetic"
+  std::optional<std::string> valid_data;  // of the same format
+  // auto | synthetic | tsv | csv | mlperf-bin | hugectr-raw | hugectr-raw-counts | split-binary
+  std::string data_format = "auto";
+  std::string table_rows = "1000";           // of each table
+  std::optional<std::string> table_max_ids;  // of one sample, of each table; 1
+  int64_t dense_features = 13;
+  std::string dense_transform = "log1p";
+  std::string id_policy = "error";
+  int64_t synthetic_samples = 200'000;
+  double synthetic_zipf = 1.05;
+  double synthetic_missing = 0;
+  bool synthetic_constant = false;
+  int64_t valid_samples = 0;  // the last of the training data, where there is no other
+};
+
+struct DlrmConfig {
+  int64_t embedding_dim = 16;
+  std::string bottom_mlp = "512-256-64-16";
+  std::string top_mlp = "512-256-1";
+  std::string interaction = "dot";  // dot | cat | cross
+  bool interaction_self = false;
+  int cross_layers = 3;
+  int64_t cross_rank = 512;
+  std::string pooling = "sum";  // sum | mean
+  std::string loss = "bce";     // bce | mse
+};
+
+struct ClickTrainingConfig {
+  int64_t global_batch_size = 2048;
+  std::optional<int64_t> train_iters;  // one epoch
+  std::optional<int64_t> train_epochs;
+  double lr = 0.1;
+  std::optional<double> embedding_lr;  // lr
+  int64_t lr_warmup_iters = 0;
+  int64_t lr_decay_start = 0;  // 0: no decay
+  int64_t lr_decay_iters = 0;
+  std::string optimizer = "sgd";            // sgd | adagrad | adam: of the MLPs
+  std::string embedding_optimizer = "sgd";  // sgd | adagrad | rowwise-adagrad | adam
+  double eps = 1e-8;
+  bool f64 = false;
+  std::optional<int64_t> eval_interval;
+  std::optional<double> target_auc;
+};
+
+struct EmbeddingPlacementConfig {
+  std::string placement = "auto";  // auto, or one kind for all tables, or a list of kinds
+  bool bf16_exchange = false;
+  std::optional<double> memory_limit;  // GiB of a rank
+};
+
+// The numbers of a list like "512-256-64" or "512,256,64"; nothing where it is no such list.
+std::optional<std::vector<int64_t>> numbers_of(std::string_view list);
+
+// The words of a list with commas.
+std::vector<std::string> words_of(std::string_view list);
+
+}  // namespace trifold

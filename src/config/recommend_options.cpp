@@ -1,0 +1,259 @@
+// The options of `trifold recommend`, and what is wrong with them as a whole.
+#include <charconv>
+
+#include "config/option_tables.h"
+#include "config/problems.h"
+#include "config/validate.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kMaxCount = 1e15;
+
+void add_data(OptionTable& table, ClickDataConfig& data) {
+  table.group("Data");
+  table
+      .add("train-data", &data.train_data, "File or folder with the training samples, or the word synthetic.")
+      .files("PATH");
+  table.add("valid-data", &data.valid_data, "The same for evaluation.")
+      .files("PATH")
+      .absent("the last --valid-samples of the training data");
+  table.add("data-format", &data.data_format, "Format of both; auto goes by the name.")
+      .one_of({"auto", "synthetic", "tsv", "csv", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
+               "split-binary"});
+  table
+      .add("table-rows", &data.table_rows,
+           "Rows of each embedding table; of text files, one number for all too.")
+      .takes("N-N-...");
+  table
+      .add("table-max-ids", &data.table_max_ids,
+           "Most ids of a sample in each table; one number for all too.")
+      .takes("N-N-...")
+      .absent("1");
+  table.add("dense-features", &data.dense_features, "Numbers of a sample.").range(1, 1 << 20);
+  table.add("dense-transform", &data.dense_transform, "What is done to the numbers of a file.")
+      .one_of({"none", "log1p", "log3"});
+  table.add("id-policy", &data.id_policy, "What is done with an id that its table does not have.")
+      .one_of({"error", "modulo", "clip"});
+  table.add("synthetic-samples", &data.synthetic_samples, "Samples of the synthetic clicks.")
+      .range(1, kMaxCount);
+  table.add("synthetic-zipf", &data.synthetic_zipf, "Exponent of Zipf's law of their ids; 0: uniform.")
+      .range(0, 10);
+  table.add("synthetic-missing", &data.synthetic_missing, "Share of their bags that are empty.").fraction();
+  table.add("synthetic-constant", &data.synthetic_constant, "All their samples are alike: no AUC above 0.5.");
+  table
+      .add("valid-samples", &data.valid_samples,
+           "Samples at the end of the training data kept for evaluation.")
+      .range(0, kMaxCount);
+}
+
+void add_model(OptionTable& table, DlrmConfig& model) {
+  table.group("Model");
+  table.add("embedding-dim", &model.embedding_dim, "Numbers of an embedding vector.").range(1, 1 << 16);
+  table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
+      .takes("N-N-...");
+  table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
+  table
+      .add("interaction", &model.interaction,
+           "How the vectors of a sample meet: products of pairs, side by "
+           "side, or a cross network.")
+      .one_of({"dot", "cat", "cross"});
+  table.add("interaction-self", &model.interaction_self, "Products of vectors with themselves too; dot.");
+  table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
+  table.add("cross-rank", &model.cross_rank, "Rank of its matrices.").range(1, 1 << 20);
+  table.add("pooling", &model.pooling, "What a bag of ids gives: the sum or the mean of its vectors.")
+      .one_of({"sum", "mean"});
+  table.add("loss", &model.loss, "Cross entropy of the logit, or the square of probability minus label.")
+      .one_of({"bce", "mse"});
+}
+
+void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& seed) {
+  table.group("Training");
+  table.add("global-batch-size", &training.global_batch_size, "Samples of a step, over all ranks.")
+      .range(1, 1 << 30);
+  table.add("train-iters", &training.train_iters, "Steps in all.")
+      .range(1, kMaxCount)
+      .absent("--train-epochs counts");
+  table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
+      .range(1, kMaxCount)
+      .absent("1, where --train-iters is not given");
+  table.add("lr", &training.lr, "Learning rate.").positive();
+  table.add("embedding-lr", &training.embedding_lr, "Learning rate of the tables.").positive().absent("--lr");
+  table.add("lr-warmup-iters", &training.lr_warmup_iters, "Steps in which the rates rise from 0.")
+      .range(0, kMaxCount);
+  table.add("lr-decay-start", &training.lr_decay_start, "Step from which they fall; 0: never.")
+      .range(0, kMaxCount);
+  table.add("lr-decay-iters", &training.lr_decay_iters, "Steps of the fall, a parabola that ends at 0.")
+      .range(0, kMaxCount);
+  table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
+  table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.")
+      .one_of({"sgd", "adagrad", "rowwise-adagrad", "adam"});
+  table.add("eps", &training.eps, "Added to roots in adagrad and adam.").positive();
+  table.add("f64", &training.f64, "Compute everything in double precision, for checks of the mathematics.");
+  table.add("seed", &seed, "Of the initial values, the order of the samples and the synthetic clicks.");
+  table.group("Evaluation");
+  table.add("eval-interval", &training.eval_interval, "Evaluate every so many steps, and at the end.")
+      .range(1, kMaxCount)
+      .absent("only at the end, where there are samples for it");
+  table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this.")
+      .range(0.5, 1)
+      .absent("no target");
+}
+
+void add_ranks(OptionTable& table, RecommendConfig& config) {
+  table.group("Ranks and tables");
+  table
+      .add("ranks", &config.mesh.ranks,
+           "Ranks as threads of this process; under mpirun, the number of processes.")
+      .range(1, 65536);
+  table.add("threads-per-rank", &config.mesh.threads_per_rank, "Threads of each rank for arithmetic.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host, shared out over its ranks");
+  table
+      .add("distributed-timeout-minutes", &config.mesh.distributed_timeout_minutes,
+           "Minutes that a rank waits for another before it gives up.")
+      .range(0.001, 525'600);
+  table
+      .add("placement", &config.placement.placement,
+           "Where the tables are: table, row, column, replicated, a list of these, or auto.")
+      .takes("KIND,...")
+      .suggest({"auto", "table", "row", "column", "replicated"});
+  table.add("bf16-exchange", &config.placement.bf16_exchange, "Vectors travel between ranks in bf16.");
+  table
+      .add("memory-limit", &config.placement.memory_limit,
+           "GiB that tables and their state may take on a rank.")
+      .positive()
+      .absent("no limit");
+}
+
+void add_files(OptionTable& table, RecommendConfig& config) {
+  table.group("Checkpoint");
+  table.add("save", &config.checkpoint.save, "Folder to save checkpoints in.")
+      .files("DIR")
+      .absent("nothing is saved");
+  table.add("save-interval", &config.checkpoint.save_interval, "Save every so many steps, and at the end.")
+      .range(1, kMaxCount)
+      .absent("only at the end");
+  table.add("load", &config.checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
+      .files("DIR")
+      .absent("start from random weights");
+  table.group("Logging");
+  table.add("log-interval", &config.log.log_interval, "Report progress every so many steps.")
+      .range(1, kMaxCount);
+  table.add("log-json", &config.log.log_json, "Append one JSON object a report to this file.")
+      .files("FILE")
+      .absent("none");
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> numbers_of(std::string_view list) {
+  std::vector<int64_t> numbers;
+  while (true) {
+    const size_t end = std::min(list.find_first_of("-,"), list.size());
+    int64_t number = 0;
+    const auto result = std::from_chars(list.data(), list.data() + end, number);
+    if (result.ec != std::errc() || result.ptr != list.data() + end || number < 1) return std::nullopt;
+    numbers.push_back(number);
+    if (end == list.size()) return numbers;
+    list.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string> words_of(std::string_view list) {
+  std::vector<std::string> words;
+  while (true) {
+    const size_t end = std::min(list.find(','), list.size());
+    words.emplace_back(list.substr(0, end));
+    if (end == list.size()) return words;
+    list.remove_prefix(end + 1);
+  }
+}
+
+OptionTable options_of(RecommendConfig& config) {
+  OptionTable table;
+  add_data(table, config.data);
+  add_model(table, config.model);
+  add_training(table, config.training, config.seed);
+  add_ranks(table, config);
+  add_files(table, config);
+  return table;
+}
+
+namespace {
+
+std::optional<std::vector<int64_t>> list_of(Problems& problems, const char* option, const std::string& text) {
+  auto numbers = numbers_of(text);
+  if (!numbers) problems.add("--{} '{}' is no list of numbers of 1 or more, like 512-256-64", option, text);
+  return numbers;
+}
+
+void check_widths(Problems& problems, const DlrmConfig& model) {
+  const auto bottom = list_of(problems, "bottom-mlp", model.bottom_mlp);
+  if (bottom && bottom->back() != model.embedding_dim)
+    problems.add("--bottom-mlp {} must end with --embedding-dim {}: its vector meets those of the tables",
+                 model.bottom_mlp, model.embedding_dim);
+  const auto top = list_of(problems, "top-mlp", model.top_mlp);
+  if (top && top->back() != 1)
+    problems.add("--top-mlp {} must end with 1, the logit of a click", model.top_mlp);
+  if (model.interaction_self && model.interaction != "dot")
+    problems.add("--interaction-self has no effect with --interaction {}", model.interaction);
+}
+
+void check_tables(Problems& problems, const RecommendConfig& config) {
+  const auto rows = list_of(problems, "table-rows", config.data.table_rows);
+  if (config.data.table_max_ids) {
+    const auto most = list_of(problems, "table-max-ids", *config.data.table_max_ids);
+    if (rows && most && most->size() != 1 && rows->size() != 1 && most->size() != rows->size())
+      problems.add("--table-max-ids has {} numbers, --table-rows {}: give one for all, or one for each",
+                   most->size(), rows->size());
+  }
+  const std::vector<std::string> kinds = words_of(config.placement.placement);
+  for (const std::string& kind : kinds)
+    if (kind != "table" && kind != "row" && kind != "column" && kind != "replicated" &&
+        !(kind == "auto" && kinds.size() == 1))
+      problems.add("--placement {}: '{}' is none of table, row, column, replicated",
+                   config.placement.placement, kind);
+}
+
+void check_schedule(Problems& problems, const ClickTrainingConfig& training) {
+  if (training.train_iters && training.train_epochs)
+    problems.add("--train-iters and --train-epochs both say how long to train: give one of them");
+  if ((training.lr_decay_start > 0) != (training.lr_decay_iters > 0))
+    problems.add("--lr-decay-start and --lr-decay-iters are given together");
+  if (training.lr_decay_start > 0 && training.lr_decay_start < training.lr_warmup_iters)
+    problems.add("--lr-decay-start {} is inside the warm-up of {} steps", training.lr_decay_start,
+                 training.lr_warmup_iters);
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  Problems problems(options_of(copy));
+  check_widths(problems, config.model);
+  check_tables(problems, config);
+  check_schedule(problems, config.training);
+  const ClickDataConfig& data = config.data;
+  if (data.valid_data && data.valid_samples > 0)
+    problems.add("--valid-data and --valid-samples both say what to evaluate on: give one of them");
+  const bool has_valid = data.valid_data || data.valid_samples > 0;
+  if (!has_valid && config.training.eval_interval)
+    problems.add("--eval-interval needs samples to evaluate on: give --valid-data or --valid-samples");
+  if (!has_valid && config.training.target_auc)
+    problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
+  if (config.placement.bf16_exchange && config.training.f64)
+    problems.add("--bf16-exchange has no place in a run with --f64");
+  if (config.checkpoint.save_interval && !config.checkpoint.save)
+    problems.add("--save-interval needs --save DIR");
+  return problems.take();
+}
+
+RecommendConfig resolve(RecommendConfig config) {
+  throw_problems(problems(config));
+  if (!config.training.embedding_lr) config.training.embedding_lr = config.training.lr;
+  return config;
+}
+
+}  // namespace trifold

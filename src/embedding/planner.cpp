@@ -1,0 +1,154 @@
+#include "embedding/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kLeastColumns = 4;
+
+int64_t row_bytes(const EmbeddingTable& table, const PlacementInput& input) {
+  return table.width * input.number_bytes + input.state_bytes_of_row;
+}
+
+// Bytes moved for `samples` samples by a part that sees `ids` of a sample's ids and has `columns` columns.
+double moved(double samples, double ids, double columns, int number_bytes) {
+  const double row = columns * number_bytes;
+  return samples * (ids * (4 + 3 * row) + 2 * row);
+}
+
+double cost(const EmbeddingTable& table, const PlacementInput& input) {
+  return moved(static_cast<double>(input.global_batch), table.max_ids, static_cast<double>(table.width),
+               input.number_bytes);
+}
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+// Ranks that can hold all tables when they are cut as finely as they can be.
+int64_t ranks_needed(int64_t total, int64_t memory) { return (total + memory - 1) / memory; }
+
+struct Piece {
+  size_t table;
+  double cost;
+  int64_t bytes;
+};
+
+}  // namespace
+
+std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput& input) {
+  std::vector<RankLoad> loads(static_cast<size_t>(placement.ranks()));
+  const double ranks = placement.ranks();
+  const auto batch = static_cast<double>(input.global_batch);
+  const auto tables = placement.tables();
+  for (const Shard& shard : placement.shards()) {
+    const EmbeddingTable& table = tables[static_cast<size_t>(shard.table)];
+    RankLoad& load = loads[static_cast<size_t>(shard.rank)];
+    const auto columns = static_cast<double>(shard.rect.extent[1]);
+    const double share = static_cast<double>(shard.rect.extent[0]) / static_cast<double>(table.rows);
+    ++load.tables;
+    load.bytes += shard.rect.extent[0] * row_bytes(table, input) * shard.rect.extent[1] / table.width;
+    load.moved_bytes += moved(batch, table.max_ids * share, columns, input.number_bytes);
+    // Its bags to the other ranks; and from every rank the gradients of its samples to this one.
+    const double exchanged = batch * columns * input.number_bytes;
+    load.sent_bytes += exchanged * (ranks - 1) / ranks;
+    for (int rank = 0; rank < placement.ranks(); ++rank)
+      if (rank != shard.rank) loads[static_cast<size_t>(rank)].sent_bytes += exchanged / ranks;
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (!placement.replicated(static_cast<int>(t))) continue;
+    for (RankLoad& load : loads) {
+      ++load.tables;
+      load.bytes += tables[t].rows * row_bytes(tables[t], input);
+      const double dense = static_cast<double>(tables[t].rows * tables[t].width) * input.number_bytes;
+      load.moved_bytes += cost(tables[t], input) / ranks + 3 * dense;
+      load.sent_bytes += 2 * dense * (ranks - 1) / ranks;
+    }
+  }
+  return loads;
+}
+
+void check_fits(const Placement& placement, const PlacementInput& input) {
+  if (!input.memory_of_rank) return;
+  const std::vector<RankLoad> loads = loads_of(placement, input);
+  const auto most = std::max_element(loads.begin(), loads.end(),
+                                     [](const RankLoad& a, const RankLoad& b) { return a.bytes < b.bytes; });
+  if (most->bytes <= *input.memory_of_rank) return;
+  int64_t total = 0;
+  for (const EmbeddingTable& table : placement.tables()) total += table.rows * row_bytes(table, input);
+  bad_input(
+      "the embedding tables do not fit: rank {} of {} would hold {:.2f} GiB, --memory-limit is {:.2f} GiB; "
+      "with "
+      "every table cut by rows (--placement row) {} ranks would do",
+      most - loads.begin(), placement.ranks(), gib(most->bytes), gib(*input.memory_of_rank),
+      ranks_needed(total, *input.memory_of_rank));
+}
+
+std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& tables,
+                                           const PlacementInput& input) {
+  std::vector<TablePlacement> placement(tables.size());
+  const int64_t samples = input.global_batch / input.ranks;
+  double total = 0;
+  for (const EmbeddingTable& table : tables) total += cost(table, input);
+  const double fair = total / input.ranks;
+  std::vector<Piece> pieces;
+  std::vector<double> work(static_cast<size_t>(input.ranks), 0.0);
+  std::vector<int64_t> held(work.size(), 0);
+  for (size_t t = 0; input.ranks > 1 && t < tables.size(); ++t) {
+    const EmbeddingTable& table = tables[t];
+    const int64_t bytes = table.rows * row_bytes(table, input);
+    if (table.rows < samples) {
+      placement[t].kind = PlacementKind::Replicated;
+      for (int64_t& h : held) h += bytes;
+    } else if (input.memory_of_rank && bytes > *input.memory_of_rank / 2) {
+      placement[t] = {PlacementKind::Row, 0, input.ranks};
+      for (size_t r = 0; r < work.size(); ++r) {
+        held[r] += bytes / input.ranks;
+        work[r] += cost(table, input) / input.ranks;
+      }
+    } else {
+      const auto widest = std::max<int64_t>(1, std::min<int64_t>(input.ranks, table.width / kLeastColumns));
+      const auto parts =
+          std::min<int64_t>(widest, static_cast<int64_t>(std::ceil(cost(table, input) / fair)));
+      if (parts > 1) placement[t] = {PlacementKind::Column, 0, static_cast<int>(parts)};
+      pieces.push_back({t, cost(table, input), bytes});
+    }
+  }
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
+  for (const Piece& piece : pieces) {
+    TablePlacement& how = placement[piece.table];
+    const auto ranks = static_cast<size_t>(input.ranks);
+    const auto parts = static_cast<size_t>(how.parts);
+    // Neighbouring ranks take the parts of a table: the start whose busiest rank is least busy, with room.
+    std::optional<size_t> best;
+    double best_work = 0;
+    for (size_t start = 0; start < ranks; ++start) {
+      double busiest = 0;
+      bool fits = true;
+      for (size_t p = 0; p < parts; ++p) {
+        const size_t rank = (start + p) % ranks;
+        busiest = std::max(busiest, work[rank]);
+        fits = fits && (!input.memory_of_rank ||
+                        held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *input.memory_of_rank);
+      }
+      if (fits && (!best || busiest < best_work)) {
+        best = start;
+        best_work = busiest;
+      }
+    }
+    how.first_rank = static_cast<int>(best.value_or(0));
+    for (size_t p = 0; p < parts; ++p) {
+      work[(static_cast<size_t>(how.first_rank) + p) % ranks] += piece.cost / static_cast<double>(parts);
+      held[(static_cast<size_t>(how.first_rank) + p) % ranks] += piece.bytes / static_cast<int64_t>(parts);
+    }
+  }
+  check_fits(Placement(tables, placement, input.ranks), input);
+  return placement;
+}
+
+}  // namespace trifold

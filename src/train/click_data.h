@@ -1,0 +1,44 @@
+// From the options of a recommender to its samples.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "data/click_source.h"
+
+namespace trifold {
+
+struct ClickData {
+  std::vector<std::unique_ptr<ClickSource>> owned;  // what the two below may be parts of
+  const ClickSource* train = nullptr;
+  const ClickSource* valid = nullptr;  // null: nothing to evaluate on
+  std::optional<double> best_auc;      // of synthetic clicks: what no model can exceed on average
+  std::vector<std::string> notes;      // for people: malformed lines
+
+  const ClickSchema& schema() const { return train->schema(); }
+};
+
+// BadInput for files that are missing or wrong.
+ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
+
+// Fills `out` with this rank's part of global batch `step` (from 0) of an endless run over `source`: epoch
+// after epoch, each in an order of its own, the last batch of an epoch as short as it is. `share` samples of
+// `global` are rank `rank`'s. Returns the real samples of the whole global batch.
+class ClickFeed {
+ public:
+  // Without a seed the stored order. `source` must outlive it.
+  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
+  int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
+  int64_t real_samples(int64_t step) const;
+  void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;
+
+ private:
+  const ClickSource& source_;
+  ClickOrder order_;
+  int64_t global_;
+};
+
+}  // namespace trifold

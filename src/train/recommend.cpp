@@ -1,0 +1,331 @@
+#include "train/recommend.h"
+
+#include <chrono>
+
+#include "checkpoint/reader.h"
+#include "config/json.h"
+#include "config/validate.h"
+#include "optim/click_schedule.h"
+#include "train/output_files.h"
+#include "train/ranks.h"
+
+namespace trifold {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+SparseKind sparse_kind(const std::string& name) {
+  if (name == "sgd") return SparseKind::Sgd;
+  if (name == "adagrad") return SparseKind::Adagrad;
+  if (name == "rowwise-adagrad") return SparseKind::RowwiseAdagrad;
+  return SparseKind::Adam;
+}
+
+int64_t last_step(const RecommendConfig& config, int64_t steps_per_epoch) {
+  if (config.training.train_iters) return *config.training.train_iters;
+  return config.training.train_epochs.value_or(1) * steps_per_epoch;
+}
+
+// What must agree for the tensors of a checkpoint to fit.
+nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& schema) {
+  nlohmann::json tables = nlohmann::json::array();
+  for (const ClickTable& table : schema.tables)
+    tables.push_back({{"name", table.name}, {"rows", table.rows}});
+  const DlrmConfig& model = config.model;
+  return {{"kind", "dlrm"},
+          {"dense", schema.dense},
+          {"embedding_dim", model.embedding_dim},
+          {"bottom_mlp", *numbers_of(model.bottom_mlp)},
+          {"top_mlp", *numbers_of(model.top_mlp)},
+          {"interaction", model.interaction},
+          {"interaction_self", model.interaction_self},
+          {"cross_layers", model.interaction == "cross" ? model.cross_layers : 0},
+          {"cross_rank", model.interaction == "cross" ? model.cross_rank : 0},
+          {"pooling", model.pooling},
+          {"optimizer", config.training.optimizer},
+          {"embedding_optimizer", config.training.embedding_optimizer},
+          {"f64", config.training.f64},
+          {"tables", tables}};
+}
+
+DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
+  DlrmShape shape;
+  shape.dense = schema.dense;
+  shape.tables = schema.table_count();
+  shape.width = config.embedding_dim;
+  shape.bottom = *numbers_of(config.bottom_mlp);
+  shape.top = *numbers_of(config.top_mlp);
+  shape.interaction = config.interaction == "dot"   ? InteractionKind::Dot
+                      : config.interaction == "cat" ? InteractionKind::Cat
+                                                    : InteractionKind::Cross;
+  shape.self = config.interaction_self;
+  shape.cross_layers = config.cross_layers;
+  shape.cross_rank = config.cross_rank;
+  return shape;
+}
+
+std::vector<TablePlacement> placement_of(const RecommendConfig& config,
+                                         const std::vector<EmbeddingTable>& tables, int ranks) {
+  const PlacementInput input = placement_input(config, ranks);
+  std::vector<std::string> kinds = words_of(config.placement.placement);
+  if (kinds[0] == "auto") return plan_placement(tables, input);
+  if (kinds.size() == 1) kinds.resize(tables.size(), kinds[0]);
+  if (kinds.size() != tables.size())
+    bad_input("--placement names {} kinds for {} tables: give one for all, or one for each", kinds.size(),
+              tables.size());
+  std::vector<TablePlacement> placement;
+  int next = 0;
+  for (const std::string& kind : kinds) {
+    const PlacementKind where = *placement_named(kind);
+    const bool cut = where == PlacementKind::Row || where == PlacementKind::Column;
+    placement.push_back({where, cut ? 0 : next, cut ? ranks : 1});
+    if (where == PlacementKind::Table) next = (next + 1) % ranks;
+  }
+  check_fits(Placement(tables, placement, ranks), input);
+  return placement;
+}
+
+}  // namespace
+
+PlacementInput placement_input(const RecommendConfig& config, int ranks) {
+  const DType dtype = config.training.f64 ? DType::F64 : DType::F32;
+  PlacementInput input;
+  input.ranks = ranks;
+  input.global_batch = config.training.global_batch_size;
+  input.number_bytes = static_cast<int>(size_of(dtype));
+  input.state_bytes_of_row = static_cast<int64_t>(state_bytes_of_row(
+      sparse_kind(config.training.embedding_optimizer), config.model.embedding_dim, dtype));
+  if (config.placement.memory_limit)
+    input.memory_of_rank = static_cast<int64_t>(*config.placement.memory_limit * (1 << 30));
+  return input;
+}
+
+RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
+  const ClickTrainingConfig& training = config.training;
+  RecommenderSetup setup;
+  setup.model = model_shape(config.model, schema);
+  setup.schema = schema;
+  setup.placement = placement_of(config, embedding_tables(schema, config.model.embedding_dim), ranks);
+  setup.global_batch = training.global_batch_size;
+  setup.dtype = training.f64 ? DType::F64 : DType::F32;
+  setup.dense_optimizer.optimizer = training.optimizer;
+  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.sgd_momentum = 0;
+  setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
+  setup.sparse.kind = sparse_kind(training.embedding_optimizer);
+  setup.sparse.eps = training.eps;
+  setup.loss = config.model.loss == "mse" ? ClickLoss::Squared : ClickLoss::Logistic;
+  setup.mean = config.model.pooling == "mean";
+  setup.bf16_exchange = config.placement.bf16_exchange;
+  setup.seed = config.seed;
+  setup.threads = config.mesh.threads_per_rank;
+  return setup;
+}
+
+RecommendJob prepare(RecommendConfig config) {
+  RecommendJob job{std::move(config), {}};
+  std::vector<std::string> problems;
+  const auto attempt = [&](auto&& part) {
+    try {
+      part();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      problems.emplace_back(error.what());
+    }
+  };
+  const RecommendConfig& c = job.config;
+  attempt([&] {
+    job.data = open_clicks(c.data, c.seed);
+    recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    if (!c.checkpoint.load) return;
+    const CheckpointReader reader(*c.checkpoint.load);
+    compare_models(reader.meta().model, model_json(c, job.data.schema()));
+    const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
+    const int64_t last = last_step(c, feed.batches_per_epoch());
+    if (reader.meta().step >= last)
+      bad_input("{} has done {} steps already: nothing is left of {}", reader.directory().string(),
+                reader.meta().step, last);
+    const int64_t batch = reader.meta().state.value("global_batch_size", int64_t{0});
+    if (batch != c.training.global_batch_size)
+      bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}",
+                reader.directory().string(), batch, batch);
+  });
+  if (c.checkpoint.save) attempt([&] { check_writable_folder("--save", *c.checkpoint.save); });
+  if (c.log.log_json) attempt([&] { check_writable_file("--log-json", *c.log.log_json); });
+  throw_problems(problems);
+  return job;
+}
+
+namespace {
+
+// One rank's run.
+class RecommendRun {
+ public:
+  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver& observer)
+      : world_(world),
+        job_(job),
+        config_(job.config),
+        observer_(observer),
+        speaks_(world.rank() == 0),
+        feed_(*job.data.train, job.config.seed, job.config.training.global_batch_size),
+        model_(world, recommender_setup(job.config, job.data.schema(), world.size())),
+        last_step_(last_step(job.config, feed_.batches_per_epoch())) {
+    if (job.data.valid != nullptr)
+      valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
+    if (config_.checkpoint.load) load();
+    if (speaks_) observer_.on_start(report());
+  }
+
+  RunEnd run(const std::atomic<int>& signal) {
+    fetch_training();
+    while (done_ < last_step_) {
+      train();
+      const bool stop = agree(signal.load() != 0);
+      const bool evaluating = evaluation_due();
+      if (evaluating && evaluate()) break;
+      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) save();
+      if (stop && done_ < last_step_) {
+        save();
+        return RunEnd::Interrupted;
+      }
+      if (evaluating && done_ < last_step_) fetch_training();
+    }
+    save();
+    return RunEnd::Done;
+  }
+
+ private:
+  bool evaluation_due() const {
+    if (!valid_feed_) return false;
+    const auto& interval = config_.training.eval_interval;
+    return done_ == last_step_ || (interval && done_ % *interval == 0);
+  }
+
+  void fetch(const ClickFeed& feed, int64_t step) {
+    model_.fetch([this, &feed, step](ClickBatchBuffer& out) {
+      feed.read(step, world_.rank(), model_.samples(), out);
+    });
+  }
+  void fetch_training() { fetch(feed_, done_); }
+
+  void train() {
+    const auto start = Clock::now();
+    const ClickTrainingConfig& training = config_.training;
+    const ClickSchedule schedule{training.lr_warmup_iters, training.lr_decay_start, training.lr_decay_iters};
+    ClickStep step;
+    step.step = ++done_;
+    step.samples = feed_.real_samples(done_ - 1);
+    step.lr = schedule.rate(training.lr, done_);
+    const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), done_);
+    // An evaluation between two steps needs the place that the next batch would take.
+    const bool ahead = done_ < last_step_ && !evaluation_due();
+    step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
+      if (ahead) fetch_training();
+    });
+    step.seconds = seconds_since(start);
+    if (speaks_) observer_.on_step(step);
+  }
+
+  // True when the target was reached.
+  bool evaluate() {
+    const auto start = Clock::now();
+    ClickMetrics metrics;
+    for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
+      fetch(*valid_feed_, step);
+      const Recommender::Scored scored = model_.score();
+      metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
+                  scored.batch->first_sample);
+    }
+    ClickEvaluation evaluation{done_, metrics.finish(world_, model_.compute()), 0};
+    evaluation.seconds = seconds_since(start);
+    if (speaks_) observer_.on_eval(evaluation);
+    const auto& target = config_.training.target_auc;
+    if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;
+    if (speaks_) observer_.on_target(done_, *evaluation.scores.auc, *target);
+    return true;
+  }
+
+  bool agree(bool requested) {
+    double count = requested ? 1 : 0;
+    world_.all_reduce({&count, DType::F64, {1}}, Reduce::Sum, model_.compute());
+    model_.compute().synchronize();
+    return count > 0;
+  }
+
+  void save() {
+    if (!config_.checkpoint.save || saved_ == done_) return;
+    CheckpointMeta meta;
+    meta.step = done_;
+    meta.consumed_samples = done_ * config_.training.global_batch_size;
+    meta.model = model_json(config_, job_.data.schema());
+    meta.mesh = {{"dp", world_.size()}};
+    meta.config = to_json(config_);
+    meta.state = {{"global_batch_size", config_.training.global_batch_size},
+                  {"dtype", config_.training.f64 ? "f64" : "f32"}};
+    const std::string directory =
+        save_checkpoint(*config_.checkpoint.save, meta, model_.checkpoint_tensors(false), world_,
+                        model_.mesh().coords())
+            .string();
+    saved_ = done_;
+    if (speaks_) observer_.on_saved(done_, directory);
+  }
+
+  void load() {
+    CheckpointReader reader(*config_.checkpoint.load);
+    reader.load(model_.checkpoint_tensors(true));
+    model_.loaded();
+    done_ = saved_ = reader.meta().step;
+  }
+
+  RecommendReport report() {
+    RecommendReport report;
+    report.mesh =
+        fmt::format("{} {} rank{}, {} thread{} each", world_.size(), world_.backend(),
+                    world_.size() == 1 ? "" : "s", model_.threads(), model_.threads() == 1 ? "" : "s");
+    report.operations = model_.ops().name;
+    report.parameters = model_.parameters();
+    report.flops_per_sample = model_.flops_per_sample();
+    report.first_step = done_ + 1;
+    report.last_step = last_step_;
+    report.steps_per_epoch = feed_.batches_per_epoch();
+    report.train_samples = job_.data.train->samples();
+    report.valid_samples = job_.data.valid == nullptr ? 0 : job_.data.valid->samples();
+    report.best_auc = job_.data.best_auc;
+    report.memory = model_.memory();
+    report.notes = job_.data.notes;
+    const auto tables = model_.placement().tables();
+    const auto choice = model_.placement().choice();
+    report.tables.assign(tables.begin(), tables.end());
+    report.placement.assign(choice.begin(), choice.end());
+    report.loads = loads_of(model_.placement(), placement_input(config_, world_.size()));
+    return report;
+  }
+
+  Communicator& world_;
+  const RecommendJob& job_;
+  const RecommendConfig& config_;
+  RecommendObserver& observer_;
+  bool speaks_;
+  ClickFeed feed_;
+  std::optional<ClickFeed> valid_feed_;
+  Recommender model_;  // after the feeds: what it fetches reads from them
+  int64_t last_step_;
+  int64_t done_ = 0;
+  int64_t saved_ = -1;
+};
+
+}  // namespace
+
+RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
+                 const std::atomic<int>& signal) {
+  RunEnd end = RunEnd::Done;
+  abort_on_error(world, [&] { end = RecommendRun(world, job, observer).run(signal); });
+  return end;
+}
+
+}  // namespace trifold

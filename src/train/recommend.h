@@ -1,0 +1,79 @@
+// `trifold recommend`: from a configuration to a trained recommender. `prepare` runs once a process and finds
+// everything that is wrong with the user's files; `recommend` runs on every rank.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "embedding/planner.h"
+#include "train/click_data.h"
+#include "train/click_metrics.h"
+#include "train/pretrain.h"
+#include "train/recommender.h"
+
+namespace trifold {
+
+struct RecommendJob {
+  RecommendConfig config;  // resolved
+  ClickData data;
+};
+
+RecommendJob prepare(RecommendConfig config);
+
+// What the configuration asks for on `ranks` ranks, the placement worked out. BadInput where it cannot be.
+RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
+PlacementInput placement_input(const RecommendConfig& config, int ranks);
+
+// One training step; the same on every rank but for the time.
+struct ClickStep {
+  int64_t step = 0;     // counts from 1
+  int64_t samples = 0;  // real ones of the global batch
+  double loss = 0;      // before the update
+  double lr = 0;
+  double seconds = 0;
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+};
+
+struct ClickEvaluation {
+  int64_t step = 0;
+  ClickScores scores;
+  double seconds = 0;
+};
+
+struct RecommendReport {
+  std::string mesh;        // "2 thread ranks, 1 thread each"
+  std::string operations;  // instruction set
+  int64_t parameters = 0;  // tables included
+  double flops_per_sample = 0;
+  int64_t first_step = 1;
+  int64_t last_step = 0;
+  int64_t steps_per_epoch = 0;
+  int64_t train_samples = 0;
+  int64_t valid_samples = 0;
+  std::optional<double> best_auc;
+  Recommender::Memory memory;  // of rank 0
+  std::vector<std::string> notes;
+  // The placement, for a table.
+  std::vector<EmbeddingTable> tables;
+  std::vector<TablePlacement> placement;
+  std::vector<RankLoad> loads;
+};
+
+class RecommendObserver {
+ public:
+  virtual ~RecommendObserver() = default;
+  virtual void on_start(const RecommendReport& report) = 0;
+  virtual void on_step(const ClickStep& step) = 0;
+  virtual void on_eval(const ClickEvaluation& evaluation) = 0;
+  virtual void on_saved(int64_t step, const std::string& directory) = 0;
+  virtual void on_target(int64_t step, double auc, double target) = 0;
+};
+
+// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
+// run after the step all ranks are in.
+RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
+                 const std::atomic<int>& signal);
+
+}  // namespace trifold
