@@ -17,8 +17,7 @@ struct TextRequest {
 
 // A command with its configuration, checked and resolved (see validate.h), or a text to print.
 using Request = std::variant<TextRequest, PretrainConfig, GenerateConfig, EvaluateConfig, InspectConfig,
-                             BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig,
-                             RecommendConfig>;
+                             BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig, RecommendConfig>;
 
 // What the command line is read in.
 struct Surroundings {

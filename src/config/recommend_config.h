@@ -13,7 +13,7 @@ namespace trifold {
 struct ClickDataConfig {
   std::string train_data = "synthetic";   // a file, a folder, or "synthetic"
   std::optional<std::string> valid_data;  // of the same format
-  // auto | synthetic | tsv | csv | mlperf-bin | hugectr-raw | hugectr-raw-counts | split-binary
+  // auto | synthetic | tsv | csv | mlperf-bin | hugectr-raw | hugectr-raw-counts | split-binary | clicks
   std::string data_format = "auto";
   std::string table_rows = "1000";           // of each table
   std::optional<std::string> table_max_ids;  // of one sample, of each table; 1

@@ -21,7 +21,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
       .absent("the last --valid-samples of the training data");
   table.add("data-format", &data.data_format, "Format of both; auto goes by the name.")
       .one_of({"auto", "synthetic", "tsv", "csv", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
-               "split-binary"});
+               "split-binary", "clicks"});
   table
       .add("table-rows", &data.table_rows,
            "Rows of each embedding table; of text files, one number for all too.")

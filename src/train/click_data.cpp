@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/click_columns.h"
+#include "data/click_format.h"
 #include "data/click_synthetic.h"
 #include "data/click_text_source.h"
 
@@ -15,6 +16,7 @@ std::string format_of(const ClickDataConfig& config) {
   if (config.data_format != "auto") return config.data_format;
   const std::string& path = config.train_data;
   if (path == "synthetic") return "synthetic";
+  if (std::filesystem::exists(ClickFolder::manifest(path))) return "clicks";
   if (std::filesystem::is_directory(path)) return "split-binary";
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".csv") return "csv";
@@ -65,6 +67,7 @@ std::unique_ptr<ClickSource> open_source(const ClickDataConfig& config, const st
     if (const std::string text = clicks->report().text(); !text.empty()) data.notes.push_back(text);
     return clicks;
   }
+  if (format == "clicks") return open_click_folder(path);
   if (format == "split-binary") {
     const SplitBinary split = read_feature_spec(path, part);
     return std::make_unique<ColumnClicks>(split.files, split.schema, rules);
