@@ -29,6 +29,40 @@ class Mpi(ProgramTest):
         for one, two in zip(self.losses("one.jsonl"), self.losses("mpi.jsonl")):
             self.assertLess(abs(one - two), 1e-11 * one)
 
+    # What is sharded changes no bit, and neither does where the ranks live.
+    def check_zero_stages(self, ranks, *arguments):
+        run = ["--train-iters", 5, "--num-layers", 4, "--global-batch-size", 8, "--hidden-dropout", 0.1,
+               "--zero-min-unit-params", 4000, *arguments]
+        self.pretrain(*run, "--ranks", ranks, "--log-json", "plain.jsonl")
+        for stage in range(4):
+            name = f"mpi{stage}.jsonl"
+            self.pretrain(*run, "--zero-stage", stage, "--log-json", name, prefix=self.mpi(ranks))
+            self.assertEqual(self.losses("plain.jsonl"), self.losses(name), f"stage {stage}")
+        self.assertEqual(len(self.losses("plain.jsonl")), 5)
+
+    def test_zero_on_two_processes(self):
+        self.check_zero_stages(2, "--bf16")
+
+    def test_zero_on_four_processes(self):
+        self.check_zero_stages(4)
+
+    def test_zero_with_tensor_ranks(self):
+        self.check_zero_stages(4, "--tp", 2, "--sequence-parallel")
+
+    def test_zero_with_stages(self):
+        self.check_zero_stages(4, "--pp", 2, "--schedule", "zb-h1")
+
+    def test_zero_saves_and_goes_on_with_other_ranks(self):
+        run = ["--f64", "--zero-min-unit-params", 4000, "--global-batch-size", 8]
+        self.pretrain(*run, "--train-iters", 6, "--log-json", "whole.jsonl")
+        self.pretrain(*run, "--train-iters", 3, "--zero-stage", 3, "--save", "d", "--lr-decay-iters", 6, "--log-json",
+                      "parts.jsonl", prefix=self.mpi(4))
+        self.pretrain(*run, "--train-iters", 6, "--zero-stage", 2, "--load", "d", "--log-json", "parts.jsonl",
+                      prefix=self.mpi(2))
+        self.assertEqual(len(self.losses("parts.jsonl")), 6)
+        for one, part in zip(self.losses("whole.jsonl"), self.losses("parts.jsonl")):
+            self.assertLess(abs(one - part), 1e-11 * one)
+
     # Eight processes that poll on two cores: few steps, and no haste.
     def check_mesh(self, *arguments):
         run = ["--train-iters", 3, "--num-layers", 8, "--global-batch-size", 16, "--eval-interval", 3, "--eval-iters", 1,
