@@ -80,6 +80,8 @@ void JsonLog::write(const StepReport& report) {
                                     {"lr", number(report.lr)},
                                     {"loss_scale", number(report.loss_scale)},
                                     {"tokens", report.tokens},
+                                    {"sent_bytes", report.sent_bytes},
+                                    {"left_node_bytes", report.left_node_bytes},
                                     {"step_seconds", number(report.step_seconds)},
                                     {"tokens_per_second", number(report.tokens_per_second)},
                                     {"mfu", number(report.mfu)},

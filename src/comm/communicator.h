@@ -26,6 +26,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -39,6 +40,12 @@ struct Transfer {
   Direction direction;
   int peer;
   Tensor tensor;
+};
+
+// Bytes that a rank has sent, and those of them that went to another node.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t left_node = 0;
 };
 
 class Communicator {
@@ -75,36 +82,55 @@ class Communicator {
   // Collective: returns when every rank has called it. Runs at once, on no stream.
   virtual void barrier() = 0;
 
-  // Bytes this rank has sent through this communicator, as the algorithms with the least traffic (rings) send
-  // them, whatever the back end does: of n ranks' tensors of b bytes an all_reduce takes 2 b (n-1)/n, a
-  // reduce_scatter or all_gather b (n-1)/n of the whole, messages what they carry. Dry streams do not count.
-  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  // What this rank has sent through this communicator, and through all communicators of its world together,
+  // as the algorithms with the least traffic (rings) send it, whatever the back end does: of n ranks' tensors
+  // of b bytes an all_reduce takes 2 b (n-1)/n, a reduce_scatter or all_gather b (n-1)/n of the whole,
+  // messages what they carry. In a ring a rank sends to the next one, so its bytes leave the node where that
+  // lives on another. Dry streams do not count.
+  Traffic traffic() const { return mine_.read(); }
+  Traffic world_traffic() const { return world_->counters.read(); }
+
+  // Says which node each rank of this world lives on, for the counts; until then all are on one. To be called
+  // on the world's communicator before it is split.
+  void set_nodes(std::vector<int> node_of_rank);
+  // By rank of the world; empty: all on one.
+  std::span<const int> world_nodes() const { return world_->nodes; }
 
  protected:
+  // To be called by `split` on what it has made: its ranks are those of the world.
+  void join(const Communicator& parent, std::span<const int> world_ranks);
   // `rounds` passes of a ring over a tensor of `bytes`.
-  void count_ring(int64_t rounds, size_t bytes, const Stream& stream) {
-    const int ranks = size();
-    count_sent(rounds * static_cast<int64_t>(bytes) * (ranks - 1) / ranks, stream);
-  }
-  void count_sent(int64_t bytes, const Stream& stream) {
-    if (stream.mode() != Stream::Mode::Dry) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
-  }
-  void count_transfers(std::span<const Transfer> transfers, const Stream& stream) {
-    for (const Transfer& transfer : transfers)
-      if (transfer.direction == Transfer::Direction::Send)
-        count_sent(static_cast<int64_t>(transfer.tensor.bytes()), stream);
-  }
+  void count_ring(int64_t rounds, size_t bytes, const Stream& stream);
+  void count_transfers(std::span<const Transfer> transfers, const Stream& stream);
   // Rows of `in` for each rank; those for this rank itself do not travel.
-  void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream) {
-    int64_t rows = 0;
-    for (size_t r = 0; r < in_rows.size(); ++r)
-      if (static_cast<int>(r) != rank()) rows += in_rows[r];
-    if (in.dim(0) > 0) count_sent(rows * static_cast<int64_t>(in.bytes()) / in.dim(0), stream);
-  }
+  void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream);
 
  private:
-  std::atomic<int64_t> bytes_sent_{0};
+  struct Counters {
+    std::atomic<int64_t> sent{0};
+    std::atomic<int64_t> left_node{0};
+    Traffic read() const {
+      return {sent.load(std::memory_order_relaxed), left_node.load(std::memory_order_relaxed)};
+    }
+  };
+  // What the communicators of one rank share.
+  struct World {
+    std::vector<int> nodes;
+    Counters counters;
+  };
+
+  bool leaves_node(int peer) const;
+  void count_sent(int64_t bytes, bool leaves, const Stream& stream);
+
+  std::shared_ptr<World> world_ = std::make_shared<World>();
+  std::vector<int> nodes_;  // of the ranks here; empty: all on one
+  Counters mine_;
 };
+
+// Bytes that a rank sends in `rounds` passes of a ring of `ranks` over a tensor of `bytes`.
+constexpr int64_t ring_bytes(int64_t rounds, size_t bytes, int ranks) {
+  return rounds * static_cast<int64_t>(bytes) * (ranks - 1) / ranks;
+}
 
 constexpr std::chrono::milliseconds kDefaultCommTimeout{std::chrono::minutes(10)};
 

@@ -234,7 +234,9 @@ std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
   const auto& members = made.world_ranks();
   const int me = group_.world_ranks()[static_cast<size_t>(rank_)];
   const auto found = std::find(members.begin(), members.end(), me);
-  return std::make_unique<ThreadCommunicator>(made, static_cast<int>(found - members.begin()));
+  auto child = std::make_unique<ThreadCommunicator>(made, static_cast<int>(found - members.begin()));
+  child->join(*this, members);
+  return child;
 }
 
 std::vector<int> first_ranks(int size) {

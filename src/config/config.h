@@ -42,6 +42,7 @@ struct MeshConfig {
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
+  std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, shared out over its ranks
   std::string device = "auto";            // cpu | auto
   double distributed_timeout_minutes = 10;
@@ -149,8 +150,9 @@ enum class ReducePolicy { Once, Each };
 struct ZeroConfig {
   int zero_stage = 0;
   std::optional<int64_t> zero_min_unit_params;  // of what is reduced, published and gathered at once: 4 Mi
-  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. Absent: all.
-  std::optional<int> zero_group_size;
+  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. A number, or "node":
+  // those on one node (train/nodes.h). Absent: all.
+  std::optional<std::string> zero_group_size;
   // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none".
   std::string offload = "none";
   bool offloads() const { return offload != "none"; }

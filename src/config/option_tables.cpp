@@ -64,6 +64,12 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .range(1, kMaxRanks)
       .absent("ranks / (tensor x pipeline)")
       .also("dp");
+  table
+      .add("ranks-per-node", &mesh.ranks_per_node,
+           "Ranks that share a node, in order: for what is told of bytes between nodes, and for "
+           "--zero-group-size node.")
+      .range(1, kMaxRanks)
+      .absent("host names tell; one node for a plan");
   table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
       .absent("the cores of the host, shared out over its ranks");
@@ -89,10 +95,11 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
       .absent("4194304");
   table
       .add("zero-group-size", &zero.zero_group_size,
-           "Data-parallel ranks that share; ranks of other groups hold the same, and only slices travel "
-           "between "
-           "groups.")
-      .range(1, 1 << 20)
+           "Data-parallel ranks that share: a number, or those of a node; ranks of other groups hold the "
+           "same, "
+           "and only slices of gradients travel between groups.")
+      .takes("N|node")
+      .suggest({"node"})
       .absent("all data-parallel ranks");
   table.add("offload", &zero.offload,
             "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "

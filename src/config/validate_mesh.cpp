@@ -1,6 +1,7 @@
 #include "config/validate_mesh.h"
 
 #include "config/nearest.h"
+#include "config/number.h"
 #include "config/pipeline_choice.h"
 
 namespace trifold {
@@ -144,6 +145,9 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
   if (problems.sound({"tensor-model-parallel-size"}) && tensor == 1 && mesh.sequence_parallel)
     problems.add("--sequence-parallel has no effect with --tensor-model-parallel-size 1: leave it out");
   if (!sound_sizes(problems)) return;
+  if (mesh.ranks_per_node && problems.sound({"ranks-per-node"}) && mesh.ranks % *mesh.ranks_per_node != 0)
+    problems.add("--ranks {} is not a multiple of --ranks-per-node {}: {}", mesh.ranks, *mesh.ranks_per_node,
+                 multiples_around(mesh.ranks, *mesh.ranks_per_node));
   const int64_t model_ranks = int64_t{tensor} * pipeline;
   if (!mesh.data_parallel_size && mesh.ranks % model_ranks != 0) {
     problems.add("--ranks {} is not divisible by tensor {} x pipeline {} = {}: {}", mesh.ranks, tensor,
@@ -159,6 +163,17 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
                    mesh.ranks % model_ranks != 0
                        ? ""
                        : fmt::format(" or --data-parallel-size {}", mesh.ranks / model_ranks));
+  }
+}
+
+bool groups_follow_nodes(const ZeroConfig& zero) { return zero.zero_group_size == "node"; }
+
+std::optional<int> given_group_size(const ZeroConfig& zero) {
+  if (!zero.zero_group_size || groups_follow_nodes(zero)) return std::nullopt;
+  try {
+    return parse_int(*zero.zero_group_size);
+  } catch (const Error&) {
+    return std::nullopt;
   }
 }
 
@@ -237,14 +252,17 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "host already: leave it out, or name a folder on a fast disk");
   if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
   if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
-  if (!config.zero.zero_group_size ||
-      !problems.sound({"zero-group-size", "ranks", "data-parallel-size", "tensor-model-parallel-size",
-                       "pipeline-model-parallel-size"}))
+  if (!config.zero.zero_group_size || groups_follow_nodes(config.zero)) return;
+  const std::optional<int> group = given_group_size(config.zero);
+  if (!group || *group < 1) {
+    problems.add("--zero-group-size '{}' is not possible: give a number of ranks, or node",
+                 *config.zero.zero_group_size);
     return;
+  }
+  if (!sound_sizes(problems)) return;
   const int64_t data = data_parallel_size(config.mesh);
-  if (data % *config.zero.zero_group_size != 0)
-    problems.add("--zero-group-size {} does not divide the data-parallel size {}",
-                 *config.zero.zero_group_size, data);
+  if (data % *group != 0)
+    problems.add("--zero-group-size {} does not divide the data-parallel size {}", *group, data);
 }
 
 void check_pipeline(const PretrainConfig& config, Problems& problems) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/config.h"
 #include "config/problems.h"
@@ -19,6 +20,9 @@ void check_tensor(const PretrainConfig& config, Problems& problems);
 // Stages, schedule and number of micro-batches; for asynchronous schedules also what needs a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);
+// Whether --zero-group-size says "node"; and the number it says, absent for anything else.
+bool groups_follow_nodes(const ZeroConfig& zero);
+std::optional<int> given_group_size(const ZeroConfig& zero);
 // What is shared out over the data axis (stages of ZeRO).
 void check_zero(const PretrainConfig& config, Problems& problems);
 

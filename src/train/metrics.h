@@ -23,6 +23,8 @@ struct StepReport {
   double loss_scale = 1;
   double next_loss_scale = 1;  // of the step after it
   int64_t tokens = 0;          // of this step, all ranks; padding does not count
+  int64_t sent_bytes = 0;       // by all ranks together (comm/communicator.h says how they are counted)
+  int64_t left_node_bytes = 0;  // of these, to a rank on another node
   double step_seconds = 0;
   double tokens_per_second = 0;
   // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of

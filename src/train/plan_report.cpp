@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/gpt.h"
 #include "pipeline/executor.h"
+#include "train/nodes.h"
 #include "train/plan_costs.h"
 #include "train/rank_memory.h"
 #include "train/replica.h"
@@ -74,6 +75,13 @@ class Builder {
     const double ranks = static_cast<double>(sizes_.tp) * sizes_.dp * sizes_.pp;
     report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
     return std::move(report_);
+  }
+
+  std::vector<PlannedRank> ranks() {
+    report_.plan = complete_plan(order_, cut_, model_, unit_elements(run_.zero));
+    std::vector<PlannedRank> ranks;
+    for (int rank = 0; rank < sizes_.pp; ++rank) ranks.push_back({memory_of(rank), parameters_of(rank)});
+    return ranks;
   }
 
  private:
@@ -156,7 +164,8 @@ class Builder {
     }
     ParamList params = model_.params;
     if (sizes_.pp > 1) params.hold_blocks(held);
-    const int group = run_.zero.zero_group_size.value_or(sizes_.dp);
+    const int group =
+        zero_group_size(run_.zero, sizes_, planned_nodes(sizes_.ranks(), run_.mesh.ranks_per_node));
     const FlatLayout layout(params, stages, unit_elements(run_.zero), group);
     const PipelinePlace place = place_of(rank);
     RankPlan row = plan[static_cast<size_t>(rank)];
@@ -193,6 +202,21 @@ class Builder {
       }
       report_.reductions.push_back(cost);
     }
+  }
+
+  // Elements of the weights that the rank holds, without the padding of flat buffers.
+  int64_t parameters_of(int rank) const {
+    int64_t elements = 0;
+    const auto uses = [&](const ParamSpec& spec) {
+      return std::any_of(cut_.begin(), cut_.end(), [&](const StageRange& range) {
+        return order_.rank_of_stage[static_cast<size_t>(&range - cut_.data())] == rank &&
+               spec.block >= range.begin && spec.block < range.end;
+      });
+    };
+    for (const ParamSpec& spec : model_.params.specs())
+      if (uses(spec) && (!spec.tied_to || !uses(model_.params[*spec.tied_to])))
+        elements += spec.shard.local.elements();
+    return elements;
   }
 
   void check_memory() const {
@@ -290,5 +314,7 @@ class Builder {
 }  // namespace
 
 PlanReport make_plan_report(const PlanConfig& config) { return Builder(config).build(); }
+
+std::vector<PlannedRank> plan_ranks(const PlanConfig& config) { return Builder(config).ranks(); }
 
 }  // namespace trifold

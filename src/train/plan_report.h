@@ -60,4 +60,11 @@ struct PlanReport {
 // for files that are wrong.
 PlanReport make_plan_report(const PlanConfig& config);
 
+// The memory of each pipeline rank alone, without a simulation.
+struct PlannedRank {
+  MemoryReport memory;
+  int64_t parameters = 0;  // elements of the weights it holds where they are not shared out
+};
+std::vector<PlannedRank> plan_ranks(const PlanConfig& config);
+
 }  // namespace trifold

@@ -8,6 +8,7 @@
 
 #include "comm/mpi_module.h"
 #include "comm/thread_comm.h"
+#include "train/nodes.h"
 
 namespace trifold {
 
@@ -52,14 +53,22 @@ class FirstError {
   bool is_consequence_ = false;
 };
 
-void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(Communicator&)> rank_main) {
+// The ranks begin by finding out which of them share a node.
+void start_rank(Communicator& world, const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
+  world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
+  rank_main(world);
+}
+
+void run_threads(const MeshConfig& config, std::chrono::milliseconds timeout,
+                 FunctionRef<void(Communicator&)> rank_main) {
+  const int ranks = config.ranks;
   ThreadWorld world(ranks, timeout);
   FirstError first;
   std::vector<std::thread> threads;
   const auto run_rank = [&](int rank) {
     try {
       const std::unique_ptr<Communicator> comm = world.join(rank);
-      rank_main(*comm);
+      start_rank(*comm, config, rank_main);
     } catch (...) {
       first.take(rank, world);
     }
@@ -76,10 +85,11 @@ void run_threads(int ranks, std::chrono::milliseconds timeout, FunctionRef<void(
 }
 
 // This process is one rank. Whatever goes wrong here is told to the others, who would wait for us.
-void run_process(std::chrono::milliseconds timeout, FunctionRef<void(Communicator&)> rank_main) {
+void run_process(const MeshConfig& config, std::chrono::milliseconds timeout,
+                 FunctionRef<void(Communicator&)> rank_main) {
   const std::unique_ptr<Communicator> world = connect_mpi(timeout);
   try {
-    rank_main(*world);
+    start_rank(*world, config, rank_main);
   } catch (Error& error) {
     if (error.kind() == ErrorKind::Agreed && world->rank() != 0)
       throw Error(error.what(), ErrorKind::Aborted);  // the first of them tells it
@@ -110,8 +120,8 @@ void abort_on_error(Communicator& world, FunctionRef<void()> work) {
 
 void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.distributed_timeout_minutes * 60'000));
-  if (mpi_launch_size()) return run_process(timeout, rank_main);
-  run_threads(config.ranks, timeout, rank_main);
+  if (mpi_launch_size()) return run_process(config, timeout, rank_main);
+  run_threads(config, timeout, rank_main);
 }
 
 }  // namespace trifold

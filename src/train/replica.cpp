@@ -1,6 +1,9 @@
 #include "train/replica.h"
 
+#include <algorithm>
+
 #include "train/host.h"
+#include "train/nodes.h"
 #include "train/rank_memory.h"
 #include "train/step_plan.h"
 
@@ -26,7 +29,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       model_(make_gpt(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
-  groups_ = std::make_unique<DataGroups>(mesh_, zero.zero_group_size.value_or(mesh_.size(Axis::Dp)));
+  groups_ = std::make_unique<DataGroups>(mesh_, zero_group_size(zero, mesh_.sizes(), world_.world_nodes()));
   layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), groups_->slices());
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
@@ -99,8 +102,14 @@ std::vector<std::vector<int>> Replica::blocks() const {
 
 std::string Replica::description() const {
   const MeshSizes& sizes = mesh_.sizes();
-  return fmt::format("dp {} x pp {} x tp {}, {} ranks, {} thread{} each", sizes.dp, sizes.pp, sizes.tp,
-                     world_.backend(), threads(), threads() == 1 ? "" : "s");
+  std::string text = fmt::format("dp {} x pp {} x tp {}, {} ranks, {} thread{} each", sizes.dp, sizes.pp,
+                                 sizes.tp, world_.backend(), threads(), threads() == 1 ? "" : "s");
+  const std::span<const int> nodes = world_.world_nodes();
+  const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
+  if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);
+  if (groups_->replicas().size() > 1)
+    text += fmt::format(", in {} groups of {} that share out", groups_->replicas().size(), groups_->slices());
+  return text;
 }
 
 }  // namespace trifold

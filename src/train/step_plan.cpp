@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "config/pipeline_choice.h"
+#include "config/validate_mesh.h"
 #include "data_parallel/flat_layout.h"
 #include "models/gpt.h"
 #include "pipeline/passes.h"
@@ -145,7 +146,8 @@ int weight_versions(const RankPlan& row) {
 
 bool can_reduce_each(const PretrainConfig& config) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  const int sharing = config.zero.zero_group_size.value_or(*config.mesh.data_parallel_size);
+  // The ranks of a node are at least 2 where there are several (train/nodes.h).
+  const int sharing = given_group_size(config.zero).value_or(*config.mesh.data_parallel_size);
   return config.zero.zero_stage >= 2 && sharing > 1 && !(schedule && is_async(*schedule));
 }
 

@@ -100,12 +100,13 @@ ReadOrder Trainer::read_order() const {
   return order;
 }
 
-// A stop asked for on one rank reaches all of them after the same step.
-bool Trainer::agree_to_stop(bool requested) {
-  double count = requested ? 1 : 0;
-  replica_.world().all_reduce({&count, DType::F64, {1}}, Reduce::Sum, replica_.compute());
+Trainer::Agreement Trainer::agree(bool stop, const Traffic& before) {
+  const Traffic now = replica_.world().world_traffic();
+  double sums[] = {stop ? 1.0 : 0.0, static_cast<double>(now.sent - before.sent),
+                   static_cast<double>(now.left_node - before.left_node)};
+  replica_.world().all_reduce({sums, DType::F64, {3}}, Reduce::Sum, replica_.compute());
   replica_.compute().synchronize();
-  return count > 0;
+  return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}};
 }
 
 int64_t Trainer::tokens_per_step() const {
@@ -228,6 +229,7 @@ void Trainer::repeat_without_overlap() {
 
 void Trainer::run_plan(const std::atomic<int>* signal) {
   const auto start = Clock::now();
+  const Traffic traffic = replica_.world().world_traffic();
   prepare(batches_of_plan(config_, steps_done_));
   const double used_scale = scaler_.scale();
   if (window_) window_->begin();
@@ -238,8 +240,13 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
           steps_done_ + static_cast<int64_t>(i) + 1);
   const double norm = window_ ? 0 : update(sums_[0]);
   const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
-  stop_agreed_ = agree_to_stop(signal != nullptr && signal->load() != 0);
+  const Agreement agreed = agree(signal != nullptr && signal->load() != 0, traffic);
+  stop_agreed_ = agreed.stop;
   report_steps(norms, used_scale, seconds_since(start));
+  for (StepReport& report : reports_) {
+    report.sent_bytes = agreed.traffic.sent / order_.batches;
+    report.left_node_bytes = agreed.traffic.left_node / order_.batches;
+  }
   steps_done_ += order_.batches;
   consumed_samples_ = reports_.back().consumed_samples;
   for (const StepReport& report : reports_) skipped_ += report.skipped ? 1 : 0;

@@ -98,7 +98,13 @@ class Trainer {
   // Fills reports_ from sums_ and the gradients' norms.
   void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
-  bool agree_to_stop(bool requested);
+  // What all ranks know after a plan: whether one of them was asked to stop, so that all do after the same
+  // step, and what all have sent since `before`, which is this rank's count.
+  struct Agreement {
+    bool stop = false;
+    Traffic traffic;
+  };
+  Agreement agree(bool stop, const Traffic& before);
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;

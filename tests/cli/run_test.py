@@ -55,6 +55,7 @@ class Run(ProgramTest):
         self.assertEqual([line["step"] for line in steps], [1, 2, 3, 4])
         self.assertEqual([line["consumed_samples"] for line in steps], [4, 8, 12, 16])
         self.assertEqual(set(steps[0]), {"step", "consumed_samples", "loss", "grad_norm", "lr", "loss_scale", "tokens",
+                                         "sent_bytes", "left_node_bytes",
                                          "step_seconds", "tokens_per_second", "mfu", "skipped"})
         self.assertEqual([line["step"] for line in self.log() if "valid_loss" in line], [2, 4])
 

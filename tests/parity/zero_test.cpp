@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "support/compare.h"
 #include "support/training.h"
@@ -108,7 +109,7 @@ TEST(ZeroGroups, AgreeWithOneGroup) {
   for (int stage : {0, 1, 3}) {
     PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage, true);
     const Curve one = train(config);
-    config.zero.zero_group_size = 2;
+    config.zero.zero_group_size = "2";
     const Curve two = train(config);
     ASSERT_EQ(two.losses.size(), 20U);
     for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(two.losses[i], one.losses[i]), 1e-11);
@@ -122,7 +123,7 @@ TEST(ZeroGroups, ReduceAfterEachMicroBatchToo) {
       for (int stage : {2, 3}) {
         SCOPED_TRACE(fmt::format("stage {} with {} micro-batches", stage, micros));
         PretrainConfig config = each_run(c, stage, micros, true);
-        config.zero.zero_group_size = 2;
+        config.zero.zero_group_size = "2";
         const Curve each = train(config);
         config.zero.zero_reduce = ReducePolicy::Once;
         const Curve once = train(config);
@@ -215,9 +216,9 @@ TEST(ZeroTraffic, IsThatOfThePaper) {
       Trainer trainer(world, config, data, nullptr);
       trainer.step();
       const Communicator& shard = trainer.replica().groups().shard();
-      const int64_t before = shard.bytes_sent();
+      const int64_t before = shard.traffic().sent;
       trainer.step();
-      const auto moved = static_cast<double>(shard.bytes_sent() - before);
+      const auto moved = static_cast<double>(shard.traffic().sent - before);
       const FlatLayout& layout = trainer.replica().layout();
       const double once = static_cast<double>(layout.elements()) * sizeof(float) * 3 / 4;
       if (stage < 3) {
@@ -229,6 +230,91 @@ TEST(ZeroTraffic, IsThatOfThePaper) {
         EXPECT_GT(moved, 2.7 * once);
       }
     });
+  }
+}
+
+struct Moved {
+  double shard = 0, replicas = 0;                      // bytes sent by rank 0
+  double shard_left_node = 0, replicas_left_node = 0;  // by all ranks together, to other nodes
+  StepReport report;
+};
+
+// The second step on 8 data-parallel ranks, four to a node.
+Moved moved_in_a_step(int stage, const std::string& groups) {
+  PretrainConfig config = zero_run({"1f1b", 8, 1, 1, 1, false}, stage);
+  config.model.num_layers = 12;
+  config.batch.global_batch_size = 8;
+  config.mesh.ranks_per_node = 4;
+  if (!groups.empty()) config.zero.zero_group_size = groups;
+  const SyntheticTokens data(config.model.seq_length, 7, 11);
+  Moved moved;
+  std::mutex mutex;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, data, nullptr);
+    trainer.step();
+    const Traffic shard = trainer.replica().groups().shard().traffic();
+    const Traffic replicas = trainer.replica().groups().replicas().traffic();
+    const StepReport report = trainer.step();
+    const Traffic shard_now = trainer.replica().groups().shard().traffic();
+    const Traffic replicas_now = trainer.replica().groups().replicas().traffic();
+    // In units of the weights' bytes.
+    const double psi = static_cast<double>(trainer.replica().layout().elements()) * sizeof(float);
+    const std::lock_guard lock(mutex);
+    moved.shard_left_node += static_cast<double>(shard_now.left_node - shard.left_node) / psi;
+    moved.replicas_left_node += static_cast<double>(replicas_now.left_node - replicas.left_node) / psi;
+    if (world.rank() != 0) return;
+    moved.shard = static_cast<double>(shard_now.sent - shard.sent) / psi;
+    moved.replicas = static_cast<double>(replicas_now.sent - replicas.sent) / psi;
+    moved.report = report;
+  });
+  return moved;
+}
+
+// One ring over N = 8 ranks crosses from node to node twice, with all that it carries; groups of a node keep
+// their own exchanges inside, and slices of Psi / 4 travel between the M = 2 ranks that hold them, of each of
+// 4 such pairs.
+TEST(Nodes, HierarchicalReductionSendsLessBetweenThem) {
+  for (int stage : {0, 1, 2}) {
+    const Moved flat = moved_in_a_step(stage, "");
+    EXPECT_DOUBLE_EQ(flat.shard, 2 * 7.0 / 8);
+    EXPECT_DOUBLE_EQ(flat.shard_left_node, 2 * 2 * 7.0 / 8);
+    const Moved nodes = moved_in_a_step(stage, "node");
+    EXPECT_DOUBLE_EQ(nodes.shard, 2 * 3.0 / 4);
+    EXPECT_DOUBLE_EQ(nodes.replicas, 2 * 1.0 / 2 / 4);
+    EXPECT_EQ(nodes.shard_left_node, 0);
+    EXPECT_DOUBLE_EQ(nodes.replicas_left_node, 8 * 2 * 1.0 / 2 / 4);
+    EXPECT_LT(nodes.report.left_node_bytes, 0.6 * static_cast<double>(flat.report.left_node_bytes));
+  }
+}
+
+// Hybrid sharding: weights are gathered inside a node, gradients' slices summed between nodes.
+TEST(Nodes, HybridShardingGathersInsideThem) {
+  const Moved flat = moved_in_a_step(3, "");
+  EXPECT_GT(flat.shard_left_node, 2 * 2.7 * 7 / 8);
+  EXPECT_LE(flat.shard_left_node, 2 * 3.0 * 7 / 8);
+  const Moved nodes = moved_in_a_step(3, "node");
+  EXPECT_GT(nodes.shard, 2.7 * 3 / 4);
+  EXPECT_EQ(nodes.shard_left_node, 0);
+  EXPECT_DOUBLE_EQ(nodes.replicas_left_node, 2);
+}
+
+// Groups that follow the nodes are the groups of that many ranks, to the bit.
+TEST(Nodes, MakeTheGroups) {
+  for (int stage : {1, 3}) {
+    PretrainConfig config = zero_run({"1f1b", 4, 2, 1, 1, false}, stage);
+    config.zero.zero_group_size = "2";
+    const Curve two = train(config);
+    config.zero.zero_group_size = "node";
+    config.mesh.ranks_per_node = 4;  // two pairs of tensor ranks
+    expect_same_bits(two, train(config));
+    config.mesh.ranks_per_node = 2;
+    try {
+      train(config);
+      ADD_FAILURE() << "a node with one rank of a kind can share nothing out";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      EXPECT_NE(std::string(error.what()).find("every node has one data-parallel rank"), std::string::npos);
+    }
   }
 }
 

@@ -63,6 +63,13 @@ const std::vector<Case>& cases() {
        }},
       {"--ranks 6 is not divisible by tensor 1 x pipeline 4 = 4: 4 and 8 are",
        [](C& c) { c.mesh.ranks = 6; }},
+      {"--ranks 8 is not a multiple of --ranks-per-node 3: 6 and 9 are",
+       [](C& c) { c.mesh.ranks_per_node = 3; }},
+      {"--zero-group-size 'nodes' is not possible: give a number of ranks, or node",
+       [](C& c) { c.zero.zero_group_size = "nodes"; }},
+      {"--zero-group-size '0' is not possible", [](C& c) { c.zero.zero_group_size = "0"; }},
+      {"--zero-group-size 3 does not divide the data-parallel size 2",
+       [](C& c) { c.zero.zero_group_size = "3"; }},
       {"--ranks 8 is not tensor 1 x pipeline 4 x data 4 = 16: give --ranks 16 or --data-parallel-size 2",
        [](C& c) { c.mesh.data_parallel_size = 4; }},
       {"--num-layers 3 is less than the stages, --pipeline-model-parallel-size 4 x 1 stage a rank = 4: give "

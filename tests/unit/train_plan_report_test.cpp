@@ -107,7 +107,7 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
                                    policy == ReducePolicy::Each));
           PretrainConfig config = scheduled(base, schedule);
           config.zero.zero_stage = stage;
-          config.zero.zero_group_size = group;
+          config.zero.zero_group_size = std::to_string(group);
           config.zero.zero_reduce = policy;
           const PlanReport report = make_plan_report(plan_of(config));
           ASSERT_EQ(report.reductions.size(), stage == 1 ? 0U : 2U);

@@ -319,7 +319,9 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   std::sort(members.begin(), members.end());
   std::vector<int> world_ranks;
   for (const auto& member : members) world_ranks.push_back(world_rank(std::get<1>(member)));
-  return std::make_unique<MpiCommunicator>(world_, std::move(world_ranks), context);
+  auto child = std::make_unique<MpiCommunicator>(world_, std::move(world_ranks), context);
+  child->join(*this, child->world_ranks_);
+  return child;
 }
 
 }  // namespace trifold

@@ -1,0 +1,26 @@
+// Which ranks share a node, and the sharding groups that follow the nodes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "config/config.h"
+#include "mesh/mesh.h"
+
+namespace trifold {
+
+// The node of each rank of `world`, counted from 0 in the order of the ranks. Ranks that see the same host
+// name share a node; or `ranks_per_node` ranks that follow each other do. Collective.
+std::vector<int> nodes_of_ranks(Communicator& world, const std::optional<int>& ranks_per_node);
+
+// The same for ranks that are only planned: all on one node where nothing is said.
+std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
+
+// Data-parallel ranks that share slices: the number that --zero-group-size gives, all of them, or those on
+// one node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
+// groups of at least 2 ranks.
+int zero_group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
+
+}  // namespace trifold
