@@ -14,6 +14,7 @@
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
 #include "train/pretrain.h"
+#include "train/zero_table.h"
 
 namespace trifold::launch {
 
@@ -77,6 +78,45 @@ void print_reductions(const PlanReport& report) {
                cost.chosen ? "(this plan)" : "");
 }
 
+std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
+
+// What each stage of ZeRO would hold. Decimal GB, as in the paper.
+void print_zero(const ZeroTable& table) {
+  if (table.shared == 1) return;
+  fmt::print(
+      "zero        bytes of the rank that needs most, if {} ranks share out; held: what this engine "
+      "allocates, "
+      "padding and gathered units included, gradients in {} bytes\n",
+      table.shared, table.gradient_bytes);
+  fmt::print(
+      "            paper: the formula of Rajbhandari et al. 2020, {:g} bytes a weight, {:g} a gradient, {:g} "
+      "of "
+      "optimizer state\n",
+      table.weight_bytes, table.weight_bytes, table.optimizer_bytes);
+  fmt::print("  {:>9}  {:>10} {:>10} {:>10} {:>10}  {:>11}  {:>10}\n", "stage", "weights", "gradients",
+             "optimizer", "held", "activations", "paper");
+  for (const ZeroTableRow& row : table.rows) {
+    const auto held = [](size_t bytes) { return gigabytes(static_cast<double>(bytes)); };
+    const MemoryReport& memory = row.held;
+    fmt::print("  {:>9}  {:>10} {:>10} {:>10} {:>10}  {:>11}  {:>10}\n", row.stage, held(memory.parameters),
+               held(memory.gradients), held(memory.optimizer),
+               held(memory.parameters + memory.gradients + memory.optimizer),
+               held(memory.predicted_activations), gigabytes(row.formula.all()));
+  }
+}
+
+Json zero_json(const ZeroTable& table) {
+  Json rows = Json::array();
+  for (const ZeroTableRow& row : table.rows)
+    rows.push_back({{"stage", row.stage},
+                    {"weight_bytes", row.held.parameters},
+                    {"gradient_bytes", row.held.gradients},
+                    {"optimizer_bytes", row.held.optimizer},
+                    {"activation_bytes", row.held.predicted_activations},
+                    {"paper_bytes", row.formula.all()}});
+  return {{"ranks", table.shared}, {"stages", std::move(rows)}};
+}
+
 void print_first_actions(const PlanReport& report) {
   fmt::print("plan        first actions; SEND_F0 is the message with the output of micro-batch 0\n");
   for (const size_t rank : shown_ranks(report)) {
@@ -88,7 +128,7 @@ void print_first_actions(const PlanReport& report) {
   }
 }
 
-void print_report(const PlanConfig& config, const PlanReport& report) {
+void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
   const int64_t ranks = int64_t{report.tensor} * report.data * report.pipeline;
   const BatchConfig& batch = config.run.batch;
   fmt::print("mesh        dp {} x pp {} x tp {} = {} ranks\n", report.data, report.pipeline, report.tensor,
@@ -113,6 +153,7 @@ void print_report(const PlanConfig& config, const PlanReport& report) {
                count_text(config.peak_gflops * 1e9));
   print_ranks(report);
   print_reductions(report);
+  print_zero(zero);
   print_first_actions(report);
 }
 
@@ -134,7 +175,7 @@ Json rank_json(const PlanReport& report, size_t rank) {
       {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};
 }
 
-Json to_json(const PlanReport& report) {
+Json to_json(const PlanReport& report, const ZeroTable& zero) {
   Json stages = Json::array();
   for (const StageReport& stage : report.stages)
     stages.push_back({{"rank", stage.rank},
@@ -164,6 +205,7 @@ Json to_json(const PlanReport& report) {
           {"tokens", report.tokens},
           {"stages", std::move(stages)},
           {"reductions", std::move(reductions)},
+          {"zero", zero_json(zero)},
           {"pipeline_ranks", std::move(ranks)}};
 }
 
@@ -191,10 +233,11 @@ int run(const PlanConfig& given) {
   if (config.json) check_writable_file("--json", *config.json);
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
   const PlanReport report = make_plan_report(config);
-  print_report(config, report);
+  const ZeroTable zero = make_zero_table(config);
+  print_report(config, report, zero);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, to_string(report.plan));
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
-  if (config.json) write_file("--json", *config.json, to_json(report).dump(2) + "\n");
+  if (config.json) write_file("--json", *config.json, to_json(report, zero).dump(2) + "\n");
   return kDone;
 }
 

@@ -78,9 +78,12 @@ class Builder {
   }
 
   std::vector<PlannedRank> ranks() {
-    report_.plan = complete_plan(order_, cut_, model_, unit_elements(run_.zero));
+    const bool each = reduces_each(run_);
+    const Plan plan =
+        complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
     std::vector<PlannedRank> ranks;
-    for (int rank = 0; rank < sizes_.pp; ++rank) ranks.push_back({memory_of(rank), parameters_of(rank)});
+    for (int rank = 0; rank < sizes_.pp; ++rank)
+      ranks.push_back({use_of(rank, plan, each).memory, parameters_of(rank)});
     return ranks;
   }
 
