@@ -21,8 +21,8 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   double loss_scale = 1;
-  double next_loss_scale = 1;  // of the step after it
-  int64_t tokens = 0;          // of this step, all ranks; padding does not count
+  double next_loss_scale = 1;   // of the step after it
+  int64_t tokens = 0;           // of this step, all ranks; padding does not count
   int64_t sent_bytes = 0;       // by all ranks together (comm/communicator.h says how they are counted)
   int64_t left_node_bytes = 0;  // of these, to a rank on another node
   double step_seconds = 0;
