@@ -88,6 +88,7 @@ class Communicator {
   // messages what they carry. In a ring a rank sends to the next one, so its bytes leave the node where that
   // lives on another. Dry streams do not count.
   Traffic traffic() const { return mine_.read(); }
+  int64_t bytes_sent() const { return traffic().sent; }
   Traffic world_traffic() const { return world_->counters.read(); }
 
   // Says which node each rank of this world lives on, for the counts; until then all are on one. To be called
