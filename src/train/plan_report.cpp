@@ -79,8 +79,7 @@ class Builder {
 
   std::vector<PlannedRank> ranks() {
     const bool each = reduces_each(run_);
-    const Plan plan =
-        complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
+    const Plan plan = complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
     std::vector<PlannedRank> ranks;
     for (int rank = 0; rank < sizes_.pp; ++rank)
       ranks.push_back({use_of(rank, plan, each).memory, parameters_of(rank)});

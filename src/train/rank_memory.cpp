@@ -61,8 +61,8 @@ GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const Pipe
 }
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
-                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int resident, bool offload) {
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions, int resident,
+                         bool offload) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
