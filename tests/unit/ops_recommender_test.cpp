@@ -98,8 +98,8 @@ TEST(DotInteraction, ForwardAndBackward) {
         for (int64_t i = 0; i < vectors; ++i)
           for (int64_t j = 0; j < i + (self ? 1 : 0); ++j, ++g)
             for (int64_t d = 0; d < width; ++d) {
-              const auto at = [&, base = b * vectors * width](int64_t v) {
-                return static_cast<size_t>(base + v * width + d);
+              const auto at = [d, base = b * vectors * width, step = width](int64_t v) {
+                return static_cast<size_t>(base + v * step + d);
               };
               dx[at(i)] += *g * x[at(j)];
               dx[at(j)] += *g * x[at(i)];
