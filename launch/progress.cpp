@@ -183,4 +183,9 @@ void Progress::on_saved(int64_t, const std::string& directory) {
   print_line("saved       " + directory);
 }
 
+void Progress::on_warning(const std::string& text) {
+  finish();
+  print_line("WARNING     " + text);
+}
+
 }  // namespace trifold::launch

@@ -44,6 +44,7 @@ class Progress final : public RunObserver {
   void on_step(const StepReport& report) override;
   void on_eval(const EvalReport& report) override;
   void on_saved(int64_t step, const std::string& directory) override;
+  void on_warning(const std::string& text) override;
   // Ends the updating line; the last step is always shown.
   void finish();
 

@@ -73,7 +73,8 @@ File::File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exch
 
 int64_t File::size() const {
   struct stat status {};
-  check(::fstat(fd_, &status) == 0, "{}: {}", path_.string(), std::strerror(errno));
+  const bool done = ::fstat(fd_, &status) == 0;
+  check(done, "{}: {}", path_.string(), std::strerror(errno));
   return status.st_size;
 }
 
@@ -98,6 +99,11 @@ void File::write(const void* from, size_t bytes, int64_t offset) const {
   }
 }
 
+void File::resize(int64_t bytes) const {
+  const bool done = ::ftruncate(fd_, bytes) == 0;
+  check(done, "{} cannot be given {} bytes: {}", path_.string(), bytes, std::strerror(errno));
+}
+
 void File::reserve(int64_t bytes) const {
   if (bytes == 0 || ::fallocate(fd_, 0, 0, bytes) == 0) return;
   check(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR,
@@ -105,12 +111,13 @@ void File::reserve(int64_t bytes) const {
 }
 
 void File::sync() const {
-  check(::fsync(fd_) == 0, "{} cannot be synced: {}", path_.string(), std::strerror(errno));
+  const bool done = ::fsync(fd_) == 0;
+  check(done, "{} cannot be synced: {}", path_.string(), std::strerror(errno));
 }
 
 void File::close() {
-  check(::close(std::exchange(fd_, -1)) == 0, "{} cannot be closed: {}", path_.string(),
-        std::strerror(errno));
+  const bool done = ::close(std::exchange(fd_, -1)) == 0;
+  check(done, "{} cannot be closed: {}", path_.string(), std::strerror(errno));
 }
 
 void BlockCrc::add(const void* data, size_t bytes) {

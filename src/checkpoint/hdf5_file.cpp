@@ -131,16 +131,24 @@ Handle select(const Rect& block, const Rect& part) {
   return space;
 }
 
-Handle creation_properties() {
-  Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make properties");
-  ok(H5Pset_obj_track_times(properties, false), "switch time stamps off");  // equal saves make equal bytes
+// For a new dataset, group or file; without time stamps, so that equal saves make equal bytes.
+Handle creation_properties(hid_t kind) {
+  Handle properties(H5Pcreate(kind), H5Pclose, "make properties");
+  ok(H5Pset_obj_track_times(properties, false), "switch time stamps off");
   return properties;
 }
 
-Handle link_properties() {
-  Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "make properties");
-  ok(H5Pset_create_intermediate_group(properties, 1), "ask for groups");
-  return properties;
+// Makes the groups of a dataset's path that are not there yet.
+void make_groups(hid_t file, const std::string& dataset) {
+  const Handle properties = creation_properties(H5P_GROUP_CREATE);
+  for (size_t slash = dataset.find('/', 1); slash != std::string::npos;
+       slash = dataset.find('/', slash + 1)) {
+    const std::string path = dataset.substr(0, slash);
+    if (ok(H5Lexists(file, path.c_str(), H5P_DEFAULT), "look for a group") > 0) continue;
+    Handle group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, properties, H5P_DEFAULT), H5Gclose,
+                 "make a group");
+    group.close();
+  }
 }
 
 Handle access_properties() {
@@ -199,10 +207,11 @@ void write_attribute(hid_t file, const std::string& object, const std::string& n
 
 }  // namespace
 
-Hdf5File::Hdf5File(std::filesystem::path path, int64_t id) : path_(std::move(path)), id_(id) {}
+Hdf5File::Hdf5File(std::filesystem::path path, int64_t id, std::unique_ptr<Hdf5Image> image)
+    : path_(std::move(path)), id_(id), image_(std::move(image)) {}
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
-    : path_(std::move(other.path_)), id_(std::exchange(other.id_, -1)) {}
+    : path_(std::move(other.path_)), id_(std::exchange(other.id_, -1)), image_(std::move(other.image_)) {}
 
 Hdf5File::~Hdf5File() {
   if (id_ < 0) return;
@@ -212,15 +221,19 @@ Hdf5File::~Hdf5File() {
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path) {
   return locked(path, "", [&] {
+    auto image = std::make_unique<Hdf5Image>();
     const Handle access = access_properties();
-    return Hdf5File(path, ok(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access), "create the file"));
+    keep_in_image(access, *image);
+    const Handle creation = creation_properties(H5P_FILE_CREATE);
+    const hid_t id = ok(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), "create the file");
+    return Hdf5File(path, id, std::move(image));
   });
 }
 
 Hdf5File Hdf5File::open_read(const std::filesystem::path& path) {
   return locked(path, "", [&] {
     const Handle access = access_properties();
-    return Hdf5File(path, ok(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), "open the file"));
+    return Hdf5File(path, ok(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), "open the file"), nullptr);
   });
 }
 
@@ -245,13 +258,14 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 int64_t Hdf5File::reserve(const std::string& dataset, DType dtype, const Shape& shape) {
   return locked(path_, dataset, [&] {
     const Handle space = space_of(shape);
-    const Handle properties = creation_properties();
+    make_groups(id_, dataset);
+    const Handle properties = creation_properties(H5P_DATASET_CREATE);
     ok(H5Pset_layout(properties, H5D_CONTIGUOUS), "ask for a contiguous layout");
     ok(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "ask for early allocation");
     ok(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "switch filling off");
-    const Handle links = link_properties();
-    Handle set(H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, links, properties, H5P_DEFAULT),
-               H5Dclose, "make the dataset");
+    Handle set(
+        H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, H5P_DEFAULT, properties, H5P_DEFAULT),
+        H5Dclose, "make the dataset");
     const haddr_t offset = H5Dget_offset(set);
     check(offset != HADDR_UNDEF, "HDF5 cannot tell where the dataset is: {}", reason());
     set.close();
@@ -262,7 +276,8 @@ int64_t Hdf5File::reserve(const std::string& dataset, DType dtype, const Shape& 
 void Hdf5File::write_virtual(const std::string& dataset, DType dtype, const Shape& shape,
                              std::span<const Source> sources) {
   locked(path_, dataset, [&] {
-    const Handle properties = creation_properties();
+    make_groups(id_, dataset);
+    const Handle properties = creation_properties(H5P_DATASET_CREATE);
     set_missing_value(properties, dtype);
     for (const Source& source : sources) {
       const Handle here = select(Rect::whole(shape), source.rect);
@@ -270,9 +285,9 @@ void Hdf5File::write_virtual(const std::string& dataset, DType dtype, const Shap
       ok(H5Pset_virtual(properties, here, source.file.c_str(), source.dataset.c_str(), there), "map a box");
     }
     const Handle space = space_of(shape);
-    const Handle links = link_properties();
-    Handle set(H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, links, properties, H5P_DEFAULT),
-               H5Dclose, "make the virtual dataset");
+    Handle set(
+        H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, H5P_DEFAULT, properties, H5P_DEFAULT),
+        H5Dclose, "make the virtual dataset");
     set.close();
   });
 }
@@ -290,6 +305,11 @@ void Hdf5File::read(const std::string& dataset, const Rect& stored, const Rect& 
 
 void Hdf5File::close() {
   locked(path_, "", [&] { ok(H5Fclose(std::exchange(id_, -1)), "close the file"); });
+  if (!image_) return;
+  File file(path_, File::Mode::Create);
+  image_->write_to(file);
+  file.close();
+  image_.reset();
 }
 
 }  // namespace trifold

@@ -4,14 +4,17 @@
 // calls are made under one process-wide lock, the only global thing in this room. The library's own printing
 // of errors is off; what it has to say is in the Error. Files are made with version bounds (1.8, 1.10): their
 // metadata is then checksummed and a file that was not closed can be recognised. The library's file locks are
-// off: they fail on network file systems, and a checkpoint is never written where it is read.
+// off: they fail on network file systems, and a checkpoint is never written where it is read. A file that is
+// made stays in memory, without elements, until it is closed (checkpoint/hdf5_image.h).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
+#include "checkpoint/hdf5_image.h"
 #include "mesh/rect.h"
 
 namespace trifold {
@@ -26,7 +29,7 @@ class Hdf5File {
     std::string dataset;
   };
 
-  static Hdf5File create(const std::filesystem::path& path);  // must not exist
+  static Hdf5File create(const std::filesystem::path& path);
   static Hdf5File open_read(
       const std::filesystem::path& path);  // check the file's CRC before: HDF5 trusts what it reads
 
@@ -54,14 +57,15 @@ class Hdf5File {
   void read(const std::string& dataset, const Rect& stored, const Rect& part, const Tensor& data,
             const Rect& wanted) const;
 
-  // Closes, writing everything that HDF5 still held back; failures (a full disk) show here.
+  // Closes; a file that was made is written now, and failures (a full disk) show.
   void close();
 
  private:
-  Hdf5File(std::filesystem::path path, int64_t id);
+  Hdf5File(std::filesystem::path path, int64_t id, std::unique_ptr<Hdf5Image> image);
 
   std::filesystem::path path_;
-  int64_t id_;  // hid_t
+  int64_t id_;                        // hid_t
+  std::unique_ptr<Hdf5Image> image_;  // of a file that is being made
 };
 
 }  // namespace trifold

@@ -180,6 +180,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (name == "generate") return read(std::type_identity<GenerateConfig>());
   if (name == "evaluate") return read(std::type_identity<EvaluateConfig>());
   if (name == "inspect") return read(std::type_identity<InspectConfig>());
+  if (name == "reshard") return read(std::type_identity<ReshardConfig>());
   if (name == "bench") return read(std::type_identity<BenchConfig>());
   if (name == "plan") return read(std::type_identity<PlanConfig>());
   if (name == "tokenize") return read(std::type_identity<TokenizeConfig>());

@@ -16,8 +16,9 @@ struct TextRequest {
 };
 
 // A command with its configuration, checked and resolved (see validate.h), or a text to print.
-using Request = std::variant<TextRequest, PretrainConfig, GenerateConfig, EvaluateConfig, InspectConfig,
-                             BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig, RecommendConfig>;
+using Request =
+    std::variant<TextRequest, PretrainConfig, GenerateConfig, EvaluateConfig, InspectConfig, ReshardConfig,
+                 BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig, RecommendConfig>;
 
 // What the command line is read in.
 struct Surroundings {

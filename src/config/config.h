@@ -129,6 +129,11 @@ struct CheckpointConfig {
   std::optional<std::string> save;
   std::optional<int64_t> save_interval;  // also saved at the end
   std::optional<std::string> load;       // missing is an error
+  bool auto_resume = false;              // go on from what is in `save`, where there is something
+  bool finetune = false;                 // take the weights of `load` only
+  bool async_save = false;               // write while training goes on
+  std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
+  std::string on_save_error = "stop";    // stop | continue
 };
 
 struct EvalConfig {
@@ -206,6 +211,19 @@ struct InspectConfig {
   std::string directory;            // required, given without an option name
   bool verify = false;              // read every byte again and compare checksums
   std::optional<std::string> diff;  // another checkpoint
+};
+
+// `trifold reshard`: the target is a mesh, or a number of files.
+struct ReshardConfig {
+  std::string load;  // required
+  std::string save;  // required
+  MeshConfig mesh;   // its sizes and sequence_parallel; ranks follow from them
+  PipelineConfig pipeline;
+  ZeroConfig zero;
+  std::optional<int> files;          // instead of a mesh
+  std::optional<std::string> dtype;  // of everything: f32 | f64 | bf16 | f16; as it is
+  bool no_save_optim = false;        // weights only
+  double max_memory = 256;           // MiB
 };
 
 // `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told

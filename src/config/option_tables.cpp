@@ -272,6 +272,20 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   table.add("load", &checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
       .files("DIR")
       .absent("start from random weights");
+  table.add(
+      "auto-resume", &checkpoint.auto_resume,
+      "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.");
+  table.add("finetune", &checkpoint.finetune,
+            "Take only the weights of --load: steps, data and optimizer start anew.");
+  table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.");
+  table
+      .add("save-retain", &checkpoint.save_retain, "Remove all but this many of the newest good checkpoints.")
+      .range(2, 1 << 20)
+      .absent("all stay");
+  table
+      .add("on-save-error", &checkpoint.on_save_error,
+           "What a checkpoint that cannot be saved means for the run; the last one must be saved.")
+      .one_of({"stop", "continue"});
 }
 
 void add_eval(OptionTable& table, EvalConfig& eval) {
@@ -392,6 +406,25 @@ OptionTable options_of(InspectConfig& config) {
   table.group("Checks");
   table.add("verify", &config.verify, "Read every byte again and compare it with its checksum.");
   table.add("diff", &config.diff, "Another checkpoint to compare with.").files("DIR").absent("none");
+  return table;
+}
+
+OptionTable options_of(ReshardConfig& config) {
+  OptionTable table;
+  table.group("Checkpoint");
+  table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
+  table.add("save", &config.save, "Folder to write the new one in.").need().files("DIR");
+  table.add("files", &config.files, "Cut everything into this many files of equal size, instead of a mesh.")
+      .range(1, kMaxRanks)
+      .absent("the mesh below");
+  table.add("dtype", &config.dtype, "Type of all numbers, rounded to nearest.")
+      .one_of({"f32", "f64", "bf16", "f16"})
+      .absent("as they are");
+  table.add("no-save-optim", &config.no_save_optim, "Leave the optimizer's state out.");
+  table.add("max-memory", &config.max_memory, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+  add_mesh(table, config.mesh);
+  add_pipeline(table, config.pipeline);
+  add_zero(table, config.zero);
   return table;
 }
 
@@ -549,6 +582,11 @@ const std::vector<CommandInfo>& commands() {
        "show what a checkpoint holds, verify it, compare two",
        "DIR [options]",
        {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
+      {"reshard",
+       "rewrite a checkpoint for another mesh, number of files or type",
+       "--load DIR --save DIR [options]",
+       {"trifold reshard --load out --save out8 --tp 2 --pp 2 --dp 2 --zero-stage 1",
+        "trifold reshard --load out --save small --files 1 --dtype bf16 --no-save-optim"}},
       {"bench",
        "measure training steps, matrix products, collectives and the parts of a plan",
        "[options]",
@@ -595,7 +633,7 @@ const CommandInfo& command_info(std::string_view name) {
 }
 
 const std::vector<std::string_view>& later_commands() {
-  static const std::vector<std::string_view> kLater = {"reshard", "convert"};
+  static const std::vector<std::string_view> kLater = {"convert"};
   return kLater;
 }
 

@@ -15,6 +15,7 @@ OptionTable options_of(PretrainConfig& config);
 OptionTable options_of(GenerateConfig& config);
 OptionTable options_of(EvaluateConfig& config);
 OptionTable options_of(InspectConfig& config);
+OptionTable options_of(ReshardConfig& config);
 OptionTable options_of(BenchConfig& config);
 OptionTable options_of(PlanConfig& config);
 OptionTable options_of(TokenizeConfig& config);

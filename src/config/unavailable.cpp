@@ -39,10 +39,10 @@ constexpr std::string_view kNames[] = {
 
     "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
     // checkpoint
-    "save-retain", "save-retain-interval", "auto-resume", "async-save", "ckpt-step", "finetune",
-    "pretrained-checkpoint", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng",
-    "use-checkpoint-args", "ckpt-format", "dist-ckpt-optim-fully-reshardable", "dist-ckpt-strictness",
-    "no-ckpt-fully-parallel-save", "ckpt-fully-parallel-load", "override-ckpt-iteration",
+    "save-retain-interval", "ckpt-step", "pretrained-checkpoint", "no-save-optim", "no-save-rng",
+    "no-load-optim", "no-load-rng", "use-checkpoint-args", "ckpt-format", "dist-ckpt-optim-fully-reshardable",
+    "dist-ckpt-strictness", "no-ckpt-fully-parallel-save", "ckpt-fully-parallel-load",
+    "override-ckpt-iteration",
     // data and evaluation
     "train-data-path", "valid-data-path", "test-data-path", "data-args-path", "per-split-data-args-path",
     "data-cache-path", "mock-data", "vocab-file", "merge-file", "num-workers", "dataloader-type",

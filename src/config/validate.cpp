@@ -212,12 +212,24 @@ void check_length(const BatchConfig& batch, Problems& problems) {
                  batch.train_iters, *batch.train_epochs);
 }
 
+void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
+  const auto needs = [&](bool given, const char* option, const std::optional<std::string>& other,
+                         const char* name) {
+    if (given && !other) problems.add("{} has no effect without {} DIR", option, name);
+  };
+  needs(config.auto_resume, "--auto-resume", config.save, "--save");
+  needs(config.async_save, "--async-save", config.save, "--save");
+  needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
+  needs(config.finetune, "--finetune", config.load, "--load");
+}
+
 void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_data(config.data, problems);
   check_part(config.data, 0, "training", problems);
   if (config.checkpoint.save_interval && !config.checkpoint.save)
     problems.add("--save-interval {} has no effect without --save DIR", *config.checkpoint.save_interval);
+  check_checkpoint(config.checkpoint, problems);
   const EvalConfig& eval = config.eval;
   if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)
     problems.add("--eval-iters {} has no effect without --eval-interval N", eval.eval_iters);
@@ -372,6 +384,25 @@ EvaluateConfig resolve(EvaluateConfig config) {
   throw_problems(problems(config));
   if (!config.mesh.data_parallel_size)
     config.mesh.data_parallel_size = static_cast<int>(data_parallel_size(config.mesh));
+  return config;
+}
+
+// The mesh is looked at with the model, which is in the checkpoint.
+std::vector<std::string> problems(const ReshardConfig& config) {
+  ReshardConfig copy = config;
+  Problems problems(options_of(copy));
+  const bool mesh = config.mesh.tensor_model_parallel_size > 1 ||
+                    config.mesh.pipeline_model_parallel_size > 1 ||
+                    config.mesh.data_parallel_size.value_or(1) > 1;
+  if (config.files && mesh)
+    problems.add("--files {} and a mesh exclude each other: give one of them", *config.files);
+  if (!config.load.empty() && config.load == config.save)
+    problems.add("--save {} is the folder of --load: give another", config.save);
+  return problems.take();
+}
+
+ReshardConfig resolve(ReshardConfig config) {
+  throw_problems(problems(config));
   return config;
 }
 

@@ -122,6 +122,7 @@ Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const
   model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
   auto embedding = std::make_unique<GptEmbedding>(first, config, padded_vocab);
   const ParamId tokens = embedding->tokens();
+  model.params.pad_after(tokens, *config.vocab_size);
   model.blocks.push_back({std::move(embedding), first.slots(), 0, embedding_cost(config)});
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
@@ -136,6 +137,8 @@ Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
   auto head = std::make_unique<GptHead>(last, config, tokens, padded_vocab);
+  if (config.untie_embeddings_and_output_weights)
+    model.params.pad_after(model.params.find("head.weight"), *config.vocab_size);
   const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
   model.blocks.push_back({std::move(head), last.slots(), head_flops, head_flops});
   return model;

@@ -86,6 +86,9 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed) {
   check(weight.shape == spec.shard.local.extent, "{} is {}, its box is {}", spec.shard.name,
         to_string(weight.shape), to_string(spec.shard.local.extent));
   const PhiloxKey key = philox_key(seed, spec.shard.name);
+  // Where padding starts.
+  const int64_t elements = spec.shard.global.elements();
+  const int64_t last = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
   dispatch_float(weight.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = weight.as<T>();
@@ -98,7 +101,9 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed) {
         break;
       case Init::Kind::Normal:
         for_each_global_element(spec.shard, [&](int64_t element) {
-          *out++ = static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)));
+          *out++ = element < last
+                       ? static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)))
+                       : T(0);
         });
         break;
     }

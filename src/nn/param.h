@@ -34,6 +34,9 @@ struct ParamSpec {
   Init init;
   bool decay = false;  // takes part in weight decay (matrices do; biases and norm gains do not)
   int block = 0;       // the model's block that uses it
+  // Rows from here on are padding, which makes the first dim divide evenly: zero for ever, because nothing
+  // reads them, and in no checkpoint.
+  std::optional<int64_t> rows;
   // A second use of another parameter's values (the output head of tied embeddings): reads the weight of
   // `tied_to`, has a gradient of its own, and the two gradients are added once, after both are complete.
   std::optional<ParamId> tied_to;
@@ -44,6 +47,8 @@ class ParamList {
  public:
   // Throws when the name is taken.
   ParamId add(ParamSpec spec);
+  // Says that rows of a parameter from `rows` on are padding.
+  void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
   std::span<const ParamSpec> specs() const { return specs_; }
@@ -112,7 +117,8 @@ class GradSink {
   virtual void reduce_tied(Stream& stream) = 0;
 };
 
-// Writes the initial values of a parameter's local box into `weight`, which has that box's extent.
+// Writes the initial values of a parameter's local box, zero where it is padding, into `weight`, which has
+// that box's extent.
 void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed);
 
 }  // namespace trifold

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "config/json.h"
+#include "train/checkpoint_boxes.h"
 
 namespace trifold {
 
@@ -21,17 +22,27 @@ CheckpointModel describe_checkpoint(const std::string& path) {
   return found;
 }
 
+void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted) {
+  for (nlohmann::json* model : {&stored, &wanted})
+    if (model->is_object()) model->erase("make_vocab_size_divisible_by");
+  compare_models(stored, wanted);
+}
+
 void load_weights(Replica& replica, const std::string& path) {
   const ParamList& params = replica.model().params;
   std::vector<NamedTensor> wanted;
   for (int i = 0; i < params.size(); ++i) {
     if (!params.stored({i})) continue;
     const ParamId original = params[{i}].tied_to.value_or(ParamId{i});
-    NamedTensor tensor{params[original].shard, replica.weights().weight({i})};
-    tensor.spec.name = "param/" + tensor.spec.name;
-    wanted.push_back(tensor);
+    const Tensor weight = replica.weights().weight({i});
+    const FlatLayout::Segment whole{original, 0, weight.elements()};
+    for (const StoredBox& box : stored_boxes(params, "param", whole)) {
+      const Shape& extent = box.spec.local.extent;
+      wanted.push_back(
+          {box.spec, weight.flat().rows(box.first, box.first + extent.elements()).reshape(extent)});
+    }
   }
-  CheckpointReader(path).load(wanted);
+  CheckpointReader(path).load(wanted, FloatConversion::Allow);
 }
 
 }  // namespace trifold

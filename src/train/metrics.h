@@ -83,7 +83,10 @@ class RunObserver {
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
+  // After the commit: the checkpoint is on the disk.
   virtual void on_saved(int64_t step, const std::string& directory) = 0;
+  // Something is wrong, but the run goes on.
+  virtual void on_warning(const std::string& text) = 0;
 };
 
 }  // namespace trifold

@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include "checkpoint/reader.h"
-#include "config/json.h"
 #include "config/validate.h"
 #include "data/corpus.h"
 #include "train/output_files.h"
+#include "train/run_saver.h"
 #include "train/step_plan.h"
 #include "zero/file_memory.h"
 
@@ -31,52 +31,6 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 }
 
 namespace {
-
-// The place of the checkpoint that --load names. Where it cannot be read, check_checkpoint will say so.
-RunPosition position_of(const CheckpointConfig& checkpoint) {
-  if (!checkpoint.load) return {};
-  try {
-    const CheckpointReader reader(*checkpoint.load);
-    return {reader.meta().step, reader.meta().consumed_samples};
-  } catch (const Error&) {
-    return {};
-  }
-}
-
-// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
-void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
-  const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
-  const BatchConfig& batch = config.batch;
-  if (meta.step > 0 && passes != batch.train_epochs.has_value())
-    bad_input(
-        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
-        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
-  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
-  if (meta.step < batch.train_iters) return;
-  if (batch.train_epochs)
-    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
-              *batch.train_epochs);
-  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
-            name, meta.step, batch.train_iters, meta.step);
-}
-
-// What can be said about --load before any rank starts. Returns the steps it has done.
-int64_t check_checkpoint(const PretrainConfig& config) {
-  const CheckpointReader reader(*config.checkpoint.load);
-  const CheckpointMeta& meta = reader.meta();
-  const std::string name = reader.directory().string();
-  compare_models(meta.model, to_json(config.model));
-  const std::string dtype = meta.state.value("dtype", "");
-  if (dtype != name_of(accumulate_type(compute_type(config.precision))))
-    bad_input("{} holds {} numbers: {} --f64", name, dtype, config.precision.f64 ? "leave out" : "give");
-  const int64_t batch =
-      meta.step == 0 ? 0 : meta.config.value("global_batch_size", meta.consumed_samples / meta.step);
-  if (meta.step > 0 && batch != *config.batch.global_batch_size)
-    bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
-              batch, batch, *config.batch.global_batch_size);
-  check_length(config, meta, name);
-  return meta.step;
-}
 
 // A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
 void check_save(const PretrainConfig& config, int64_t first_step) {
@@ -123,7 +77,7 @@ void open_passes(PretrainJob& job, const Corpus& corpus) {
         "--train-iters, or leave out the weights",
         *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
-  config = resolve_length(std::move(config), job.train->samples(), position_of(config.checkpoint));
+  config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
 }
 
 // Once through the validation part, so that no sample counts twice; a blend with weights has no such pass and
@@ -158,18 +112,20 @@ PretrainJob prepare(PretrainConfig config) {
   const CheckpointConfig& checkpoint = job.config.checkpoint;
   Preparation files;
   int64_t first_step = 0;
+  files.attempt([&] { job.start = choose_start(checkpoint); });
   files.attempt([&] {
     resolve_vocabulary(job.config.model, job.config.data);
     open_data(job);
   });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
-  if (checkpoint.load && job.config.model.vocab_size)
-    files.attempt([&] { first_step = check_checkpoint(job.config); });
+  if (job.start.from && job.config.model.vocab_size)
+    files.attempt([&] { first_step = check_start(job.start, job.config); });
   if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
   if (job.config.zero.offloads()) files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
     files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();
+  job.is_finished = is_finished(job.start, job.config);
   return job;
 }
 
@@ -178,20 +134,16 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
   Trainer trainer(world, config, *job.train, job.valid.get());
-  std::vector<std::string> changes;
-  if (config.checkpoint.load) changes = trainer.load(*config.checkpoint.load);
+  RunSaver saver(world, trainer, config.checkpoint, speaks ? &observer : nullptr, job.at_save_phase);
+  std::vector<std::string> warnings;
+  std::vector<std::string> changes = load_start(trainer, job.start, world, warnings);
+  for (const std::string& warning : warnings)
+    if (speaks) observer.on_warning(warning);
   trainer.measure_peak();
   RunReport report = trainer.report();
   report.changes = std::move(changes);
   if (speaks) observer.on_start(report);
 
-  int64_t saved_step = -1;
-  const auto save = [&] {
-    if (!config.checkpoint.save || saved_step == trainer.steps_done()) return;
-    const std::string directory = trainer.save(*config.checkpoint.save);
-    saved_step = trainer.steps_done();
-    if (speaks) observer.on_saved(saved_step, directory);
-  };
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
@@ -202,14 +154,15 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);
     }
-    if (due(config.checkpoint.save_interval)) save();
+    saver.poll();
+    if (due(config.checkpoint.save_interval)) saver.save();
     if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
-      save();
+      saver.finish();
       return RunEnd::Interrupted;
     }
     if (due(config.batch.exit_interval)) break;
   }
-  save();
+  saver.finish();
   return RunEnd::Done;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "config/config.h"
 #include "data/batch.h"
 #include "train/metrics.h"
+#include "train/run_start.h"
 #include "train/trainer.h"
 
 namespace trifold {
@@ -16,6 +18,9 @@ struct PretrainJob {
   PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;  // null where nothing is evaluated
+  RunStart start;
+  bool is_finished = false;                      // --auto-resume found that nothing is left to train
+  std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
 };
 
 // Opens the data and looks into the checkpoint to load. BadInput before anything is written.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/writer.h"
+#include "checkpoint/background_saver.h"
 #include "config/config.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
@@ -44,11 +44,18 @@ class Trainer {
   // has, each once.
   EvalReport evaluate();
 
-  // Writes a checkpoint of this step under `root`, or continues from the newest one under (or the one at)
-  // `path`, which must be of the same model and dtype. Collective. `save` returns the directory.
-  std::string save(const std::string& root);
-  // Returns what differs from the configuration the checkpoint was written with, a line each.
-  std::vector<std::string> load(const std::string& path);
+  // Writes a checkpoint of this step under `root` and returns its directory. Collective.
+  std::string save(const std::string& root, const SaveOptions& options = {});
+
+  // The same while training goes on: returns as soon as this rank's part is copied. Collective.
+  void save_in_background(BackgroundSaver& saver, const std::string& root, const SaveOptions& options);
+
+  enum class LoadPart { All, Weights };
+  // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in
+  // any type (rounded to nearest where that is narrower); or takes its weights only. Returns what differs
+  // from the configuration the checkpoint was written with, a line each. Collective: a failure of one rank, a
+  // damaged file say, is an Error on all, and another checkpoint may then be loaded.
+  std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All);
 
   // Shows every step to `watch`, null for nobody, also when one is computed a second time: for tests that
   // make one go wrong.
@@ -108,6 +115,8 @@ class Trainer {
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
+  void resume_at(const CheckpointMeta& meta);
+  std::vector<std::string> changes_since(const CheckpointMeta& meta) const;
 
   // This rank's row of the plan.
   const RankPlan& row() const;

@@ -1,38 +1,16 @@
 // The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Learning rate
 // and dropout follow from the number of steps, the place in the data from the samples consumed: these two are
 // all.
-#include <algorithm>
+#include <optional>
 
+#include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "config/json.h"
+#include "train/checkpoint_boxes.h"
+#include "train/checkpoint_model.h"
 #include "train/trainer.h"
 
 namespace trifold {
-
-namespace {
-
-AxisSet without_data_axis(AxisSet axes) { return axes.has(Axis::Tp) ? AxisSet{Axis::Tp} : AxisSet{}; }
-
-}  // namespace
-
-namespace {
-
-// Adds the boxes of a piece of a parameter, which ranks of other slices do not hold, under its name. A copy
-// of a tied weight goes by the name of its original.
-void add_pieces(std::vector<NamedTensor>& to, std::string_view kind, const ParamList& params,
-                const FlatLayout::Segment& segment, Tensor values) {
-  ShardSpec shard = params[params[segment.id].tied_to.value_or(segment.id)].shard;
-  shard.name = fmt::format("{}/{}", kind, shard.name);
-  const Rect local = shard.local;
-  int64_t done = 0;
-  for (const Rect& rect : rects_of_range(local, segment.first, segment.first + segment.count)) {
-    shard.local = rect;
-    to.push_back({shard, values.rows(done, done + rect.elements()).reshape(rect.extent)});
-    done += rect.elements();
-  }
-}
-
-}  // namespace
 
 // To load, every rank names all it holds. To save, what several hold is named by the first of them: the rules
 // of ShardSpec say so for the tensor axis; along the data axis it is the first of those that own the piece. A
@@ -42,13 +20,14 @@ std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   const bool first =
       grads_.slice() ? replica_.groups().replicas().rank() == 0 : replica_.mesh().coord(Axis::Dp) == 0;
   std::vector<NamedTensor> tensors;
-  const auto wanted = [&](ParamId id) { return to_load || (first && !params[id].tied_to); };
-  const auto add = [&](std::string_view kind, const FlatLayout::Segment& segment, Tensor values) {
-    if (wanted(segment.id)) add_pieces(tensors, kind, params, segment, values);
-  };
-  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces())
-    add(piece.kind, piece.segment, piece.values);
-  for (NamedTensor& tensor : tensors) tensor.spec.replicated = without_data_axis(tensor.spec.replicated);
+  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
+    if (!to_load && (!first || params[piece.segment.id].tied_to)) continue;
+    for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
+      const Shape& extent = box.spec.local.extent;
+      tensors.push_back(
+          {box.spec, piece.values.rows(box.first, box.first + extent.elements()).reshape(extent)});
+    }
+  }
   return tensors;
 }
 
@@ -65,18 +44,25 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                 {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
                 {"skipped_steps", skipped_},
                 {"loss_scaler",
-                 {{"scale", scaler_.state().scale},
+                 {{"dynamic", scaler_.dynamic()},
+                  {"scale", scaler_.state().scale},
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
   return meta;
 }
 
-std::string Trainer::save(const std::string& root) {
+std::string Trainer::save(const std::string& root, const SaveOptions& options) {
   std::string directory = save_checkpoint(root, checkpoint_meta(), checkpoint_tensors(false),
-                                          replica_.world(), replica_.mesh().coords())
+                                          replica_.world(), replica_.mesh().coords(), options)
                               .string();
   optimizer_.release();
   return directory;
+}
+
+void Trainer::save_in_background(BackgroundSaver& saver, const std::string& root,
+                                 const SaveOptions& options) {
+  saver.start(root, checkpoint_meta(), checkpoint_tensors(false), replica_.mesh().coords(), options);
+  optimizer_.release();
 }
 
 namespace {
@@ -85,37 +71,70 @@ namespace {
 // asynchronous ones.
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
-  for (const char* option :
-       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages", "virtual_pipeline",
-        "recompute", "zero_", "offload", "threads_per_rank", "device", "distributed_timeout",
-        "micro_batch_size", "exit_interval", "tokenizer_model"})
+  for (const char* option : {"save",
+                             "load",
+                             "log_",
+                             "ranks",
+                             "parallel",
+                             "schedule",
+                             "virtual_stages",
+                             "virtual_pipeline",
+                             "recompute",
+                             "zero_",
+                             "offload",
+                             "threads_per_rank",
+                             "device",
+                             "distributed_timeout",
+                             "micro_batch_size",
+                             "exit_interval",
+                             "tokenizer_model",
+                             "auto_resume",
+                             "finetune",
+                             "make_vocab_size"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }
 
 }  // namespace
 
-std::vector<std::string> Trainer::load(const std::string& path) {
-  CheckpointReader reader(path);
-  const CheckpointMeta& meta = reader.meta();
-  compare_models(meta.model, to_json(config_.model));
-  // Only whole passes may have ended with a smaller batch.
-  check(config_.batch.train_samples || meta.consumed_samples == meta.step * *config_.batch.global_batch_size,
-        "{} was trained with another global batch size", reader.directory().string());
-  reader.load(checkpoint_tensors(true));
+std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
+  std::optional<CheckpointReader> reader;
+  gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
+    reader.emplace(path);
+    compare_checkpoint_model(reader->meta().model, to_json(config_.model));
+    // Only whole passes may have ended with a smaller batch.
+    check(part == LoadPart::Weights || config_.batch.train_samples ||
+              reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
+          "{} was trained with another global batch size", reader->directory().string());
+    std::vector<NamedTensor> wanted = checkpoint_tensors(true);
+    if (part == LoadPart::Weights)
+      std::erase_if(wanted,
+                    [](const NamedTensor& tensor) { return !tensor.spec.name.starts_with("param/"); });
+    reader->load(wanted, FloatConversion::Allow);
+    return {};
+  });
   optimizer_.refresh_weights(replica_.compute());
   optimizer_.release();
+  if (part == LoadPart::Weights) return {"only the weights were taken from " + reader->directory().string()};
+  resume_at(reader->meta());
+  return changes_since(reader->meta());
+}
+
+void Trainer::resume_at(const CheckpointMeta& meta) {
   steps_done_ = meta.step;
   consumed_samples_ = meta.consumed_samples;
   skipped_ = meta.state.value("skipped_steps", int64_t{0});
-  if (meta.state.contains("loss_scaler")) {
-    const auto& scaler = meta.state.at("loss_scaler");
+  // A search that the other run did not make has found nothing.
+  const auto scaler = meta.state.value("loss_scaler", nlohmann::json::object());
+  if (scaler.value("dynamic", false))
     scaler_.restore({scaler.at("scale").get<double>(), scaler.at("steps_without_overflow").get<int64_t>(),
                      scaler.at("overflows_left").get<int64_t>()});
-  }
   batches_.reset();
+}
+
+std::vector<std::string> Trainer::changes_since(const CheckpointMeta& meta) const {
   std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");
-  changes.erase(std::remove_if(changes.begin(), changes.end(), is_incidental), changes.end());
+  std::erase_if(changes, is_incidental);
   return changes;
 }
 

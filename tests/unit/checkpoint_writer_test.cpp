@@ -1,6 +1,8 @@
 #include "checkpoint/writer.h"
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "checkpoint/reader.h"
 #include "checkpoint_bench.h"
@@ -102,6 +104,21 @@ TEST(SaveCheckpoint, LeavesExactlyTheFilesOfTheFormat) {
                                       "shard_00003.h5", "view.h5"}));
   EXPECT_EQ(read_text(folder.path() / "LATEST", 100), "step_0000000020\n");
   EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 20);
+}
+
+// Nothing random and no time is in a shard or the view.
+TEST(SaveCheckpoint, EqualStateMakesEqualFiles) {
+  const TemporaryFolder folder;
+  save(folder.path() / "a", 10);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  save(folder.path() / "b", 10);
+  for (const std::string& name : names_in(folder.path() / "a" / "step_0000000010")) {
+    if (name == "manifest.json") continue;
+    const auto bytes = [&](const char* where) {
+      return read_text(folder.path() / where / "step_0000000010" / name, 1 << 20);
+    };
+    EXPECT_TRUE(bytes("a") == bytes("b")) << name;
+  }
 }
 
 TEST(SaveCheckpoint, ReplacesTheSameStep) {

@@ -1,0 +1,20 @@
+#include "train/reshard.h"
+
+#include <fmt/core.h>
+
+#include "launch/commands.h"
+#include "train/output_files.h"
+
+namespace trifold::launch {
+
+int run(const ReshardConfig& config) {
+  check_writable_folder("--save", config.save);
+  CheckpointReader from(config.load);
+  const std::string at = reshard(from, config).string();
+  const CheckpointReader written(at);
+  fmt::print("{} -> {}: {} tensors in {} files\n", from.directory().string(), at, written.tensors().size(),
+             written.manifest().files.size() - 1);
+  return kDone;
+}
+
+}  // namespace trifold::launch

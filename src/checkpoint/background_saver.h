@@ -1,0 +1,46 @@
+// BackgroundSaver: saves while training goes on. `start` copies what this rank has to write to memory of its
+// own and returns; a thread then writes the copy with save_checkpoint, over a communicator of its own. One
+// save is outstanding: the next start waits for it.
+#pragma once
+
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "checkpoint/writer.h"
+
+namespace trifold {
+
+class BackgroundSaver {
+ public:
+  // Collective over `world`, which must outlive it. All calls of start are collective too.
+  explicit BackgroundSaver(Communicator& world);
+  // Waits for the outstanding save. Where an error is on its way up, the other ranks may never join in, so
+  // the world is aborted first.
+  ~BackgroundSaver();
+  BackgroundSaver(const BackgroundSaver&) = delete;
+  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
+
+  // As save_checkpoint; `mine` may change as soon as it returns. The outcome of the save before must have
+  // been taken by finish().
+  void start(const std::filesystem::path& root, const CheckpointMeta& meta, std::span<const NamedTensor> mine,
+             const MeshCoords& coords, const SaveOptions& options);
+  // A save was started and its outcome was not taken yet; and it has come to its end.
+  bool is_outstanding() const { return result_.valid(); }
+  bool is_ready() const;
+  // Waits for the outstanding save and returns the checkpoint it committed, or throws what went wrong, on
+  // every rank.
+  std::filesystem::path finish();
+
+ private:
+  std::vector<NamedTensor> copy(std::span<const NamedTensor> mine, const MeshCoords& coords);
+
+  std::unique_ptr<Communicator> world_;
+  int exceptions_;  // that were on their way when this was made
+  Buffer memory_;   // of the copy; kept for the next
+  std::future<std::filesystem::path> result_;
+};
+
+}  // namespace trifold

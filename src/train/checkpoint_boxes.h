@@ -1,0 +1,26 @@
+// What a run stores of its flat buffers: the boxes, in global coordinates, that pieces of parameters are. One
+// rule for the trainer, which has their numbers, and for resharding, which has none.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "data_parallel/flat_layout.h"
+#include "mesh/shard_spec.h"
+
+namespace trifold {
+
+// A box of a segment of a parameter; its elements follow each other in the segment's memory from `first` on.
+struct StoredBox {
+  ShardSpec spec;     // its name is "<kind>/<parameter>"
+  int64_t first = 0;  // element of the segment
+};
+
+// The boxes of a segment, under the names a checkpoint knows. Rows of padding (ParamSpec::rows) are not
+// stored, so that the tensor is the same on every mesh; a copy of a tied weight goes by the name of its
+// original. Ranks of the data axis hold other segments, or all hold the same: whoever saves chooses among
+// them, so that axis is not among the replicated ones.
+std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view kind,
+                                    const FlatLayout::Segment& segment);
+
+}  // namespace trifold

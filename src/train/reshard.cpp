@@ -1,0 +1,237 @@
+#include "train/reshard.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/new_checkpoint.h"
+#include "config/json.h"
+#include "config/validate.h"
+#include "models/gpt.h"
+#include "train/checkpoint_boxes.h"
+#include "train/nodes.h"
+#include "train/replica.h"
+#include "train/step_plan.h"
+#include "zero/zero_stage.h"
+
+namespace trifold {
+
+namespace {
+
+std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
+
+// A run on the target mesh, as far as it decides where things are stored.
+PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
+  PlanConfig plan;
+  PretrainConfig& run = plan.run;
+  run.model = model;
+  run.mesh = target.mesh;
+  run.pipeline = target.pipeline;
+  run.zero = target.zero;
+  run.mesh.data_parallel_size = target.mesh.data_parallel_size.value_or(1);
+  run.mesh.ranks = mesh_sizes(run.mesh).ranks();
+  // So many micro-batches that every schedule has enough.
+  run.batch.micro_batch_size = 1;
+  run.batch.global_batch_size =
+      int64_t{2} * run.mesh.pipeline_model_parallel_size * *run.mesh.data_parallel_size;
+  run.optimizer.clip_grad = 0;
+  return resolve(std::move(plan)).run;
+}
+
+// The blocks of each stage of a pipeline rank, ascending.
+std::vector<std::vector<int>> blocks_of(int rank, const std::vector<StageRange>& cut,
+                                        const std::vector<int>& rank_of_stage) {
+  std::vector<std::vector<int>> blocks;
+  for (size_t stage = 0; stage < cut.size(); ++stage) {
+    if (rank_of_stage[stage] != rank) continue;
+    blocks.emplace_back();
+    for (int block = cut[stage].begin; block < cut[stage].end; ++block) blocks.back().push_back(block);
+  }
+  return blocks;
+}
+
+// What the rank at `coords` stores: as Trainer::checkpoint_tensors, of the pieces of ShardedOptimizer.
+std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& order,
+                                    const MeshCoords& coords, const std::vector<std::string>& kinds,
+                                    DType dtype) {
+  const MeshSizes sizes = mesh_sizes(run.mesh);
+  const int group = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
+  const bool sharded = ZeroStage::of(run.zero.zero_stage).optimizer && group > 1;
+  if (sharded ? coords.dp / group != 0 : coords.dp != 0) return {};  // others hold the same
+  Model model = make_gpt(run.model, Mesh(sizes, coords), run.seed, run.mesh);
+  const std::vector<StageRange> cut =
+      cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
+  const std::vector<std::vector<int>> blocks = blocks_of(coords.pp, cut, order.rank_of_stage);
+  std::vector<int> held;
+  for (const std::vector<int>& stage : blocks) held.insert(held.end(), stage.begin(), stage.end());
+  if (sizes.pp > 1) model.params.hold_blocks(held);
+  const FlatLayout flat(model.params, blocks, unit_elements(run.zero), group);
+  std::optional<int> slice;
+  if (sharded) slice = coords.dp % group;
+  std::vector<ShardBox> boxes;
+  for (const FlatLayout::Unit& unit : flat.units())
+    for (const FlatLayout::Segment& segment : flat.segments(unit, slice)) {
+      if (model.params[segment.id].tied_to) continue;
+      for (const std::string& kind : kinds)
+        for (const StoredBox& box : stored_boxes(model.params, kind, segment))
+          if (is_owner(box.spec, coords))
+            boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
+    }
+  return boxes;
+}
+
+// Passes the elements of tensors from a checkpoint to the boxes of new files. A chunk of a tensor, in memory
+// order, is read once, and each target box takes its part of it: those parts come in the box's own order.
+class Passage {
+ public:
+  Passage(CheckpointReader& from, std::vector<ShardFile>& files, int64_t bytes)
+      : from_(from), files_(files), bytes_(bytes) {
+    for (size_t file = 0; file < files.size(); ++file)
+      for (size_t box = 0; box < files[file].boxes().size(); ++box)
+        targets_[files[file].boxes()[box].tensor].push_back({file, box});
+  }
+
+  void pass(const TensorInfo& tensor) {
+    const std::vector<Target>& targets = targets_[tensor.name];
+    if (targets.empty()) bad_input("the target has no place for tensor {}", tensor.name);
+    const ShardBox& first = files_[targets[0].file].boxes()[targets[0].box];
+    if (first.global != tensor.global)
+      bad_input("tensor {} is {} in the checkpoint, and {} in the model", tensor.name,
+                to_string(tensor.global), to_string(first.global));
+    const auto size = static_cast<int64_t>(size_of(first.dtype));
+    const int64_t chunk = std::max<int64_t>(1, bytes_ / (2 * size));
+    const int64_t elements = tensor.global.elements();
+    for (int64_t begin = 0; begin < elements; begin += chunk)
+      for (const Rect& rect :
+           rects_of_range(Rect::whole(tensor.global), begin, std::min(elements, begin + chunk)))
+        pass(tensor, rect, first.dtype, targets);
+  }
+
+ private:
+  struct Target {
+    size_t file, box;
+  };
+
+  void pass(const TensorInfo& tensor, const Rect& rect, DType dtype, const std::vector<Target>& targets) {
+    const size_t size = size_of(dtype);
+    const auto bytes = static_cast<size_t>(rect.elements()) * size;
+    for (Buffer* buffer : {&chunk_, &part_})
+      if (buffer->bytes() < bytes) *buffer = Buffer(bytes);
+    NamedTensor wanted;
+    wanted.spec.name = tensor.name;
+    wanted.spec.global = tensor.global;
+    wanted.spec.local = rect;
+    wanted.data = chunk_.tensor(dtype, rect.extent);
+    from_.load({&wanted, 1}, FloatConversion::Allow);
+    for (const Target& target : targets) {
+      const std::optional<Rect> part = intersect(rect, files_[target.file].boxes()[target.box].rect);
+      if (!part) continue;
+      copy_rect(part_.data(), *part, chunk_.data(), rect, *part, size);
+      files_[target.file].append(target.box, part_.data(), static_cast<size_t>(part->elements()) * size);
+    }
+  }
+
+  CheckpointReader& from_;
+  std::vector<ShardFile>& files_;
+  int64_t bytes_;  // of both buffers
+  std::map<std::string, std::vector<Target>> targets_;
+  Buffer chunk_, part_;
+};
+
+std::vector<TensorInfo> tensors_to_keep(const CheckpointReader& from, const ReshardConfig& config) {
+  std::vector<TensorInfo> tensors;
+  for (TensorInfo tensor : from.tensors()) {
+    if (config.no_save_optim && kind_of(tensor.name) != "param") continue;
+    if (config.dtype) tensor.dtype = dtype_named(*config.dtype);
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo>& tensors,
+                      const ReshardConfig& config) {
+  if (config.files) return layout_of_files(tensors, *config.files);
+  std::vector<std::string> kinds{"param"};
+  std::set<std::string> others;
+  for (const TensorInfo& tensor : tensors)
+    if (kind_of(tensor.name) != "param") others.insert(kind_of(tensor.name));
+  kinds.insert(kinds.end(), others.begin(), others.end());
+  return layout_of_run(model_from_json(from.meta().model), config, kinds, tensors.at(0).dtype);
+}
+
+CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config) {
+  CheckpointMeta meta = from.meta();
+  if (!config.files) {
+    const MeshSizes sizes = mesh_sizes(config.mesh);
+    meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
+  }
+  if (config.dtype) meta.state["dtype"] = *config.dtype;
+  return meta;
+}
+
+// What is left for buffers of elements when the reader's block and the tables are paid for.
+int64_t buffer_bytes(double max_memory) {
+  constexpr double kMiB = 1 << 20;
+  return static_cast<int64_t>(std::clamp(max_memory * 0.5, 1.0, 64.0) * kMiB);
+}
+
+}  // namespace
+
+ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
+                          const std::vector<std::string>& kinds, DType dtype) {
+  const PretrainConfig run = run_on(model, target);
+  const StepOrder order = step_order(run);
+  const MeshSizes sizes = mesh_sizes(run.mesh);
+  ShardLayout layout;
+  for (int rank = 0; rank < sizes.ranks(); ++rank)
+    layout.push_back(boxes_of_rank(run, order, coords_of(rank, sizes), kinds, dtype));
+  return layout;
+}
+
+ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files) {
+  ShardLayout layout(static_cast<size_t>(files));
+  for (const TensorInfo& tensor : tensors) {
+    const int64_t elements = tensor.global.elements();
+    const auto cut = [&](size_t file) {
+      return static_cast<int64_t>(static_cast<double>(elements) * static_cast<double>(file) / files);
+    };
+    for (size_t file = 0; file < layout.size(); ++file) {
+      const int64_t end = file + 1 == layout.size() ? elements : cut(file + 1);
+      for (const Rect& rect : rects_of_range(Rect::whole(tensor.global), cut(file), end))
+        layout[file].push_back({tensor.name, tensor.dtype, tensor.global, rect});
+    }
+  }
+  return layout;
+}
+
+std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config) {
+  const std::vector<TensorInfo> tensors = tensors_to_keep(from, config);
+  if (tensors.empty()) bad_input("{} holds nothing to write", from.directory().string());
+  const ShardLayout layout = layout_of(from, tensors, config);
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : tensors) bytes += tensor.bytes();
+  const SaveOptions options;
+  NewCheckpoint checkpoint(config.save, from.meta().step, bytes, options);
+  std::vector<ShardFile> files;
+  for (size_t rank = 0; rank < layout.size(); ++rank)
+    if (!layout[rank].empty())
+      files.emplace_back(checkpoint.folder() / fmt::format("shard_{:05}.h5", rank), from.meta().step,
+                         layout[rank]);
+  Passage stream(from, files, buffer_bytes(config.max_memory));
+  for (const TensorInfo& tensor : tensors) stream.pass(tensor);
+  ManifestBuilder tables;
+  for (ShardFile& file : files) {
+    file.finish();
+    std::vector<TensorInfo> boxes;
+    for (size_t box = 0; box < file.boxes().size(); ++box) {
+      const ShardBox& place = file.boxes()[box];
+      boxes.push_back({place.tensor, place.dtype, place.global, {file.piece(box)}});
+    }
+    tables.add(file.info(), boxes);
+  }
+  checkpoint.commit(meta_of(from, config), tables);
+  checkpoint.tidy_up();
+  return std::filesystem::path(config.save) / step_directory_name(from.meta().step);
+}
+
+}  // namespace trifold

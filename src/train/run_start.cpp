@@ -1,0 +1,91 @@
+#include "train/run_start.h"
+
+#include <sstream>
+
+#include "checkpoint/collective.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/save_folder.h"
+#include "config/json.h"
+#include "train/checkpoint_model.h"
+
+namespace trifold {
+
+namespace {
+
+// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
+void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
+  const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
+  const BatchConfig& batch = config.batch;
+  if (meta.step > 0 && passes != batch.train_epochs.has_value())
+    bad_input(
+        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
+        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
+  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
+  if (meta.step < batch.train_iters) return;
+  if (batch.train_epochs)
+    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
+              *batch.train_epochs);
+  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
+            name, meta.step, batch.train_iters, meta.step);
+}
+
+}  // namespace
+
+RunStart choose_start(const CheckpointConfig& config) {
+  if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
+    return {config.save, Trainer::LoadPart::All, true};
+  return {config.load, config.finetune ? Trainer::LoadPart::Weights : Trainer::LoadPart::All, false};
+}
+
+RunPosition position_of(const RunStart& start) {
+  if (!start.from || start.part == Trainer::LoadPart::Weights) return {};
+  try {
+    const CheckpointReader reader(*start.from);
+    return {reader.meta().step, reader.meta().consumed_samples};
+  } catch (const Error&) {
+    return {};  // check_start says what is wrong
+  }
+}
+
+int64_t check_start(const RunStart& start, const PretrainConfig& config) {
+  const CheckpointReader reader(*start.from);
+  const CheckpointMeta& meta = reader.meta();
+  const std::string name = reader.directory().string();
+  compare_checkpoint_model(meta.model, to_json(config.model));
+  if (start.part == Trainer::LoadPart::Weights) return 0;
+  const int64_t batch =
+      meta.step == 0 ? 0 : meta.config.value("global_batch_size", meta.consumed_samples / meta.step);
+  if (meta.step > 0 && batch != *config.batch.global_batch_size)
+    bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
+              batch, batch, *config.batch.global_batch_size);
+  if (!is_finished(start, config)) check_length(config, meta, name);
+  return meta.step;
+}
+
+bool is_finished(const RunStart& start, const PretrainConfig& config) {
+  return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
+}
+
+std::vector<std::string> load_start(Trainer& trainer, const RunStart& start, Communicator& world,
+                                    std::vector<std::string>& warnings) {
+  if (!start.from) return {};
+  if (!start.may_fall_back) return trainer.load(*start.from, start.part);
+  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks.
+  std::istringstream folders(gather_texts(world, "looking for checkpoints", [&] {
+                               std::string lines;
+                               for (const auto& [step, folder] : checkpoints_in(*start.from))
+                                 lines += folder.string() + "\n";
+                               return lines;
+                             }).front());
+  for (std::string folder; std::getline(folders, folder);) {
+    try {
+      return trainer.load(folder);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Aborted) throw;
+      warnings.push_back(fmt::format("passed over {}: {}", folder, error.what()));
+    }
+  }
+  bad_input("no checkpoint in {} can be used:\n{}", *start.from, fmt::join(warnings, "\n"));
+}
+
+}  // namespace trifold

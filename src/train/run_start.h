@@ -1,0 +1,39 @@
+// Where a run starts: from random weights, from the checkpoint of --load, or, with --auto-resume, from the
+// newest usable one it has saved itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/validate.h"
+#include "train/trainer.h"
+
+namespace trifold {
+
+struct RunStart {
+  std::optional<std::string> from;  // one checkpoint or a folder of them; absent: random weights
+  Trainer::LoadPart part = Trainer::LoadPart::All;
+  bool may_fall_back = false;  // to an older checkpoint, where the newest is damaged
+};
+
+// What the options and the folders say. A folder with checkpoints of which none is valid is no reason to
+// start anew: it is found out when the checkpoint is looked into.
+RunStart choose_start(const CheckpointConfig& config);
+
+// The place in the data where the run goes on; the beginning where nothing can be read.
+RunPosition position_of(const RunStart& start);
+
+// What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch or
+// order of the data, or one that leaves nothing to train. Returns the steps it has done.
+int64_t check_start(const RunStart& start, const PretrainConfig& config);
+
+// True when `start` is a run of this configuration that has done all its steps.
+bool is_finished(const RunStart& start, const PretrainConfig& config);
+
+// Collective. Loads what `start` says; returns what is different now, as Trainer::load does. What was wrong
+// with checkpoints that were passed over is added to `warnings`.
+std::vector<std::string> load_start(Trainer& trainer, const RunStart& start, Communicator& world,
+                                    std::vector<std::string>& warnings);
+
+}  // namespace trifold

@@ -1,0 +1,150 @@
+#include "parity/reshard.h"
+
+#include <map>
+
+#include "checkpoint/files.h"
+#include "train/reshard.h"
+
+namespace trifold::test {
+namespace {
+
+TEST_F(Reshard, AFewPairs) {
+  const PretrainConfig base = run();
+  const Curve whole = train(config_of({1, 1, 1}, base));
+  const std::vector<ReshardLayout>& all = layouts_of_8();
+  for (const auto& [from, to] : {std::pair(2, 9), {9, 7}, {5, 3}, {8, 4}, {11, 2}, {6, 11}}) {
+    const ReshardLayout& source = all[static_cast<size_t>(from)];
+    const ReshardLayout& target = all[static_cast<size_t>(to)];
+    SCOPED_TRACE(name_of(source) + " -> " + name_of(target));
+    check_pair(saved_on(source, base), target, base, whole, 2e-5);
+  }
+}
+
+// Whatever the type a run computes in, its masters and moments are what is stored: f32, or f64.
+TEST_F(Reshard, BetweenTypes) {
+  const PretrainConfig base = run();
+  const Curve whole = train(config_of({1, 1, 1}, base));
+  const ReshardLayout bf16{2, 2, 2, 3, "1f1b", 1, false, 16, "bf16"};
+  const ReshardLayout fp16{4, 1, 1, 2, "1f1b", 1, false, 16, "fp16"};
+  const ReshardLayout f32{1, 2, 1, 0};
+  for (const auto& [from, to] : {std::pair(bf16, fp16), {fp16, bf16}, {bf16, f32}, {f32, fp16}}) {
+    SCOPED_TRACE(name_of(from) + " -> " + name_of(to));
+    check_pair(saved_on(from, base), to, base, whole, 0.02);
+  }
+  // f32 -> f64 is exact, f64 -> f32 rounds.
+  const ReshardLayout f64{2, 1, 2, 1, "1f1b", 1, false, 16, "f64"};
+  const Curve to_f64 = train(config_of(f64, base), 0, saved_on(f32, base));
+  const Curve to_f32 = train(config_of(f32, base), 0, saved_on(f64, base));
+  for (const Curve& curve : {to_f64, to_f32}) {
+    ASSERT_EQ(curve.losses.size(), static_cast<size_t>(kSteps - kSavedAfter));
+    for (size_t i = 0; i < curve.losses.size(); ++i)
+      EXPECT_LT(relative_error(curve.losses[i], whole.losses[i + kSavedAfter]), 2e-5);
+  }
+}
+
+TEST_F(Reshard, OtherRulesHaveOtherState) {
+  for (const char* optimizer : {"lamb", "sgd", "adagrad"}) {
+    const PretrainConfig base = run(optimizer);
+    const Curve whole = train(config_of({1, 1, 1}, base));
+    SCOPED_TRACE(optimizer);
+    const ReshardLayout from{2, 1, 2, 1};
+    std::filesystem::remove_all(folder_);
+    check_pair(saved_on(from, base), {2, 2, 1, 3, "1f1b", 1, false, 7}, base, whole, 2e-5);
+  }
+}
+
+ReshardConfig tool_config(const ReshardLayout& layout, const PretrainConfig& base, const std::string& from,
+                          const std::string& to) {
+  const PretrainConfig run = config_of(layout, base);
+  ReshardConfig config;
+  config.load = from;
+  config.save = to;
+  config.mesh = run.mesh;
+  config.pipeline = run.pipeline;
+  config.zero = run.zero;
+  config.max_memory = 8;
+  return config;
+}
+
+std::map<std::string, std::string> hdf5_files_in(const std::string& root) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
+    if (entry.path().extension() == ".h5")
+      files[entry.path().filename().string()] = read_text(entry.path(), int64_t{1} << 30);
+  return files;
+}
+
+// What the tool writes without a run is, byte for byte, what a run on that mesh saves.
+TEST_F(Reshard, TheToolWritesTheFilesOfADirectSave) {
+  const PretrainConfig base = run();
+  const std::vector<ReshardLayout>& all = layouts_of_8();
+  const std::string from = saved_on(all[5], base);
+  for (const ReshardLayout& target : all) {
+    if (target.pp * target.chunks > base.model.num_layers)
+      continue;  // refused for a run from the command line too
+    SCOPED_TRACE(name_of(target));
+    PretrainConfig config = config_of(target, base);
+    config.model.make_vocab_size_divisible_by = all[5].divisible_by;  // the tool takes the checkpoint's
+    const std::string direct = (folder_ / "direct").string();
+    const std::string tool = (folder_ / "tool").string();
+    for (const std::string& path : {direct, tool}) std::filesystem::remove_all(path);
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      trainer.load(from);
+      trainer.save(direct);
+    });
+    CheckpointReader reader(from);
+    reshard(reader, tool_config(target, base, from, tool));
+    const auto expected = hdf5_files_in(direct);
+    const auto written = hdf5_files_in(tool);
+    ASSERT_EQ(written.size(), expected.size());
+    for (const auto& [name, bytes] : expected) {
+      ASSERT_TRUE(written.contains(name)) << name;
+      EXPECT_TRUE(written.at(name) == bytes) << name << " differs";
+    }
+    EXPECT_TRUE(CheckpointReader(tool).verify().ok());
+  }
+}
+
+TEST_F(Reshard, TheToolCutsIntoFilesChangesTypesAndDropsTheOptimizer) {
+  const PretrainConfig base = run();
+  const std::string from = saved_on(layouts_of_8()[9], base);
+  CheckpointReader reader(from);
+  ReshardConfig config;
+  config.save = (folder_ / "five").string();
+  config.files = 5;
+  reshard(reader, config);
+  CheckpointReader five(config.save);
+  EXPECT_EQ(five.manifest().files.size(), 6U);
+  EXPECT_TRUE(difference(reader, five).bitwise_equal());
+  config.save = (folder_ / "weights").string();
+  config.files = 1;
+  config.dtype = "bf16";
+  config.no_save_optim = true;
+  reshard(reader, config);
+  CheckpointReader weights(config.save);
+  for (const TensorInfo& tensor : weights.tensors()) {
+    EXPECT_TRUE(tensor.name.starts_with("param/")) << tensor.name;
+    EXPECT_EQ(tensor.dtype, DType::BF16);
+  }
+  const CheckpointDifference found = difference(reader, weights);
+  for (const TensorDifference& tensor : found.tensors) EXPECT_LE(tensor.max_rel, 1.0 / 256) << tensor.name;
+}
+
+// Padding is zero from the start and never stored.
+TEST_F(Reshard, PaddingIsNotStored) {
+  const PretrainConfig base = run();
+  for (const int64_t divisible_by : {1, 128}) {
+    ReshardLayout layout{1, 1, 1};
+    layout.divisible_by = divisible_by;
+    train(config_of(layout, base), 1, "", (folder_ / std::to_string(divisible_by)).string());
+  }
+  CheckpointReader left(folder_ / "1");
+  CheckpointReader right(folder_ / "128");
+  EXPECT_EQ(left.find("param/embedding.tokens.weight")->global, (Shape{50, 32}));
+  EXPECT_TRUE(difference(left, right).bitwise_equal());
+}
+
+}  // namespace
+}  // namespace trifold::test
