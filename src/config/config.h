@@ -14,20 +14,37 @@
 namespace trifold {
 
 struct ModelConfig {
-  int64_t num_layers = 0;                          // required
-  int64_t hidden_size = 0;                         // required
-  int64_t num_attention_heads = 0;                 // required
-  std::optional<int64_t> ffn_hidden_size;          // 4 * hidden_size
-  int64_t seq_length = 0;                          // required
-  std::optional<int64_t> max_position_embeddings;  // seq_length
-  std::optional<int64_t> vocab_size;               // the tokenizer's
+  int64_t num_layers = 0;                  // required
+  int64_t hidden_size = 0;                 // required
+  int64_t num_attention_heads = 0;         // required
+  std::optional<int64_t> ffn_hidden_size;  // 4 * hidden_size; see fill_model for swiglu
+  std::optional<int64_t> kv_channels;      // stays unset; see head_width
+  bool group_query_attention = false;      // num_query_groups key and value heads, not one a head
+  int64_t num_query_groups = 1;
+  bool qk_layernorm = false;
+  int64_t seq_length = 0;                                    // required
+  std::optional<int64_t> max_position_embeddings;            // seq_length
+  std::string position_embedding_type = "learned_absolute";  // rope | none
+  double rotary_base = 10000;
+  double rotary_percent = 1.0;
+  bool use_rope_scaling = false;  // as Llama 3.1 does (models/gpt.h)
+  double rope_scaling_factor = 8.0;
+  std::optional<int64_t> vocab_size;  // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;
+  std::string normalization = "LayerNorm";  // | RMSNorm
   double norm_epsilon = 1e-5;
+  bool swiglu = false;
+  bool disable_bias_linear = false;
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
 };
+
+// Numbers of an attention head.
+int64_t head_width(const ModelConfig& config);
+// Key and value heads: as many as there are attention heads, unless these share them.
+int64_t key_heads(const ModelConfig& config);
 
 // What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
 enum class RecomputeGranularity { None, Selective, Full };

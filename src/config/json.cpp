@@ -62,6 +62,9 @@ void check_type(const Option& option, const nlohmann::json& value) {
 
 void read_option(const Option& option, const nlohmann::json& json) {
   const std::string key = key_of(option);
+  // An option that is not there is younger than the file. Defaults are what was done before there were
+  // options.
+  if (!json.contains(key) && !option.required) return;
   if (!json.contains(key)) bad_input("'{}' is missing", key);
   try {
     if (!json[key].is_null()) {  // null: unset, as it is in a new configuration

@@ -12,21 +12,50 @@ constexpr double kMaxRanks = 1 << 20;
 constexpr double kMaxCount = 1e12;
 constexpr double kMaxLossScale = 1e30;  // a scaled loss must stay a finite f32
 
+// What makes a Llama of a GPT.
+void add_architecture(OptionTable& table, ModelConfig& model) {
+  table
+      .add("position-embedding-type", &model.position_embedding_type,
+           "How the model knows positions: learned vectors, queries and keys turned by angles, not at all.")
+      .one_of({"learned_absolute", "rope", "none"});
+  table.add("rotary-base", &model.rotary_base, "Base of the angles of rope.").range(1, 1e12);
+  table.add("rotary-percent", &model.rotary_percent, "Fraction of each head that rope turns.").bounds = {
+      0, 1, true, false};
+  table.add("use-rope-scaling", &model.use_rope_scaling,
+            "Stretch rope beyond 8192 positions as Llama 3.1 does.");
+  table.add("rope-scaling-factor", &model.rope_scaling_factor, "How far --use-rope-scaling stretches.")
+      .range(1, 1e6);
+  table.add("group-query-attention", &model.group_query_attention,
+            "Several query heads share a key and value head: --num-query-groups of these.");
+  table.add("num-query-groups", &model.num_query_groups, "Key and value heads; they divide the heads.")
+      .range(1, kMaxSize);
+  table.add("kv-channels", &model.kv_channels, "Width of a head.")
+      .range(1, kMaxSize)
+      .absent("--hidden-size / --num-attention-heads");
+  table.add("qk-layernorm", &model.qk_layernorm, "Normalize queries and keys, head by head.");
+  table.add("normalization", &model.normalization, "How activations are normalized.")
+      .one_of({"LayerNorm", "RMSNorm"});
+  table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
+  table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
+}
+
 void add_model(OptionTable& table, ModelConfig& model) {
   table.group("Model");
   table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
   table.add("hidden-size", &model.hidden_size, "Width of the model.").need().range(1, kMaxSize);
   table
-      .add("num-attention-heads", &model.num_attention_heads, "Attention heads; they divide the hidden size.")
+      .add("num-attention-heads", &model.num_attention_heads,
+           "Attention heads; they divide the hidden size unless --kv-channels is given.")
       .need()
       .range(1, kMaxSize);
   table.add("ffn-hidden-size", &model.ffn_hidden_size, "Inner width of the feed-forward network.")
       .range(1, kMaxSize)
-      .absent("4 x --hidden-size");
+      .absent("4 x --hidden-size, 8/3 x with --swiglu");
   table.add("seq-length", &model.seq_length, "Tokens of a training sequence.").need().range(1, kMaxSize);
   table.add("max-position-embeddings", &model.max_position_embeddings, "Positions the model can tell apart.")
       .range(1, kMaxSize)
       .absent("--seq-length");
+  add_architecture(table, model);
   table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
       .range(1, kMaxSize)
       .absent("the tokenizer's");
@@ -36,7 +65,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize);
   table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
             "Give the output head a weight of its own instead of the token embedding's.");
-  table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in layer normalization.").positive();
+  table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
   table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
       .positive();
   table.add("hidden-dropout", &model.hidden_dropout, "Dropout after attention, feed-forward and embedding.")

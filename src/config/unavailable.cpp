@@ -23,10 +23,8 @@ constexpr std::string_view kNames[] = {
     "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
     "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
-    "kv-channels", "group-query-attention", "num-query-groups", "position-embedding-type", "rotary-base",
-    "rotary-percent", "normalization", "swiglu", "squared-relu", "disable-bias-linear", "add-qkv-bias",
-    "qk-layernorm", "attention-softmax-in-fp32", "apply-query-key-layer-scaling", "transformer-impl",
-    "attention-backend", "num-experts", "moe-router-topk", "moe-aux-loss-coeff",
+    "squared-relu", "add-qkv-bias", "attention-softmax-in-fp32", "apply-query-key-layer-scaling",
+    "transformer-impl", "attention-backend", "num-experts", "moe-router-topk", "moe-aux-loss-coeff",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",

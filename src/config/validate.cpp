@@ -17,11 +17,50 @@
 namespace trifold {
 namespace {
 
-void check_model(const ModelConfig& model, Problems& problems) {
-  if (problems.sound({"hidden-size", "num-attention-heads"}) &&
+void check_heads(const ModelConfig& model, Problems& problems) {
+  if (!model.kv_channels && problems.sound({"hidden-size", "num-attention-heads"}) &&
       model.hidden_size % model.num_attention_heads != 0)
     problems.add("--hidden-size {} is not divisible by --num-attention-heads {}: {}", model.hidden_size,
                  model.num_attention_heads, multiples_around(model.hidden_size, model.num_attention_heads));
+  if (!problems.sound({"num-attention-heads", "num-query-groups"})) return;
+  if (!model.group_query_attention && model.num_query_groups != ModelConfig().num_query_groups)
+    problems.add("--num-query-groups {} has no effect: it needs --group-query-attention",
+                 model.num_query_groups);
+  else if (model.group_query_attention && model.num_attention_heads % model.num_query_groups != 0)
+    problems.add(
+        "--num-query-groups {} does not divide --num-attention-heads {}: each group has as many heads",
+        model.num_query_groups, model.num_attention_heads);
+}
+
+void check_rope(const ModelConfig& model, Problems& problems) {
+  const ModelConfig defaults;
+  const bool rope = model.position_embedding_type == "rope";
+  const std::pair<const char*, bool> options[] = {
+      {"rotary-base", model.rotary_base != defaults.rotary_base},
+      {"rotary-percent", model.rotary_percent != defaults.rotary_percent},
+      {"use-rope-scaling", model.use_rope_scaling}};
+  for (const auto& [option, changed] : options)
+    if (changed && !rope && problems.sound({option, "position-embedding-type"}))
+      problems.add("--{} has no effect: it needs --position-embedding-type rope", option);
+  if (model.rope_scaling_factor != defaults.rope_scaling_factor && !model.use_rope_scaling)
+    problems.add("--rope-scaling-factor {} has no effect: it needs --use-rope-scaling",
+                 format_double(model.rope_scaling_factor));
+  if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent"}))
+    return;
+  const int64_t head = head_width(model);
+  const auto turned = static_cast<int64_t>(static_cast<double>(head) * model.rotary_percent);
+  constexpr int64_t kMost = 1024;
+  if (turned < 2 || turned % 2 != 0 || turned > kMost)
+    problems.add(
+        "--position-embedding-type rope turns pairs of a head's numbers, but {} of {} ({} of "
+        "--rotary-percent) "
+        "are not an even number from 2 to {}: give another --kv-channels or --rotary-percent",
+        turned, head, format_double(model.rotary_percent), kMost);
+}
+
+void check_model(const ModelConfig& model, Problems& problems) {
+  check_heads(model, problems);
+  check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))
     problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
@@ -237,7 +276,10 @@ void check_run(const PretrainConfig& config, Problems& problems) {
 }
 
 void fill_model(ModelConfig& model) {
-  if (!model.ffn_hidden_size) model.ffn_hidden_size = 4 * model.hidden_size;
+  // Three matrices of 8/3 of the width have the size of two of four times the width (Megatron-LM's rule).
+  if (!model.ffn_hidden_size)
+    model.ffn_hidden_size =
+        model.swiglu ? std::max<int64_t>(64, model.hidden_size * 8 / 3 / 64 * 64) : 4 * model.hidden_size;
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
 }
 

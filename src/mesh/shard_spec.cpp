@@ -13,9 +13,12 @@ Rect even_part(const Shape& global, int dim, int part, int parts) {
   return rect;
 }
 
+bool is_tensor_owner(const ShardSpec& spec, int tp_coord) {
+  return spec.replicated.has(Axis::Tp) ? tp_coord == 0 : tp_coord % spec.tensor_copies == 0;
+}
+
 bool is_owner(const ShardSpec& spec, const MeshCoords& coords) {
-  return !(spec.replicated.has(Axis::Tp) && coords.tp != 0) &&
-         !(spec.replicated.has(Axis::Dp) && coords.dp != 0) &&
+  return is_tensor_owner(spec, coords.tp) && !(spec.replicated.has(Axis::Dp) && coords.dp != 0) &&
          !(spec.replicated.has(Axis::Pp) && coords.pp != 0);
 }
 

@@ -1,6 +1,8 @@
 #include "models/gpt.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <string>
 
 #include "models/transformer.h"
@@ -12,8 +14,9 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
     : dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
-      embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
-                 {Init::Kind::Normal, config.init_method_std}) {}
+      embedding_(builder, "embedding", padded_vocab,
+                 config.position_embedding_type == "learned_absolute" ? *config.max_position_embeddings : 0,
+                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}) {}
 
 Dropout GptEmbedding::mask(const Run& run, Tensor y) const {
   const int64_t first_row = first_global_row(*run.batch, row_part_, y.row_count());
@@ -37,6 +40,10 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 namespace {
 
+NormKind norm_kind(const ModelConfig& config) {
+  return config.normalization == "RMSNorm" ? NormKind::Rms : NormKind::Layer;
+}
+
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab) {
   if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
   return builder.sharded("head.weight", {padded_vocab, config.hidden_size}, 0,
@@ -46,7 +53,7 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
 }  // namespace
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab)
-    : norm_(builder, "final_norm", config.hidden_size, config.norm_epsilon),
+    : norm_(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon),
       loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
 
 // The loss is done with the norm's result when it returns.
@@ -73,6 +80,27 @@ Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& sa
   return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
 }
 
+// Pair i of the first 2n numbers of a head turns by base^(-i/n) radians a position (Su et al., arXiv
+// 2104.09864). Scaling is that of Llama 3.1, which stretches a model of 8192 positions to `factor` times as
+// many: pairs that turn fewer than once in them do so more slowly by the factor, pairs that turn more than
+// four times stay, those between are blended.
+std::vector<double> rotary_frequencies(const ModelConfig& config) {
+  constexpr double kOriginalPositions = 8192, kSlow = 1, kFast = 4;
+  const auto turned = static_cast<double>(head_width(config)) * config.rotary_percent;
+  const auto pairs = static_cast<int64_t>(turned) / 2;
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < pairs; ++i) {
+    double radians = std::pow(config.rotary_base, -static_cast<double>(i) / static_cast<double>(pairs));
+    if (config.use_rope_scaling) {
+      const double turns = kOriginalPositions * radians / (2 * std::numbers::pi);
+      const double kept = std::clamp((turns - kSlow) / (kFast - kSlow), 0.0, 1.0);
+      radians *= kept + (1 - kept) / config.rope_scaling_factor;
+    }
+    frequencies.push_back(radians);
+  }
+  return frequencies;
+}
+
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {
   const int64_t unit = config.make_vocab_size_divisible_by * tensor_parallel;
   return (*config.vocab_size + unit - 1) / unit * unit;
@@ -84,7 +112,14 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
   shape.heads = config.num_attention_heads;
+  shape.kv_heads = key_heads(config);
+  shape.head_dim = head_width(config);
   shape.ffn = *config.ffn_hidden_size;
+  shape.norm = norm_kind(config);
+  shape.activation = config.swiglu ? ActivationKind::Swiglu : ActivationKind::Gelu;
+  shape.bias = !config.disable_bias_linear;
+  shape.head_norm = config.qk_layernorm;
+  if (config.position_embedding_type == "rope") shape.rotary_frequencies = rotary_frequencies(config);
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the projections into the residual stream by the number of them, two a layer.
@@ -95,12 +130,15 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   return shape;
 }
 
-// Forward flops of one sample in one transformer block: four projections, and half of the two T x T products.
-double block_flops(const ModelConfig& config) {
-  const double t = static_cast<double>(config.seq_length);
-  const double c = static_cast<double>(config.hidden_size);
-  const double f = static_cast<double>(*config.ffn_hidden_size);
-  return 2 * t * (4 * c * c + 2 * c * f) + 0.5 * 4 * t * t * c;
+// Forward flops of one sample in one transformer block: the projections, and half of the two T x T products.
+double block_flops(const ModelConfig& config, const TransformerShape& shape) {
+  const auto t = static_cast<double>(config.seq_length);
+  const auto c = static_cast<double>(shape.width);
+  const auto f = static_cast<double>(shape.ffn);
+  const auto query = static_cast<double>(shape.heads * shape.head_dim);
+  const auto key_value = static_cast<double>(2 * shape.kv_heads * shape.head_dim);
+  const double mlp = shape.activation == ActivationKind::Swiglu ? 3 : 2;
+  return 2 * t * (c * (2 * query + key_value) + mlp * c * f) + 0.5 * 4 * t * t * query;
 }
 
 // The embedding has no matrix products; its cost is that of moving its rows, at the flops a machine does
@@ -131,7 +169,7 @@ Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const
         std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape);
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = block_flops(config);
+    const double flops = block_flops(config, shape);
     model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
   }
 

@@ -1,8 +1,10 @@
-// GPT-2: token and position embedding, transformer blocks, final norm, output head, which is tied to the
-// token embedding unless the configuration unties it.
+// Models that predict the next token, GPT-2 and Llama: token embedding, with learned positions added where
+// the configuration has them, transformer blocks, final norm, output head, which is tied to the token
+// embedding unless the configuration unties it.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "config/config.h"
 #include "models/model.h"
@@ -41,13 +43,16 @@ class GptHead final : public Layer {
   Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
 
  private:
-  LayerNorm norm_;
+  Norm norm_;
   VocabCrossEntropy loss_;
 };
 
 // Vocabulary rounded up so that it divides evenly: a multiple of make_vocab_size_divisible_by *
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
+
+// Radians a position of each pair that rotary position embedding turns, of a resolved configuration.
+std::vector<double> rotary_frequencies(const ModelConfig& config);
 
 // `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
 // sequence_parallel and recompute_granularity are read.

@@ -2,26 +2,46 @@
 
 namespace trifold {
 
+namespace {
+
+QueryKeyValueShape projections_of(const TransformerShape& shape) {
+  QueryKeyValueShape result;
+  result.width = shape.width;
+  result.init = {Init::Kind::Normal, shape.init_std};
+  result.bias = shape.bias;
+  result.rotary_frequencies = shape.rotary_frequencies;
+  if (shape.head_norm) result.head_norm = shape.norm;
+  result.norm_eps = shape.norm_eps;
+  return result;
+}
+
+}  // namespace
+
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)
+    : TransformerBlock(builder, name, shape,
+                       {builder.mesh(), name + ".attention", shape.heads, shape.kv_heads, shape.head_dim}) {}
+
+TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
+                                   const TransformerShape& shape, const AttentionHeads& heads)
     : name_(name),
       selective_(shape.recompute_selective),
-      norm1_(builder, name + ".norm1", shape.width, shape.norm_eps),
-      qkv_(builder, name + ".attention.qkv", 3, shape.width, shape.width,
-           {Init::Kind::Normal, shape.init_std}),
-      attention_(builder, name + ".attention", shape.heads, shape.width / shape.heads,
-                 shape.attention_dropout),
-      out_(builder, name + ".attention.out", shape.width, shape.width,
-           {Init::Kind::Normal, shape.output_init_std}),
+      norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
+      qkv_(builder, name + ".attention", heads, projections_of(shape)),
+      attention_(builder, name + ".attention", heads, shape.attention_dropout),
+      out_(builder, name + ".attention.out", shape.width, shape.heads * shape.head_dim,
+           {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
-      norm2_(builder, name + ".norm2", shape.width, shape.norm_eps),
-      up_(builder, name + ".mlp.up", 1, shape.ffn, shape.width, {Init::Kind::Normal, shape.init_std}),
-      gelu_(builder, name + ".mlp.gelu"),
-      down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std}),
+      norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps),
+      up_(builder, name + ".mlp.up", shape.activation == ActivationKind::Swiglu ? 2 : 1, shape.ffn,
+          shape.width, {Init::Kind::Normal, shape.init_std}, shape.bias),
+      activation_(builder, name + ".mlp.activation", shape.activation),
+      down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std},
+            shape.bias),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
 // What only the next operation reads is taken from scratch: the results of the two projections into the
-// residual stream always, those of the norms and of the GELU where backward computes them again. Where
+// residual stream always, those of the norms and of the activation where backward computes them again. Where
 // scratch is also what is kept in, it is the caller who releases it.
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
@@ -36,7 +56,7 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   release();
   const Tensor up = up_.forward(run, norm2_.forward(maybe, h, saved), saved);
   release();
-  const Tensor y = add2_.forward(run, h, down_.forward(brief, gelu_.forward(maybe, up, saved), saved));
+  const Tensor y = add2_.forward(run, h, down_.forward(brief, activation_.forward(maybe, up, saved), saved));
   release();
   return y;
 }
@@ -54,8 +74,8 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step,
   const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
     return (layer.*step)(how, gradient, saved);
   };
-  restore(down_, gelu_);
-  const Tensor du = back(inner, gelu_, back(inner, down_, add2_.backward_input(inner, dy)));
+  restore(down_, activation_);
+  const Tensor du = back(inner, activation_, back(inner, down_, add2_.backward_input(inner, dy)));
   restore(up_, norm2_);
   const Tensor dh = back(run, norm2_, back(inner, up_, du));
   end_half();

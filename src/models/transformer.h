@@ -1,25 +1,34 @@
-// The pre-LayerNorm transformer block of GPT-2 (Radford et al., "Language models are unsupervised multitask
-// learners", 2019):  h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp =
-// down(gelu(up(.))).
+// The transformer block that normalises first, of GPT-2 (Radford et al., "Language models are unsupervised
+// multitask learners", 2019) and Llama (Touvron et al., arXiv 2302.13971):
+//   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.))).
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "nn/layers.h"
 #include "tensor_parallel/linear.h"
+#include "tensor_parallel/query_key_value.h"
 
 namespace trifold {
 
 struct TransformerShape {
   int64_t width = 0;  // C
   int64_t heads = 0;
-  int64_t ffn = 0;  // F
+  int64_t kv_heads = 0;  // as many, or a divisor of it
+  int64_t head_dim = 0;  // usually width / heads
+  int64_t ffn = 0;       // F; Swiglu has F gates and F numbers that they gate
+  NormKind norm = NormKind::Layer;
+  ActivationKind activation = ActivationKind::Gelu;
+  bool bias = true;                             // of the linear layers
+  bool head_norm = false;                       // of queries and keys, head by head
+  std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double norm_eps = 1e-5;
   double init_std = 0.02;
   double output_init_std = 0.02;  // of the two projections that end in the residual stream
   double hidden_dropout = 0;
   double attention_dropout = 0;
-  // Keep the results of matrix products and of attention, but compute the norms and the GELU again in
+  // Keep the results of matrix products and of attention, but compute the norms and the activation again in
   // backward: cheap to compute, and a third of what is kept. (Attention itself never keeps its T x T
   // probabilities, which are what arXiv 2205.05198 recomputes under this name.)
   bool recompute_selective = false;
@@ -27,7 +36,8 @@ struct TransformerShape {
 
 class TransformerBlock final : public Layer {
  public:
-  // Parameters are named <name>.norm1, <name>.attention.{qkv,out}, <name>.norm2, <name>.mlp.{up,down}.
+  // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
+  // <name>.attention, <name>.norm2, <name>.mlp.{up,down}.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -41,16 +51,19 @@ class TransformerBlock final : public Layer {
   using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
   Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const;
 
+  TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
+                   const AttentionHeads& heads);
+
   std::string name_;
   bool selective_;
-  LayerNorm norm1_;
-  ColumnLinear qkv_;
+  Norm norm1_;
+  QueryKeyValue qkv_;
   AttentionCore attention_;
   RowLinear out_;
   DropoutAdd add1_;
-  LayerNorm norm2_;
+  Norm norm2_;
   ColumnLinear up_;
-  Gelu gelu_;
+  Activation activation_;
   RowLinear down_;
   DropoutAdd add2_;
 };

@@ -3,23 +3,28 @@
 namespace trifold {
 
 ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
-                          AxisSet partial, Init init, bool decay) {
+                          AxisSet partial, Init init, bool decay, int tensor_copies) {
   ParamSpec spec;
-  spec.shard = {name, global, local, replicated, partial};
+  spec.shard = {name, global, local, replicated, partial, tensor_copies};
   spec.init = init;
   spec.decay = decay;
   spec.block = block_;
   return params_.add(std::move(spec));
 }
 
-ParamId BlockBuilder::replicated(const std::string& name, const Shape& shape, Init init, bool decay) {
-  const AxisSet partial = sequence_parallel_ ? AxisSet{Axis::Dp, Axis::Tp} : AxisSet{Axis::Dp};
+ParamId BlockBuilder::replicated(const std::string& name, const Shape& shape, Init init, bool decay,
+                                 bool inside) {
+  const bool parts = sequence_parallel_ || (inside && mesh_.size(Axis::Tp) > 1);
+  const AxisSet partial = parts ? AxisSet{Axis::Dp, Axis::Tp} : AxisSet{Axis::Dp};
   return add(name, shape, Rect::whole(shape), {Axis::Tp, Axis::Dp}, partial, init, decay);
 }
 
-ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay) {
-  const Rect local = even_part(global, dim, mesh_.coord(Axis::Tp), mesh_.size(Axis::Tp));
-  return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay);
+ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
+                              int64_t pieces) {
+  const int tp = mesh_.size(Axis::Tp);
+  const int copies = pieces > 0 && pieces < tp ? tp / static_cast<int>(pieces) : 1;
+  const Rect local = even_part(global, dim, mesh_.coord(Axis::Tp) / copies, tp / copies);
+  return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay, copies);
 }
 
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {

@@ -122,10 +122,14 @@ class BlockBuilder {
         sequence_parallel_(sequence_parallel && mesh.size(Axis::Tp) > 1) {}
 
   // A whole parameter on every rank of the tensor axis. Under sequence parallelism it meets only this rank's
-  // rows, so its gradient is a partial sum over that axis too.
-  ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay);
-  // A parameter cut evenly along `dim` over the tensor axis.
-  ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay);
+  // rows, and where it is used `inside` a region only this rank's part of each row: its gradient is then a
+  // partial sum over that axis too.
+  ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay, bool inside = false);
+  // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` (0: as many as there are
+  // ranks): where there are more ranks than pieces, ranks that follow each other hold copies of one, and its
+  // gradient is a partial sum over them.
+  ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
+                  int64_t pieces = 0);
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".
   ParamId tied(ParamId of, const std::string& use);
   SlotId slot() { return {slots_++}; }
@@ -140,7 +144,7 @@ class BlockBuilder {
 
  private:
   ParamId add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
-              AxisSet partial, Init init, bool decay);
+              AxisSet partial, Init init, bool decay, int tensor_copies = 1);
 
   ParamList& params_;
   const Mesh& mesh_;

@@ -1,59 +1,81 @@
 #include "nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trifold {
 
-LayerNorm::LayerNorm(BlockBuilder& builder, const std::string& name, int64_t width, double eps)
+Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, NormKind kind, double eps,
+           bool inside)
     : name_(name),
+      kind_(kind),
+      width_(width),
       eps_(eps),
-      gain_(builder.replicated(name + ".gain", {width}, {Init::Kind::Ones}, false)),
-      bias_(builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false)),
+      gain_(builder.replicated(name + ".gain", {width}, {Init::Kind::Ones}, false, inside)),
       x_(builder.slot()),
       mean_(builder.slot()),
       rstd_(builder.slot()),
-      dy_(builder.slot()) {}
+      dy_(builder.slot()) {
+  if (kind == NormKind::Layer)
+    bias_ = builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false, inside);
+}
 
-Tensor LayerNorm::forward(Run& run, Tensor x, Saved& saved) const {
+Tensor Norm::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
   forward_to(run, y, x, saved);
   return y;
 }
 
-void LayerNorm::forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
+void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
+  const DType wide = accumulate_type(run.dtype);
+  if (kind_ == NormKind::Layer) saved[mean_] = run.keep.take(wide, {rows});
+  saved[rstd_] = run.keep.take(wide, {rows});
+}
+
+void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  saved[mean_] = run.keep.take(accumulate_type(run.dtype), {x.row_count()});
-  saved[rstd_] = run.keep.take(accumulate_type(run.dtype), {x.row_count()});
-  run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
-                     eps_);
+  if (kind_ == NormKind::Layer)
+    run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
+                       eps_);
+  else
+    run.ops.rms_norm(run.stream, y, saved[rstd_], x, run.weight(gain_), eps_);
   run.show(name_, "output", y);
 }
 
-Tensor LayerNorm::backward_input(Run& run, Tensor dy, Saved& saved) const {
+Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
+  if (kind_ == NormKind::Layer)
+    run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
+  else
+    run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_));
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
-void LayerNorm::backward_weight(Run& run, Saved& saved) const {
-  run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
-                                     saved[mean_], saved[rstd_]);
+void Norm::backward_weight(Run& run, Saved& saved) const {
+  if (kind_ == NormKind::Layer)
+    run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
+                                       saved[mean_], saved[rstd_]);
+  else
+    run.ops.rms_norm_backward_weight(run.stream, run.grad(gain_), saved[dy_], saved[x_], saved[rstd_]);
 }
 
-Tensor Gelu::forward(Run& run, Tensor x, Saved& saved) const {
+Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  const Tensor y = run.keep.take(run.dtype, x.shape);
-  run.ops.gelu(run.stream, y, x);
+  const bool gated = kind_ == ActivationKind::Swiglu;
+  const Tensor y = run.keep.take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
+  (gated ? run.ops.swiglu : run.ops.gelu)(run.stream, y, x);
   run.show(name_, "output", y);
   return y;
 }
 
-Tensor Gelu::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  run.ops.gelu_backward(run.stream, dy, dy, saved[x_]);
-  run.show(name_, "input gradient", dy);
-  return dy;
+Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  const bool gated = kind_ == ActivationKind::Swiglu;
+  const Tensor dx = gated ? run.flow.take(run.dtype, saved[x_].shape) : dy;
+  (gated ? run.ops.swiglu_backward : run.ops.gelu_backward)(run.stream, dx, dy, saved[x_]);
+  run.show(name_, "input gradient", dx);
+  return dx;
 }
 
 Dropout DropoutAdd::mask(const Run& run, Tensor x) const {
@@ -79,42 +101,53 @@ Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
   return dx;
 }
 
-AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, int64_t global_heads,
-                             int64_t head_dim, double dropout)
+AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv,
+                               int64_t width)
+    : heads(all), kv_heads(all_kv), head_dim(width) {
+  const int tp = mesh.size(Axis::Tp);
+  check(heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks", name,
+        heads, tp);
+  check(heads % kv_heads == 0, "{}: {} query heads cannot share {} key heads evenly", name, heads, kv_heads);
+  check(
+      kv_heads % tp == 0 || tp % kv_heads == 0,
+      "{}: {} key heads can neither be cut evenly over {} tensor-parallel ranks nor be held by as many ranks "
+      "each",
+      name, kv_heads, tp);
+  local = heads / tp;
+  local_kv = std::max<int64_t>(1, kv_heads / tp);
+  first = local * mesh.coord(Axis::Tp);
+}
+
+AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
+                             double dropout)
     : name_(name),
-      global_heads_(global_heads),
-      heads_(global_heads / builder.mesh().size(Axis::Tp)),
-      first_head_(heads_ * builder.mesh().coord(Axis::Tp)),
-      head_dim_(head_dim),
+      heads_(heads),
       dropout_(dropout),
       key_(philox_key(builder.seed(), name)),
       qkv_(builder.slot()),
       out_(builder.slot()),
-      lse_(builder.slot()) {
-  const int tp = builder.mesh().size(Axis::Tp);
-  check(global_heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks",
-        name, global_heads, tp);
-}
+      lse_(builder.slot()) {}
 
 Attention AttentionCore::shape(const Run& run) const {
   Attention how;
   how.batch = run.batch->samples();
   how.seq = run.batch->seq_length();
-  how.heads = how.kv_heads = heads_;
-  how.head_dim = head_dim_;
-  how.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  how.heads = heads_.local;
+  how.kv_heads = heads_.local_kv;
+  how.head_dim = heads_.head_dim;
+  how.scale = 1.0 / std::sqrt(static_cast<double>(heads_.head_dim));
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
   how.first_sample = run.batch->first_sample;
-  how.first_head = first_head_;
-  how.global_heads = global_heads_;
+  how.first_head = heads_.first;
+  how.global_heads = heads_.heads;
   return how;
 }
 
 Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
   const Attention how = shape(run);
   saved[qkv_] = qkv;
-  saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_ * head_dim_});
-  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_, how.seq});
+  saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
+  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_.local, how.seq});
   run.ops.attention(run.stream, saved[out_], saved[lse_], qkv, how);
   run.show(name_, "output", saved[out_]);
   return saved[out_];

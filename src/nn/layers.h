@@ -9,29 +9,48 @@
 
 namespace trifold {
 
-// y = (x - mean) * rstd * gain + bias over the last dim. Parameters <name>.gain and <name>.bias, [C].
-class LayerNorm final : public Layer {
+enum class NormKind { Layer, Rms };
+
+// Over the last dim, of C numbers:
+//   Layer  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
+//   Rms    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
+// Parameters <name>.gain and, of Layer, <name>.bias, [C].
+class Norm final : public Layer {
  public:
-  LayerNorm(BlockBuilder& builder, const std::string& name, int64_t width, double eps);
+  // `inside`: what is normalised is a part of each row, inside a region (tensor_parallel/regions.h).
+  Norm(BlockBuilder& builder, const std::string& name, int64_t width, NormKind kind, double eps,
+       bool inside = false);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
-  // Forward into a `y` [R, C] of the caller's; the statistics are in run.keep.
-  void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const;
+  // Forward into a `y` [R, C] of the caller's; the statistics are in run.keep. Also as its two steps, for a
+  // caller who takes more from there: the first takes the statistics, the second fills them and y.
+  void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
+    take_statistics(run, x.elements() / width_, saved);
+    apply(run, y, x, saved);
+  }
+  void take_statistics(Run& run, int64_t rows, Saved& saved) const;
+  void apply(Run& run, Tensor y, Tensor x, Saved& saved) const;
   // The forward of `saved`'s input once more: y and the saved statistics, in run.keep.
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
   std::string name_;
+  NormKind kind_;
+  int64_t width_;
   double eps_;
   ParamId gain_, bias_;
   SlotId x_, mean_, rstd_, dy_;
 };
 
-// y = gelu(x), tanh form.
-class Gelu final : public Layer {
+enum class ActivationKind { Gelu, Swiglu };
+
+// Gelu: y = gelu(x), tanh form, [R, F] -> [R, F]. Swiglu: y = silu(gate) * up, [R, 2F] = [gate | up] -> [R,
+// F].
+class Activation final : public Layer {
  public:
-  Gelu(BlockBuilder& builder, std::string name) : name_(std::move(name)), x_(builder.slot()) {}
+  Activation(BlockBuilder& builder, std::string name, ActivationKind kind)
+      : name_(std::move(name)), kind_(kind), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
@@ -39,6 +58,7 @@ class Gelu final : public Layer {
 
  private:
   std::string name_;
+  ActivationKind kind_;
   SlotId x_;
 };
 
@@ -64,12 +84,25 @@ class DropoutAdd {
   PhiloxKey key_;
 };
 
-// Causal softmax attention over packed projections, [R, 3 * heads * head_dim] -> [R, heads * head_dim]. Holds
-// the heads of this rank; `global_heads` of all ranks of the tensor axis.
+// The attention heads of a model, and those of them that one rank of the tensor axis computes. `kv_heads` key
+// and value heads each serve heads / kv_heads query heads (Ainslie et al., "GQA", arXiv 2305.13245). Ranks
+// hold query heads in order, and the key heads that those read: where there are more ranks than key heads,
+// ranks that follow each other hold copies of one.
+struct AttentionHeads {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the model
+  int64_t local = 0, local_kv = 0, first = 0;     // of this rank
+
+  // Throws where the heads cannot be cut evenly; the message names `name`.
+  AttentionHeads(const Mesh& mesh, const std::string& name, int64_t heads, int64_t kv_heads,
+                 int64_t head_dim);
+  int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
+};
+
+// Causal softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local *
+// head_dim].
 class AttentionCore final : public Layer {
  public:
-  AttentionCore(BlockBuilder& builder, const std::string& name, int64_t global_heads, int64_t head_dim,
-                double dropout);
+  AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout);
   Tensor forward(Run& run, Tensor qkv, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dout, Saved& saved) const override;
   void backward_weight(Run&, Saved&) const override {}
@@ -78,7 +111,7 @@ class AttentionCore final : public Layer {
   Attention shape(const Run& run) const;
 
   std::string name_;
-  int64_t global_heads_, heads_, first_head_, head_dim_;
+  AttentionHeads heads_;
   double dropout_;
   PhiloxKey key_;
   SlotId qkv_, out_, lse_;

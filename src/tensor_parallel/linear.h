@@ -1,11 +1,13 @@
 // Linear layers cut over the tensor axis (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With one rank on
-// that axis they are the plain layer; there is no other linear layer. Weights are [out, in], y = x W^T + b.
+// that axis they are the plain layer; there is no other linear layer. Weights are [out, in], y = x W^T + b,
+// or without b.
 //
 // ColumnLinear enters a region (tensor_parallel/regions.h): it cuts the outputs. RowLinear leaves it: it cuts
 // the inputs, y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence
 // parallelism.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "nn/layer.h"
@@ -15,11 +17,11 @@ namespace trifold {
 
 class ColumnLinear final : public Layer {
  public:
-  // Parameters <name>.weight of shape `groups` x `out` x `in` (no first dim when groups is 1) and <name>.bias
-  // without the last dim; each group's outputs are cut over the axis, so that packed projections stay aligned
-  // (q, k, v).
+  // Parameters <name>.weight of shape `groups` x `out` x `in` (no first dim when groups is 1) and, with a
+  // bias, <name>.bias without the last dim; each group's outputs are cut over the axis, so that packed
+  // projections stay aligned (gate and up).
   ColumnLinear(BlockBuilder& builder, const std::string& name, int64_t groups, int64_t out, int64_t in,
-               Init init);
+               Init init, bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, in] -> [R, groups * out/tp]
   Tensor backward_input(Run& run, Tensor dy,
                         Saved& saved) const override;  // [R, groups * out/tp] -> [Ro, in]
@@ -32,14 +34,17 @@ class ColumnLinear final : public Layer {
  private:
   std::string name_;
   Region region_;
-  ParamId weight_, bias_;
+  ParamId weight_;
+  std::optional<ParamId> bias_;
   SlotId x_, dy_;
 };
 
 class RowLinear final : public Layer {
  public:
-  // Parameters <name>.weight [out, in], its `in` cut over the axis, and <name>.bias [out], whole.
-  RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init);
+  // Parameters <name>.weight [out, in], its `in` cut over the axis, and, with a bias, <name>.bias [out],
+  // whole.
+  RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
+            bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in/tp] -> [Ro, out]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
@@ -48,7 +53,8 @@ class RowLinear final : public Layer {
  private:
   std::string name_;
   Region region_;
-  ParamId weight_, bias_;
+  ParamId weight_;
+  std::optional<ParamId> bias_;
   SlotId x_, dy_;
 };
 

@@ -10,9 +10,10 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
       region_(builder),
       width_(width),
       tokens_(builder.sharded(name + ".tokens.weight", {padded_vocab, width}, 0, init, true)),
-      positions_(builder.replicated(name + ".positions.weight", {positions, width}, init, true)),
       dy_(builder.slot()) {
   first_id_ = builder.params()[tokens_].shard.local.offset[0];
+  if (positions > 0)
+    positions_ = builder.replicated(name + ".positions.weight", {positions, width}, init, true);
 }
 
 Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
@@ -22,7 +23,7 @@ Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
   run.show(name_, "token vectors", y.partial);
   region_.add_up(run, y, run.stream);
   run.scratch.release(y.mark);
-  run.ops.embedding(run.stream, y.result, run.weight(positions_), positions(run), 0, true);
+  if (positions_) run.ops.embedding(run.stream, y.result, run.weight(*positions_), positions(run), 0, true);
   run.show(name_, "output", y.result);
   return y.result;
 }
@@ -43,9 +44,11 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Tensor tokens = run.batch->tokens.flat();
   const Tensor order = run.scratch.take(DType::I32, tokens.shape);
   run.ops.embedding_backward(run.stream, run.grad(tokens_), all_dy, tokens, order, first_id_);
-  const Tensor places = positions(run);
-  run.ops.embedding_backward(run.stream, run.grad(positions_), saved[dy_], places,
-                             order.rows(0, places.elements()), 0);
+  if (positions_) {
+    const Tensor places = positions(run);
+    run.ops.embedding_backward(run.stream, run.grad(*positions_), saved[dy_], places,
+                               order.rows(0, places.elements()), 0);
+  }
   run.scratch.release(mark);
 }
 

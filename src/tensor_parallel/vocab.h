@@ -3,6 +3,7 @@
 // micro-batch; Ro = R, or R/tp under sequence parallelism (tensor_parallel/regions.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "nn/layer.h"
@@ -11,7 +12,8 @@
 namespace trifold {
 
 // y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C], its
-// V cut over the axis, and <name>.positions.weight [P, C], whole.
+// V cut over the axis, and <name>.positions.weight [P, C], whole; without positions (0 of them) the tokens
+// alone.
 class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
@@ -28,7 +30,8 @@ class VocabEmbedding final : public Layer {
   Region region_;
   int64_t width_;
   int64_t first_id_;  // first token id whose row is here
-  ParamId tokens_, positions_;
+  ParamId tokens_;
+  std::optional<ParamId> positions_;
   SlotId dy_;
 };
 

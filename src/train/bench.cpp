@@ -71,11 +71,13 @@ std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config
   const ModelConfig& model = config.run.model;
   const int64_t rows = config.run.batch.micro_batch_size * model.seq_length;
   const int64_t width = model.hidden_size;
+  const int64_t packed = (model.num_attention_heads + 2 * key_heads(model)) * head_width(model);
+  const int64_t inner = *model.ffn_hidden_size;
   std::vector<GemmBench> results{{768, 768, 768, 0},
                                  {2048, 2048, 2048, 0},
-                                 {rows, 3 * width, width, 0},
-                                 {rows, *model.ffn_hidden_size, width, 0},
-                                 {rows, width, *model.ffn_hidden_size, 0}};
+                                 {rows, packed, width, 0},
+                                 {rows, model.swiglu ? 2 * inner : inner, width, 0},
+                                 {rows, width, inner, 0}};
   for (GemmBench& shape : results) {
     world.barrier();
     shape.flops = measure_gemm(cpu_ops(), stream, dtype, shape.m, shape.n, shape.k, 0.3);

@@ -51,7 +51,7 @@ Sums sums_of(BlockKind kind, const MeshConfig& mesh) {
 // Flops of the two products of attention without weights, in one forward of one sample.
 double attention_flops(const ModelConfig& model) {
   const auto t = static_cast<double>(model.seq_length);
-  return 2 * t * t * static_cast<double>(model.hidden_size);
+  return 2 * t * t * static_cast<double>(model.num_attention_heads * head_width(model));
 }
 
 BlockSeconds counted_flops(const PretrainConfig& config, const Model& model, size_t block) {

@@ -20,6 +20,18 @@ const char* name_of(RecomputeGranularity granularity) {
   return "?";
 }
 
+void make_llama(ModelConfig& model, int64_t key_heads) {
+  model.ffn_hidden_size = 48;
+  model.position_embedding_type = "rope";
+  model.group_query_attention = true;
+  model.num_query_groups = key_heads;
+  model.qk_layernorm = true;
+  model.normalization = "RMSNorm";
+  model.swiglu = true;
+  model.disable_bias_linear = true;
+  model.untie_embeddings_and_output_weights = true;
+}
+
 // Small enough for thousands of steps a minute; heads, rows and vocabulary can be cut 8 times.
 PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   PretrainConfig config = on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp);
@@ -29,6 +41,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.model.seq_length = config.model.max_position_embeddings.emplace(8);
   config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
   config.model.untie_embeddings_and_output_weights = !c.model.tied;
+  if (c.model.key_heads > 0) make_llama(config.model, c.model.key_heads);
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
@@ -62,16 +75,24 @@ std::string name_of(const MatrixMesh& mesh) {
                      mesh.sequence_parallel ? "_sequence" : "");
 }
 
+namespace {
+
+std::string kind_of(const MatrixModel& model) {
+  if (model.key_heads > 0) return fmt::format("llama with {} key heads", model.key_heads);
+  return model.tied ? "tied" : "untied";
+}
+
+}  // namespace
+
 std::string name_of(const MatrixCase& c) {
   return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {} recompute {}", name_of(c.mesh),
                      c.schedule, c.chunks, c.micros, c.model.layers, c.model.dropout,
-                     c.model.f64 ? "f64" : "f32", c.model.tied ? "tied" : "untied", name_of(c.recompute));
+                     c.model.f64 ? "f64" : "f32", kind_of(c.model), name_of(c.recompute));
 }
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
-  const Key key{
-      mesh.dp,     mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp, c.model.layers, c.model.dropout,
-      c.model.f64, c.model.tied};
+  const Key key{mesh.dp,         mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp, c.model.layers,
+                c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;

@@ -24,6 +24,8 @@ struct MatrixModel {
   double dropout = 0;
   bool f64 = false;
   bool tied = true;
+  // A Llama with so many key heads, whose head is its own; 0: a GPT.
+  int64_t key_heads = 0;
 };
 
 struct MatrixCase {
@@ -48,7 +50,7 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool>;
+  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool, int64_t>;
   std::map<Key, Curve> known_;
 };
 

@@ -1,5 +1,5 @@
-// A small GPT against PyTorch: ten losses, every gradient of the first step, and the weights after ten
-// updates.
+// A small GPT and two small Llamas against PyTorch: ten losses, every gradient of the first step, and the
+// weights after ten updates.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
@@ -34,6 +34,22 @@ class GoldenTokens final : public DataSource {
   const GoldenGpt& golden_;
 };
 
+void make_llama(ModelConfig& model, const GoldenGptConfig& g) {
+  model.position_embedding_type = "rope";
+  model.rotary_base = g.rotary_base;
+  model.rotary_percent = g.rotary_percent;
+  model.use_rope_scaling = g.rope_scaling_factor > 1;
+  if (model.use_rope_scaling) model.rope_scaling_factor = g.rope_scaling_factor;
+  model.group_query_attention = true;
+  model.num_query_groups = *g.num_query_groups;
+  model.kv_channels = g.kv_channels;
+  model.qk_layernorm = g.qk_layernorm;
+  model.normalization = "RMSNorm";
+  model.swiglu = true;
+  model.disable_bias_linear = true;
+  model.untie_embeddings_and_output_weights = true;
+}
+
 PretrainConfig config_of(const GoldenGptConfig& g) {
   PretrainConfig config;
   config.model.num_layers = g.num_layers;
@@ -45,6 +61,7 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   config.model.vocab_size = g.vocab_size;
   config.model.make_vocab_size_divisible_by = g.padded_vocab_size;
   config.model.norm_epsilon = g.norm_epsilon;
+  if (g.num_query_groups) make_llama(config.model, g);
   config.mesh.data_parallel_size = 1;
   config.mesh.threads_per_rank = 2;
   config.batch.micro_batch_size = g.micro_batch_size;
@@ -114,24 +131,33 @@ void compare_with_torch(const PretrainConfig& config, const GoldenGpt& golden, d
   });
 }
 
-TEST(Torch, LossesAndGradientsInF64) {
-  const GoldenGpt golden = load_golden_gpt();
+class Torch : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Torch, LossesAndGradientsInF64) {
+  const GoldenGpt golden = load_golden_gpt(GetParam());
   PretrainConfig config = config_of(golden.config);
   config.precision.f64 = true;
   compare_with_torch(config, golden, 1e-10);
 }
 
-TEST(Torch, LossesAndGradientsInF32) {
-  const GoldenGpt golden = load_golden_gpt();
+TEST_P(Torch, LossesAndGradientsInF32) {
+  const GoldenGpt golden = load_golden_gpt(GetParam());
   compare_with_torch(config_of(golden.config), golden, 1e-5);
 }
 
-TEST(Torch, LossesOnTwoRanks) {
-  const GoldenGpt golden = load_golden_gpt();
+TEST_P(Torch, LossesOnTwoRanks) {
+  const GoldenGpt golden = load_golden_gpt(GetParam());
   PretrainConfig config = on_mesh(config_of(golden.config), 2);
   config.precision.f64 = true;
   compare_with_torch(config, golden, 1e-10);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Torch,
+                         ::testing::Values("gpt_torch.json", "llama_torch.json", "llama_scaled_torch.json"),
+                         [](const auto& test) {
+                           const std::string name = test.param;
+                           return name.substr(0, name.find("_torch"));
+                         });
 
 }  // namespace
 }  // namespace trifold::test

@@ -84,14 +84,22 @@ const GoldenParameter& GoldenGpt::parameter(const std::string& name) const {
   throw std::out_of_range("the golden GPT has no parameter " + name);
 }
 
-GoldenGpt load_golden_gpt() {
-  const Json file = load("gpt_torch.json");
+GoldenGpt load_golden_gpt(const std::string& name) {
+  const Json file = load(name);
   GoldenGpt gpt{.config = file.at("config"),
                 .parameters = {},
                 .tokens = file.at("tokens"),
                 .losses = file.at("losses"),
                 .grad_norms = file.at("grad_norms"),
                 .learning_rates = file.at("learning_rates")};
+  if (const Json& config = file.at("config"); config.contains("num_query_groups")) {
+    gpt.config.num_query_groups = config.at("num_query_groups").get<int64_t>();
+    gpt.config.kv_channels = config.at("kv_channels");
+    gpt.config.rotary_base = config.at("rotary_base");
+    gpt.config.rotary_percent = config.at("rotary_percent");
+    gpt.config.qk_layernorm = config.at("qk_layernorm");
+    gpt.config.rope_scaling_factor = config.at("rope_scaling_factor");
+  }
   for (const Json& entry : file.at("parameters"))
     gpt.parameters.push_back(parameter_of(entry, static_cast<uint32_t>(gpt.parameters.size())));
   return gpt;

@@ -1,6 +1,7 @@
 // The golden files of tests/golden as structs: what PyTorch computed, for Trifold to be compared with.
 //
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
+//   llama_torch.json, llama_scaled_torch.json  the same of two Llamas  (tools/reference/llama_torch.py)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,13 @@ struct GoldenGptConfig {
   int64_t vocab_size = 0;         // ids that exist
   int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
   double norm_epsilon = 0;
+  // Of a Llama; a GPT has none of them.
+  std::optional<int64_t> num_query_groups;
+  int64_t kv_channels = 0;
+  double rotary_base = 0;
+  double rotary_percent = 0;
+  bool qk_layernorm = false;
+  double rope_scaling_factor = 1;  // above 1: stretched as in Llama 3.1
   int64_t micro_batch_size = 0;
   int64_t global_batch_size = 0;
   int64_t train_iters = 0;
@@ -91,7 +100,7 @@ struct GoldenRule {
 };
 
 // All throw std::runtime_error, or nlohmann's errors, when the file is missing or not as expected.
-GoldenGpt load_golden_gpt();
+GoldenGpt load_golden_gpt(const std::string& name = "gpt_torch.json");
 std::map<std::string, GoldenCase> load_golden_layers();
 std::vector<GoldenRule> load_golden_optimizers();
 

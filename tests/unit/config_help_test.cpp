@@ -38,7 +38,7 @@ TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndWhatIsRequired) {
   expect_contains(text, "Model:\n");
   expect_contains(text, "Learning rate after warm-up. (required)");
   expect_contains(text, "Decay of the second moment; adam and lamb. (default 0.999)");
-  expect_contains(text, "(default: 4 x --hidden-size)");
+  expect_contains(text, "(default: 4 x --hidden-size, 8/3 x");
   expect_contains(text, "--lr-decay-style constant|linear|cosine|inverse-square-root|WSD");
   expect_contains(text, "Also --tp.");
   expect_contains(help("bench", 160), "Width of the model. (default 768)");

@@ -43,6 +43,27 @@ const std::vector<Case>& cases() {
       {"--seq-length 64 is more than --max-position-embeddings 32: give at most 32 or at least 64",
        [](C& c) { c.model.max_position_embeddings = 32; }},
       {"--ffn-hidden-size 0", [](C& c) { c.model.ffn_hidden_size = 0; }},
+      {"--num-query-groups 2 has no effect: it needs --group-query-attention",
+       [](C& c) { c.model.num_query_groups = 2; }},
+      {"--num-query-groups 3 does not divide --num-attention-heads 4",
+       [](C& c) { c.model.group_query_attention = true, c.model.num_query_groups = 3; }},
+      {"--num-query-groups 0 is not possible",
+       [](C& c) { c.model.group_query_attention = true, c.model.num_query_groups = 0; }},
+      {"--rotary-base has no effect: it needs --position-embedding-type rope",
+       [](C& c) { c.model.rotary_base = 500000; }},
+      {"--rotary-percent has no effect", [](C& c) { c.model.rotary_percent = 0.5; }},
+      {"--use-rope-scaling has no effect", [](C& c) { c.model.use_rope_scaling = true; }},
+      {"--rope-scaling-factor 4 has no effect: it needs --use-rope-scaling",
+       [](C& c) { c.model.rope_scaling_factor = 4; }},
+      {"--rotary-percent 0 is not possible: it must be above 0", [](C& c) { c.model.rotary_percent = 0; }},
+      {"turns pairs of a head's numbers, but 3 of 4",
+       [](C& c) {
+         c.model.position_embedding_type = "rope";
+         c.model.kv_channels = 4, c.model.rotary_percent = 0.75;
+       }},
+      {"--normalization 'rms' is not known", [](C& c) { c.model.normalization = "rms"; }},
+      {"--position-embedding-type 'alibi' is not known",
+       [](C& c) { c.model.position_embedding_type = "alibi"; }},
       {"--vocab-size -5", [](C& c) { c.model.vocab_size = -5; }},
       {"--hidden-dropout 1 is not possible: it must be at least 0 and below 1",
        [](C& c) { c.model.hidden_dropout = 1; }},
@@ -209,6 +230,9 @@ TEST(ConfigValidate, FillsInDerivedValuesAndChangesNoOther) {
   config.mesh.ranks = 2;
   const PretrainConfig full = resolve(config);
   EXPECT_EQ(full.model.ffn_hidden_size, 512);
+  PretrainConfig gated = sound();
+  gated.model.swiglu = true;
+  EXPECT_EQ(resolve(gated).model.ffn_hidden_size, 320);  // 341 rounded down to whole 64s
   EXPECT_EQ(full.model.max_position_embeddings, 64);
   EXPECT_EQ(full.mesh.data_parallel_size, 2);
   EXPECT_EQ(full.batch.global_batch_size, 8);

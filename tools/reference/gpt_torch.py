@@ -125,9 +125,9 @@ def learning_rate(step):
     return low + (top - low) * 0.5 * (1 + math.cos(math.pi * (done - warmup) / (decay - warmup)))
 
 
-def main():
+def reference(made_by, entries, loss_of):
+    """Ten training steps of the model whose loss is loss_of(parameters by name, ids, labels), as a golden file's dict."""
     torch.set_num_threads(1)
-    entries = parameter_list()
     p = {name: initial(t, shape, offset, scale) for t, (name, shape, offset, scale, _) in enumerate(entries)}
     records = [{"name": name, "shape": shape, "offset": offset, "scale": scale, "decayed": decayed,
                 "initial_sum": p[name].sum().item(), "initial_sum_squares": p[name].square().sum().item()}
@@ -158,9 +158,12 @@ def main():
     for record in records:
         trained = p[record["name"]].detach()
         record["final_sum"], record["final_sum_squares"] = trained.sum().item(), trained.square().sum().item()
-    golden_json.write(sys.argv[1], {
-        "made_by": "tools/reference/gpt_torch.py", "initial_value": INITIAL, "config": CONFIG, "losses": losses,
-        "grad_norms": norms, "learning_rates": rates, "tokens": tokens, "parameters": records})
+    return {"made_by": made_by, "initial_value": INITIAL, "config": CONFIG, "losses": losses, "grad_norms": norms,
+            "learning_rates": rates, "tokens": tokens, "parameters": records}
+
+
+def main():
+    golden_json.write(sys.argv[1], reference("tools/reference/gpt_torch.py", parameter_list(), loss_of))
 
 
 if __name__ == "__main__":

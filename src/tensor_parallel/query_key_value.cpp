@@ -1,0 +1,169 @@
+#include "tensor_parallel/query_key_value.h"
+
+namespace trifold {
+
+QueryKeyValue::QueryKeyValue(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
+                             const QueryKeyValueShape& shape)
+    : name_(name + ".qkv"), region_(builder), heads_(heads), shape_(shape), x_(builder.slot()) {
+  if (heads.heads == heads.kv_heads) {
+    add_projection(builder, name, "qkv", 3, heads.heads, 0);
+  } else {
+    add_projection(builder, name, "query", 1, heads.heads, 0);
+    add_projection(builder, name, "key_value", 2, heads.kv_heads, heads.local * heads.head_dim);
+  }
+}
+
+// `groups` kinds of heads, of `all` heads each over all ranks; their packed columns begin at `packed`.
+void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& name, const std::string& part,
+                                   int64_t groups, int64_t all, int64_t packed) {
+  const int64_t out = all * heads_.head_dim;
+  const int dim = groups == 1 ? 0 : 1;
+  const std::string full = name + "." + part;
+  Projection projection;
+  projection.weight = builder.sharded(
+      full + ".weight", groups == 1 ? Shape{out, shape_.width} : Shape{groups, out, shape_.width}, dim,
+      shape_.init, true, all);
+  if (shape_.bias)
+    projection.bias = builder.sharded(full + ".bias", groups == 1 ? Shape{out} : Shape{groups, out}, dim,
+                                      {Init::Kind::Zeros}, false, all);
+  const int64_t count = all == heads_.heads ? heads_.local : heads_.local_kv;
+  for (int64_t group = 0; group < groups; ++group) {
+    // The last of the kinds are values, the first queries unless the projection has none.
+    const bool value = groups > 1 && group == groups - 1;
+    Heads heads{count, packed, group * count * heads_.head_dim, !value, {}, {}};
+    if (shape_.head_norm && !value) {
+      const char* kind = packed == 0 ? ".query_norm" : ".key_norm";
+      heads.norm.emplace(builder, name + kind, heads_.head_dim, *shape_.head_norm, shape_.norm_eps, true);
+      heads.raw = builder.slot();
+    }
+    projection.heads.push_back(std::move(heads));
+    packed += count * heads_.head_dim;
+  }
+  projection.columns = groups * count * heads_.head_dim;
+  projection.dy = builder.slot();
+  projections_.push_back(std::move(projection));
+}
+
+// One product makes the packed columns in place.
+bool QueryKeyValue::is_plain() const { return projections_.size() == 1 && !shape_.head_norm; }
+
+Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse) const {
+  const bool turned = heads.turned && !shape_.rotary_frequencies.empty();
+  return {shape_.rotary_frequencies,
+          heads_.head_dim,
+          turned ? heads.count : 0,
+          heads.count * heads_.head_dim,
+          x_column,
+          y_column,
+          inverse};
+}
+
+Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
+  saved[x_] = x;
+  const int64_t rows = region_.rows_inside(x.row_count());
+  const Tensor packed = run.keep.take(run.dtype, {rows, heads_.packed_columns()});
+  for (const Projection& projection : projections_)
+    for (const Heads& heads : projection.heads)
+      if (heads.norm) {
+        saved[heads.raw] = run.keep.take(run.dtype, {rows * heads.count, heads_.head_dim});
+        heads.norm->take_statistics(run, rows * heads.count, saved);
+      }
+  const Arena::Mark mark = run.scratch.mark();
+  project(run, packed, region_.gather_rows(run, x, run.scratch, run.stream), saved);
+  run.show(name_, "output", packed);
+  run.scratch.release(mark);
+  return packed;
+}
+
+void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const {
+  for (const Projection& projection : projections_) {
+    const Tensor made =
+        is_plain() ? packed : run.scratch.take(run.dtype, {packed.row_count(), projection.columns});
+    column_product(run, made, all_x, run.weight(projection.weight),
+                   projection.bias ? run.weight(*projection.bias) : Tensor{});
+    finish(run, packed, projection, made, saved);
+  }
+}
+
+// Brings what one product made to its packed columns.
+void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const {
+  const Tensor positions = run.batch->positions.flat();
+  for (const Heads& heads : from.heads) {
+    const int64_t width = heads.count * heads_.head_dim;
+    if (!heads.norm) {
+      const Rotary how = turn(heads, heads.column, heads.packed, false);
+      if (!is_plain() || how.heads > 0) run.ops.rotary(run.stream, packed, made, positions, how);
+      continue;
+    }
+    const Arena::Mark mark = run.scratch.mark();
+    const Shape by_row{packed.row_count(), width};
+    const Tensor raw = saved[heads.raw];
+    run.ops.rotary(run.stream, raw.reshape(by_row), made, positions,
+                   {{}, 0, 0, width, heads.column, 0, false});
+    const Tensor normal = run.scratch.take(run.dtype, raw.shape);
+    heads.norm->apply(run, normal, raw, saved);
+    run.ops.rotary(run.stream, packed, normal.reshape(by_row), positions,
+                   turn(heads, 0, heads.packed, false));
+    run.scratch.release(mark);
+  }
+}
+
+// The way back through finish.
+void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
+  const Tensor positions = run.batch->positions.flat();
+  for (const Projection& projection : projections_) {
+    const Tensor dmade =
+        is_plain() ? dpacked : run.flow.take(run.dtype, {dpacked.row_count(), projection.columns});
+    saved[projection.dy] = dmade;
+    for (const Heads& heads : projection.heads) {
+      const int64_t width = heads.count * heads_.head_dim;
+      if (!heads.norm) {
+        const Rotary how = turn(heads, heads.packed, heads.column, true);
+        if (!is_plain() || how.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, how);
+        continue;
+      }
+      const Shape by_row{dpacked.row_count(), width};
+      const Tensor dnormal = run.flow.take(run.dtype, saved[heads.raw].shape);
+      run.ops.rotary(run.stream, dnormal.reshape(by_row), dpacked, positions,
+                     turn(heads, heads.packed, 0, true));
+      const Tensor draw = heads.norm->backward_input(run, dnormal, saved);
+      run.ops.rotary(run.stream, dmade, draw.reshape(by_row), positions,
+                     {{}, 0, 0, width, 0, heads.column, false});
+    }
+  }
+}
+
+QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool weights, Saved& saved) const {
+  Gradients all;
+  for (const Projection& projection : projections_)
+    all.items[all.count++] = {saved[projection.dy], inputs ? run.weight(projection.weight) : Tensor{},
+                              weights ? run.grad(projection.weight) : Tensor{}};
+  return all;
+}
+
+void QueryKeyValue::norm_and_bias_gradients(Run& run, Saved& saved) const {
+  for (const Projection& projection : projections_) {
+    if (projection.bias)
+      run.ops.column_sum(run.stream, run.grad(*projection.bias).flat(), saved[projection.dy]);
+    for (const Heads& heads : projection.heads)
+      if (heads.norm) heads.norm->backward_weight(run, saved);
+  }
+}
+
+Tensor QueryKeyValue::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  undo(run, dy, saved);
+  return input_gradient(region_, run, name_, gradients(run, true, false, saved).all());
+}
+
+void QueryKeyValue::backward_weight(Run& run, Saved& saved) const {
+  weight_gradient(region_, run, gradients(run, false, true, saved).all(), saved[x_]);
+  norm_and_bias_gradients(run, saved);
+}
+
+Tensor QueryKeyValue::backward(Run& run, Tensor dy, Saved& saved) const {
+  undo(run, dy, saved);
+  norm_and_bias_gradients(run, saved);
+  return both_gradients(region_, run, name_, gradients(run, true, true, saved).all(), saved[x_]);
+}
+
+}  // namespace trifold

@@ -1,0 +1,88 @@
+// The projections that attention begins with: from a row of the residual stream to its packed queries, keys
+// and values, as ops.attention wants them. Like ColumnLinear it enters a region; each rank makes the heads
+// that AttentionHeads gives it. On the way queries and keys may be normalised, head by head, and turned by
+// their position (Su et al., arXiv 2104.09864).
+//
+// With as many key heads as query heads there is one weight, <name>.qkv.weight [3, H D, C]. With fewer there
+// are two, <name>.query.weight [H D, C] and <name>.key_value.weight [2, G D, C], whose rows of x are
+// gathered, and whose gradients of x are summed, once for both. H heads, G key heads, D numbers a head, C
+// width.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/layers.h"
+#include "tensor_parallel/column_product.h"
+
+namespace trifold {
+
+struct QueryKeyValueShape {
+  int64_t width = 0;  // C
+  Init init;
+  bool bias = true;
+  // Radians a position, one for each pair of numbers of a head that is turned; empty: none is turned.
+  std::vector<double> rotary_frequencies = {};
+  // Norm of each head's queries and of its keys, with gains <name>.query_norm.gain and <name>.key_norm.gain
+  // [D] that all heads share.
+  std::optional<NormKind> head_norm = {};
+  double norm_eps = 1e-5;
+};
+
+class QueryKeyValue final : public Layer {
+ public:
+  QueryKeyValue(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
+                const QueryKeyValueShape& shape);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [Ro, C] -> [R, packed columns]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
+  void backward_weight(Run& run, Saved& saved) const override;
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
+  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as ColumnLinear's
+
+ private:
+  // The heads of one kind: where they lie in the packed columns and in their projection's, and their norm.
+  struct Heads {
+    int64_t count;
+    int64_t packed;  // first column
+    int64_t column;  // in the projection
+    bool turned;
+    std::optional<Norm> norm;
+    SlotId raw;  // before the norm: [R, count * D]
+  };
+  // One product.
+  struct Projection {
+    ParamId weight;
+    std::optional<ParamId> bias;
+    int64_t columns;  // of its result
+    std::vector<Heads> heads;
+    SlotId dy;
+  };
+
+  void add_projection(BlockBuilder& builder, const std::string& name, const std::string& part, int64_t groups,
+                      int64_t heads, int64_t first_column);
+  bool is_plain() const;
+  void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
+  void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;
+  // The gradients of the projections' results, in saved.
+  void undo(Run& run, Tensor dpacked, Saved& saved) const;
+  // What a part of the adjoint needs of each product: weights, their gradients, or both.
+  struct Gradients {
+    std::array<ColumnGradient, 2> items;
+    size_t count = 0;
+    std::span<const ColumnGradient> all() const { return {items.data(), count}; }
+  };
+  Gradients gradients(Run& run, bool inputs, bool weights, Saved& saved) const;
+  void norm_and_bias_gradients(Run& run, Saved& saved) const;
+  Rotary turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse) const;
+
+  std::string name_;
+  Region region_;
+  AttentionHeads heads_;
+  QueryKeyValueShape shape_;
+  std::vector<Projection> projections_;
+  SlotId x_;
+};
+
+}  // namespace trifold
