@@ -208,9 +208,12 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
   divisible("num-attention-heads", model.num_attention_heads, "");
   divisible("hidden-size", model.hidden_size, "");
   const int64_t groups = model.num_query_groups;
-  if (model.group_query_attention && problems.sound({"num-query-groups"}) && groups % tensor != 0)
-    problems.add("--num-query-groups {} is not divisible by --tensor-model-parallel-size {}: {}", groups,
-                 tensor, multiples_around(groups, tensor));
+  if (model.group_query_attention && problems.sound({"num-query-groups"}) && groups % tensor != 0 &&
+      tensor % groups != 0)
+    problems.add(
+        "--num-query-groups {} and --tensor-model-parallel-size {}: one must divide the other, so that ranks "
+        "hold as many groups, or groups are held by as many ranks",
+        groups, tensor);
   if (model.ffn_hidden_size) divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
   const int64_t rows = model.seq_length * config.batch.micro_batch_size;  // at most 2^60
   if (config.mesh.sequence_parallel && problems.sound({"seq-length", "micro-batch-size"}) &&

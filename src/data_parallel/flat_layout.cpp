@@ -62,19 +62,33 @@ FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<in
   find_units_of_blocks();
 }
 
-// Gradients that are partial over the tensor axis lie together at the front, so that they are one collective.
+int tensor_copies(const ParamList& params) {
+  int copies = 1;
+  for (const ParamSpec& spec : params.specs()) {
+    const int own = spec.shard.tensor_copies;
+    check(own == 1 || copies == 1 || own == copies, "{} ranks hold copies of {}, {} of another tensor", own,
+          spec.shard.name, copies);
+    copies = std::max(copies, own);
+  }
+  return copies;
+}
+
+// Gradients that are partial over the tensor axis lie together at the front, so that they are one collective;
+// those that are partial over a part of it come next.
 void FlatLayout::add_unit(int lowest_block, std::vector<ParamId> ids) {
   const auto over_tensor = [&](ParamId id) { return params_[id].shard.partial.has(Axis::Tp); };
-  std::stable_partition(ids.begin(), ids.end(), over_tensor);
+  const auto over_copies = [&](ParamId id) { return params_[id].shard.tensor_copies > 1; };
+  std::stable_partition(std::stable_partition(ids.begin(), ids.end(), over_tensor), ids.end(), over_copies);
   Unit unit;
   unit.lowest_block = lowest_block;
-  unit.begin = unit.tensor_begin = unit.tensor_end = elements_;
+  unit.begin = unit.tensor_begin = unit.tensor_end = unit.copies_end = elements_;
   unit.shard_begin = elements_ / slices_;
   for (ParamId id : ids) {
     offsets_[static_cast<size_t>(id.index)] = elements_;
     unit_of_[static_cast<size_t>(id.index)] = static_cast<int>(units_.size());
     elements_ += grains(params_, id);
     if (over_tensor(id)) unit.tensor_end = elements_;
+    if (over_tensor(id) || over_copies(id)) unit.copies_end = elements_;
   }
   elements_ = unit.begin + round_up(elements_ - unit.begin, kGrain * slices_);
   unit.end = elements_;

@@ -24,6 +24,10 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least that
 // `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
+// How many ranks of the tensor axis hold each piece of the tensors that have fewer pieces than there are
+// ranks; 1 where there is none such. An Error where tensors differ in that.
+int tensor_copies(const ParamList& params);
+
 class FlatLayout {
  public:
   struct Unit {
@@ -34,6 +38,8 @@ class FlatLayout {
     // The part whose gradients are partial over the tensor axis as well (sequence parallelism).
     int64_t tensor_begin = 0;
     int64_t tensor_end = 0;
+    // Behind it: the part whose gradients are partial over ranks that hold copies of a piece.
+    int64_t copies_end = 0;
     std::vector<ParamId> params;
 
     int64_t elements() const { return end - begin; }

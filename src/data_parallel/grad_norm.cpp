@@ -20,8 +20,7 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.lowest_block == kCopyOfTied || !first_of_copies) continue;
     for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
-      const bool everywhere = layout.params()[segment.id].shard.replicated.has(Axis::Tp);
-      if (everywhere && mesh.coord(Axis::Tp) != 0) continue;
+      if (!is_tensor_owner(layout.params()[segment.id].shard, mesh.coord(Axis::Tp))) continue;
       counted_.push_back(segment);
       count += chunks(segment);
     }

@@ -105,10 +105,13 @@ void GradientBuffer::reduce_tied(Stream& stream) {
 
 void GradientBuffer::sum_over_tensor_axis(int unit) {
   const FlatLayout::Unit& place = unit_at(unit);
-  if (groups_.tensor().size() == 1 || place.tensor_end == place.tensor_begin) return;
-  const Tensor part =
-      unit_memory(unit).rows(place.tensor_begin - place.begin, place.tensor_end - place.begin);
-  groups_.tensor().all_reduce(part, Reduce::Sum, comm_stream_);
+  const auto sum = [&](Communicator& ranks, int64_t begin, int64_t end) {
+    if (ranks.size() == 1 || begin == end) return;
+    ranks.all_reduce(unit_memory(unit).rows(begin - place.begin, end - place.begin), Reduce::Sum,
+                     comm_stream_);
+  };
+  sum(groups_.tensor(), place.tensor_begin, place.tensor_end);
+  sum(groups_.copies(), place.tensor_end, place.copies_end);
 }
 
 void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {

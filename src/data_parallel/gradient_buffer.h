@@ -3,7 +3,8 @@
 // micro-batch.
 //
 // Each gradient is summed over exactly the axes in its ShardSpec::partial: over the tensor axis first where
-// it is partial there (norms, biases and positions under sequence parallelism), then over the data axis.
+// it is partial there (norms, biases and positions under sequence parallelism; key heads that several ranks
+// share, over these), then over the data axis.
 // Where every rank needs all of the sum that is an all-reduce; where it needs its slice only (ZeRO), a
 // reduce-scatter, which adds in the same order: the bits of a slice are those of the whole.
 //

@@ -132,8 +132,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       const Tensor of_direction = squares.rows(1, 2).reshape({count});
       rule_->measure(slice_of(segment, version), values, {of_weight, of_direction}, ops_, stream);
       stream.synchronize();
-      const bool everywhere = params[segment.id].shard.replicated.has(Axis::Tp);
-      if (!counts_ || (everywhere && mesh_.coord(Axis::Tp) != 0)) return;
+      if (!counts_ || !is_tensor_owner(params[segment.id].shard, mesh_.coord(Axis::Tp))) return;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));

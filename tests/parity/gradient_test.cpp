@@ -157,6 +157,8 @@ std::vector<Case> cases() {
       query_key_value(4, true, true, NormKind::Layer),
       query_key_value(2, true, false, {}),
       query_key_value(2, false, true, NormKind::Rms),
+      query_key_value(1, true, true, {}),  // on two ranks, both hold the one key head
+      query_key_value(1, false, true, NormKind::Rms),
       {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 1, 8, kWidth, kNormal); },
        rows, columns(8)},
       {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 3, 4, kWidth, kNormal); },
@@ -199,6 +201,7 @@ std::vector<Case> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.2, true)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(4)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(2, true)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(1)); }, rows, rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, block_shape(0.2))); },
        rows, rows},
       {"Recompute",

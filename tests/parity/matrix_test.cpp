@@ -89,6 +89,22 @@ TEST(Matrix, UntiedHead) {
   });
 }
 
+// Key heads are cut over the tensor ranks, or, where there are fewer of them than ranks, held by several.
+TEST(Matrix, Llama) {
+  const MatrixModel eight{7, 0.0, false, false, 8}, four{7, 0.2, true, false, 4},
+      two{7, 0.2, false, false, 2}, one{7, 0.0, true, false, 1};
+  check_all({
+      {{2, 2, 2, true}, "1f1b", 1, 4, eight},
+      {{2, 2, 2, true}, "zb-h1", 1, 4, four, kSelective},
+      {{4, 1, 2}, "zb-v", 2, 8, two, kFull},
+      {{1, 2, 4}, "1f1b", 1, 2, two},
+      {{2, 1, 4, true}, "interleaved", 2, 4, two, kSelective},
+      {{1, 1, 8, true}, "1f1b", 1, 2, two, kFull},
+      {{1, 2, 4, true}, "1f1b", 1, 2, one},
+      {{8, 1, 1}, "dualpipe-v", 2, 16, {14, 0.0, false, false, 2}},
+  });
+}
+
 // Layers that cannot be shared out evenly, and stages of one block: the first holds the embedding alone, the
 // last the head alone.
 TEST(Matrix, UnevenStages) {

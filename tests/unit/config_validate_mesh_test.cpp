@@ -51,8 +51,11 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
       {"--num-attention-heads 5 is not divisible by --tensor-model-parallel-size 2: 4 and 6 are",
        [](C& c) { tensor(c, 2), c.model.num_attention_heads = 5, c.model.hidden_size = 130; }},
-      {"--num-query-groups 1 is not divisible by --tensor-model-parallel-size 2",
-       [](C& c) { tensor(c, 2), c.model.group_query_attention = true; }},
+      {"--num-query-groups 3 and --tensor-model-parallel-size 2: one must divide the other",
+       [](C& c) {
+         tensor(c, 2), c.model.num_attention_heads = 6, c.model.hidden_size = 132;
+         c.model.group_query_attention = true, c.model.num_query_groups = 3;
+       }},
       {"--ffn-hidden-size 301 is not divisible by --tensor-model-parallel-size 2: 300 and 302 are",
        [](C& c) { tensor(c, 2), c.model.ffn_hidden_size = 301; }},
       {"--sequence-parallel has no effect with --tensor-model-parallel-size 1: leave it out",
