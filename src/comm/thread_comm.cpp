@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "comm/thread_group.h"
+#include "core/small_list.h"
 
 namespace trifold {
 
@@ -173,13 +174,13 @@ void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> 
 void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                     std::span<const int64_t> in_rows, Stream& stream) {
   count_rows(in, in_rows, stream);
-  stream.run([=, this, &stream, out_counts = std::vector<int64_t>(out_rows.begin(), out_rows.end()),
-              in_counts = std::vector<int64_t>(in_rows.begin(), in_rows.end())] {
+  using Rows = SmallList<int64_t, 8>;  // so many ranks allocate nothing
+  stream.run([=, this, &stream, out_counts = Rows(out_rows), in_counts = Rows(in_rows)] {
     ThreadOffer offer;
     offer.call = all_to_all_call(out, in, out_counts, in_counts, size());
     offer.in = in.data;
-    offer.out_rows = out_counts.data();
-    offer.in_rows = in_counts.data();
+    offer.out_rows = out_counts.begin();
+    offer.in_rows = in_counts.begin();
     const size_t row_bytes = static_cast<size_t>(offer.call.count) * size_of(in.dtype);
     group_.collective(
         rank_, offer, [&] { return inspect_rows(); },

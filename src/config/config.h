@@ -121,6 +121,8 @@ struct PrecisionConfig {
   bool bf16 = false;
   bool fp16 = false;
   bool f64 = false;  // everything in double precision: for checks of the mathematics
+  // Gradients, added up in f32 on every rank, travel over the data axis in bf16 (data_parallel/data_sums.h).
+  bool grad_reduce_in_bf16 = false;
   // The loss is multiplied by a scale before backward so that small gradients stay above the smallest f16
   // number: a fixed one, or one that follows the gradients (optim/loss_scaler.h).
   std::optional<double> loss_scale;
@@ -132,6 +134,8 @@ struct PrecisionConfig {
 
 // The type of weights and activations.
 DType compute_type(const PrecisionConfig& config);
+// The type in which gradients travel over the data axis.
+DType reduce_type(const PrecisionConfig& config);
 
 struct DataConfig {
   std::vector<std::string> data_path;  // [weight] prefix ...; a .bin/.idx prefix or a plain text file

@@ -271,6 +271,8 @@ void add_precision(OptionTable& table, PrecisionConfig& precision) {
            "Overflows that the search puts up with before it halves the scale; fp16.")
       .range(1, kMaxCount);
   table.add("f64", &precision.f64, "Compute everything in double precision, for checks of the mathematics.");
+  table.add("grad-reduce-in-bf16", &precision.grad_reduce_in_bf16,
+            "Send gradients to other data-parallel ranks in bf16, half the bytes; they are added up in f32.");
 }
 
 void add_data(OptionTable& table, DataConfig& data) {

@@ -8,4 +8,8 @@ DType compute_type(const PrecisionConfig& config) {
   return config.f64 ? DType::F64 : DType::F32;
 }
 
+DType reduce_type(const PrecisionConfig& config) {
+  return config.grad_reduce_in_bf16 ? DType::BF16 : accumulate_type(compute_type(config));
+}
+
 }  // namespace trifold

@@ -32,7 +32,7 @@ constexpr std::string_view kNames[] = {
     "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
     "main-grads-dtype", "exp-avg-dtype",
     // precision
-    "fp8-format", "fp8-recipe", "grad-reduce-in-bf16", "fp32-residual-connection",
+    "fp8-format", "fp8-recipe", "fp32-residual-connection",
     // recompute
 
     "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",

@@ -78,6 +78,10 @@ void check_precision(const PrecisionConfig& precision, Problems& problems) {
   if (precision.loss_scale && !precision.bf16 && !precision.fp16)
     problems.add("--loss-scale {} has no effect: it needs --fp16 (or --bf16)",
                  format_double(*precision.loss_scale));
+  if (precision.grad_reduce_in_bf16 && precision.f64)
+    problems.add(
+        "--grad-reduce-in-bf16 with --f64: what is computed to check the mathematics is not rounded to bf16; "
+        "give one of them");
   const PrecisionConfig defaults;
   const std::pair<const char*, bool> searched[] = {
       {"initial-loss-scale", precision.initial_loss_scale != defaults.initial_loss_scale},

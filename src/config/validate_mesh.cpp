@@ -242,6 +242,24 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
         schedule_name(*schedule));
 }
 
+// Between groups a slice is cut into as many parts, each of one element at least (DataSums); slices have 256.
+constexpr int64_t kMostGroupsInBf16 = 256;
+void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
+  const int64_t data = data_parallel_size(config.mesh);
+  if (data == 1)
+    problems.add(
+        "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends its gradients to "
+        "nobody: "
+        "leave it out");
+  const int64_t group = given_group_size(config.zero).value_or(data);
+  if (group > 0 && data / group > kMostGroupsInBf16)
+    problems.add(
+        "--grad-reduce-in-bf16 with {} groups of --zero-group-size {}: gradients travel in bf16 between at "
+        "most "
+        "{} groups; give at least --zero-group-size {}",
+        data / group, group, kMostGroupsInBf16, (data + kMostGroupsInBf16 - 1) / kMostGroupsInBf16);
+}
+
 }  // namespace
 
 void check_zero(const PretrainConfig& config, Problems& problems) {
@@ -259,6 +277,7 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "host already: leave it out, or name a folder on a fast disk");
   if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
   if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
+  if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);
   if (!config.zero.zero_group_size || groups_follow_nodes(config.zero)) return;
   const std::optional<int> group = given_group_size(config.zero);
   if (!group || *group < 1) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data_parallel/data_sums.h"
+
 namespace trifold {
 
 int64_t GradLayout::take(int64_t elements) {
@@ -31,6 +33,19 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
   }
   result.add_places(layout, together);
   return result;
+}
+
+// Between groups contributions arrive where a slice lies, and the parts of the slice may be filled up.
+void GradLayout::add_work(const FlatLayout& layout, int groups) {
+  if (groups > kGrain)
+    bad_input("gradients travel in bf16 between at most {} groups of data-parallel ranks, and there are {}",
+              kGrain, groups);
+  for (const FlatLayout::Unit& unit : layout.units()) {
+    const int64_t in_group = DataSums::work_elements(unit.elements(), layout.slices());
+    const int64_t of_groups = DataSums::work_elements(unit.elements() / layout.slices(), groups);
+    work_elements_ = std::max({work_elements_, in_group, of_groups});
+  }
+  work_begin_ = take((work_elements_ + 1) / 2);  // two of them in an element of f32
 }
 
 // Largest unit first, each takes the first place that no unit it is together with has: a place is as large as

@@ -9,6 +9,8 @@
 // The two uses of a tied weight that are both on this rank have one region where one micro-batch is added up
 // before a reduction: the head's gradient is complete before the embedding's comes, which is added to it as
 // one sum (OpTable::embedding_backward). That gives the bits of two regions that are added up at the end.
+//
+// Sums that travel in bf16 (DataSums) need work space, half as large as the largest unit.
 #pragma once
 
 #include <utility>
@@ -25,6 +27,9 @@ class GradLayout {
   // After each micro-batch. `together`: indices of units that are in memory at one time, in any order.
   static GradLayout passing(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together);
 
+  // Adds work space for sums in bf16 over the ranks that share slices, and over so many groups of them.
+  void add_work(const FlatLayout& layout, int groups);
+
   // One buffer holds everything; this is its size in elements.
   int64_t elements() const { return elements_; }
   // Whether the unit is in memory for a time only.
@@ -37,6 +42,9 @@ class GradLayout {
   int64_t slice_begin(int unit) const { return of(unit).slice_begin; }
   // Whether the gradient of this tied use of a weight lies apart from that of the other use on this rank.
   bool apart(ParamId id) const { return apart_[static_cast<size_t>(id.index)] >= 0; }
+  // The work space, in elements of bf16; 0 where sums do not need any, and where it begins in the buffer.
+  int64_t work_elements() const { return work_elements_; }
+  int64_t work_begin() const { return work_begin_; }
   // One view a parameter into `flat`; an empty tensor for what is not held.
   std::vector<Tensor> views(const FlatLayout& layout, Tensor flat) const;
 
@@ -57,6 +65,8 @@ class GradLayout {
   std::vector<int64_t> apart_;  // of each parameter: where its gradient begins; -1: in its unit
   int places_ = 0;
   int64_t elements_ = 0;
+  int64_t work_elements_ = 0;
+  int64_t work_begin_ = 0;
 };
 
 }  // namespace trifold

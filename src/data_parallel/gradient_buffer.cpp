@@ -17,6 +17,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       comm_stream_(comm_stream),
       ties_(ties),
       buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype)),
+      sums_(data_sums()),
       views_(where_.views(layout, flat())),
       passages_(layout.units().size()),
       spare_(static_cast<size_t>(where_.places())) {
@@ -29,6 +30,14 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
     std::vector<int>& units = passing_[block];
     if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
   }
+}
+
+DataSums GradientBuffer::data_sums() const {
+  if (!how_.bf16) return DataSums(ops_);
+  check(dtype_ == DType::F32, "gradients in {} are not summed in bf16", name_of(dtype_));
+  const Tensor work =
+      flat().rows(where_.work_begin(), where_.work_begin() + (where_.work_elements() + 1) / 2);
+  return {ops_, {work.data, DType::BF16, {where_.work_elements()}}};
 }
 
 GradientBuffer::~GradientBuffer() {
@@ -121,12 +130,12 @@ void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   const Tensor mine = slice_memory(unit, groups_.slice());
   const bool several = groups_.replicas().size() > 1;
   if (!how_.slices && !several) {
-    if (groups_.slices() > 1) groups_.shard().all_reduce(all, Reduce::Sum, comm_stream_);
+    if (groups_.slices() > 1) sums_.all_reduce(groups_.shard(), all, comm_stream_);
     return;
   }
-  if (groups_.slices() > 1) groups_.shard().reduce_scatter(mine, all, Reduce::Sum, comm_stream_);
-  if (several) groups_.replicas().all_reduce(mine, Reduce::Sum, comm_stream_);
-  if (!how_.slices && groups_.slices() > 1) groups_.shard().all_gather(all, mine, comm_stream_);
+  if (groups_.slices() > 1) sums_.reduce_scatter(groups_.shard(), mine, all, comm_stream_);
+  if (several) sums_.all_reduce(groups_.replicas(), mine, comm_stream_);
+  if (!how_.slices && groups_.slices() > 1) sums_.all_gather(groups_.shard(), all, mine, comm_stream_);
 }
 
 // The first sum of a step is written where the sums are kept, the others are added to it. A unit that nothing
@@ -139,13 +148,13 @@ void GradientBuffer::pass(int unit, Stream& stream) {
   if (passage.open) {
     sum_over_tensor_axis(unit);
     const Tensor mine = passage.opened == 1 ? sums : slice_memory(unit, groups_.slice());
-    groups_.shard().reduce_scatter(mine, unit_memory(unit), Reduce::Sum, comm_stream_);
+    sums_.reduce_scatter(groups_.shard(), mine, unit_memory(unit), comm_stream_);
     if (passage.opened > 1) ops_.add(comm_stream_, sums, sums, mine);
     spare_[static_cast<size_t>(where_.place(unit))] = comm_stream_.record();
     passage.open = false;
   }
   if (++passage.reduced == how_.reductions && groups_.replicas().size() > 1)
-    groups_.replicas().all_reduce(sums, Reduce::Sum, comm_stream_);
+    sums_.all_reduce(groups_.replicas(), sums, comm_stream_);
 }
 
 // What passes is set to zero when it is opened, and its sums begin with the first reduction.

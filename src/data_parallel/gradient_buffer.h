@@ -6,7 +6,8 @@
 // it is partial there (norms, biases and positions under sequence parallelism; key heads that several ranks
 // share, over these), then over the data axis.
 // Where every rank needs all of the sum that is an all-reduce; where it needs its slice only (ZeRO), a
-// reduce-scatter, which adds in the same order: the bits of a slice are those of the whole.
+// reduce-scatter, which adds in the same order: the bits of a slice are those of the whole. Over the data
+// axis sums may travel in bf16 (DataSums).
 //
 // A unit that passes (GradLayout) is opened, which sets it to zero, when a block is about to add to it, and
 // closed by its reduction, which adds this rank's slice of the sum to what the micro-batches before it gave.
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "data_parallel/data_groups.h"
+#include "data_parallel/data_sums.h"
 #include "data_parallel/grad_layout.h"
 #include "nn/param.h"
 #include "ops/ops.h"
@@ -34,6 +36,7 @@ class GradientBuffer final : public GradSink {
   struct How {
     bool slices = false;  // every rank needs its slice of the sums only; so it is where units pass
     int reductions = 1;   // of a unit that passes, in a step
+    bool bf16 = false;    // sums over the data axis travel in bf16; the layout has work space for that
   };
 
   // `ties` is over the two ranks that hold the uses of the tied weight, first stage first; null where one
@@ -76,6 +79,7 @@ class GradientBuffer final : public GradSink {
   void pass(int unit, Stream& stream);
   void sum_over_tensor_axis(int unit);
   const FlatLayout::Unit& unit_at(int unit) const { return layout_.units()[static_cast<size_t>(unit)]; }
+  DataSums data_sums() const;
   Tensor flat() const { return buffer_.tensor(dtype_, {where_.elements()}); }
   Tensor unit_memory(int unit) const;
   // Slice `slice` of the unit where it lies whole.
@@ -92,6 +96,7 @@ class GradientBuffer final : public GradSink {
   Stream& comm_stream_;
   Communicator* ties_;
   Buffer buffer_;
+  DataSums sums_;
   std::vector<Tensor> views_;
   std::vector<std::vector<int>> passing_;  // [block] units that pass and that it adds to
   std::vector<Passage> passages_;          // of each unit

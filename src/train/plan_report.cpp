@@ -173,7 +173,8 @@ class Builder {
     RankPlan row = plan[static_cast<size_t>(rank)];
     const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
     if (zero.parameters) row = with_residency(row, layout, place.stages);
-    const GradLayout gradients = grad_layout(layout, row, place, each, order_.micros);
+    const GradLayout gradients =
+        grad_layout(layout, row, place, each, order_.micros, reduce_type(run_.precision), sizes_.dp / group);
     RankUse use;
     use.memory = flat_memory(layout, gradients, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
                              resident_units(row), run_.zero.offloads());
@@ -181,8 +182,8 @@ class Builder {
         Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
                           run_.model.seq_length, dtype_of(run_))
             .total();
-    use.data_bytes =
-        data_traffic(row, layout, gradients, place.stages, dtype_of(run_), zero, sizes_.dp / group);
+    use.data_bytes = data_traffic(row, layout, gradients, place.stages, dtype_of(run_),
+                                  reduce_type(run_.precision), zero, sizes_.dp / group);
     return use;
   }
 
@@ -270,14 +271,18 @@ class Builder {
     for (size_t stage = 0; stage < cut_.size(); ++stage) {
       model.stages.push_back(stage_cost(stage));
       const Held mine = held_by_stage(stage);
-      const double bytes = static_cast<double>(mine.gradients) * static_cast<double>(gradient_bytes(run_));
-      const double sum = ring_seconds(bytes, sizes_.dp, costs_.bytes_per_second, costs_.message_latency);
+      const auto sum_seconds = [&](size_t element) {
+        return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element), sizes_.dp,
+                            costs_.bytes_per_second, costs_.message_latency);
+      };
+      const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
       // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
       // update.
       const bool each = reduces_each(run_);
       model.stages.back().reduce = each ? sum / 2 : sum;
-      model.stages.back().step = static_cast<double>(mine.weights) * costs_.update_seconds +
-                                 (each && run_.zero.zero_stage == 2 ? sum / 2 : 0);
+      model.stages.back().step =
+          static_cast<double>(mine.weights) * costs_.update_seconds +
+          (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes(run_)) / 2 : 0);
     }
     model.tied_seconds = tied_seconds();
     return model;

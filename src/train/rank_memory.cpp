@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "data_parallel/data_sums.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -47,9 +48,9 @@ RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std
   return add_residency(row, units_of_blocks(layout, stages, all), kAhead);
 }
 
-GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
-                       int micros) {
-  if (!each) return GradLayout::whole(layout, micros);
+namespace {
+
+GradLayout passing_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place) {
   const auto passes = [&](const FlatLayout::Unit& unit) { return !layout.tied_elsewhere(unit); };
   const std::map<WeightUnit, int> indices = indices_of_units(layout, place.stages);
   std::vector<std::pair<int, int>> together;
@@ -58,6 +59,15 @@ GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const Pipe
        gradients_together(row, units_of_blocks(layout, place.stages, passes), last_stage))
     together.emplace_back(indices.at(a), indices.at(b));
   return GradLayout::passing(layout, together);
+}
+
+}  // namespace
+
+GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
+                       int micros, DType wire, int copies) {
+  GradLayout result = each ? passing_layout(layout, row, place) : GradLayout::whole(layout, micros);
+  if (wire == DType::BF16) result.add_work(layout, copies);
+  return result;
 }
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
@@ -84,20 +94,25 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
 }
 
 double data_traffic(const RankPlan& row, const FlatLayout& layout, const GradLayout& gradients,
-                    const std::vector<Stage>& stages, DType dtype, const ZeroStage& zero, int copies) {
+                    const std::vector<Stage>& stages, DType dtype, DType wire, const ZeroStage& zero,
+                    int copies) {
   const int slices = layout.slices();
   // Once around a ring of `ranks`, of a tensor of so many elements.
   const auto pass = [](int ranks, int64_t elements, DType type) {
     return static_cast<double>(elements) * (ranks - 1) / ranks * static_cast<double>(size_of(type));
   };
-  const DType wide = accumulate_type(dtype);
+  // What travels between the groups of a slice of so many elements.
+  const auto to_copies = [&](int64_t elements) {
+    return wire == DType::BF16 ? DataSums::work_elements(elements, copies) : elements;
+  };
   double bytes = 0;
   std::vector<bool> between_copies(layout.units().size(), false);
   const auto reduce = [&](int index) {
     const int64_t elements = layout.units()[static_cast<size_t>(index)].elements();
-    bytes += (zero.optimizer ? 1 : 2) * pass(slices, elements, wide);
+    bytes += (zero.optimizer ? 1 : 2) * pass(slices, elements, wire);
     // Sums of a unit that passes travel between the groups once a step.
-    if (!between_copies[static_cast<size_t>(index)]) bytes += 2 * pass(copies, elements / slices, wide);
+    if (!between_copies[static_cast<size_t>(index)])
+      bytes += 2 * pass(copies, to_copies(elements / slices), wire);
     between_copies[static_cast<size_t>(index)] = gradients.passes(index);
   };
   const std::map<WeightUnit, int> indices = indices_of_units(layout, stages);

@@ -16,9 +16,11 @@ namespace trifold {
 // A row of a rank that runs `stages`, with the gathering of weights that sharded parameters need.
 RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages);
 
-// Where the gradients of such a rank lie. `each` and `micros` of a reduction: see step_plan.h.
+// Where the gradients of such a rank lie. `each` and `micros` of a reduction: see step_plan.h. With work
+// space where they travel in bf16 (`wire`, see reduce_type) over sharding groups and between so many `copies`
+// of them.
 GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
-                       int micros);
+                       int micros, DType wire, int copies);
 
 // Bytes of weights, gradients and optimizer state: `versions` as in ParamStore, `resident` units gathered at
 // once where the parameters are sharded; `offload`: with optimizer state and sharded weights in a file.
@@ -27,9 +29,11 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
                          bool offload);
 
 // Bytes that such a rank sends over the data axis in its row, as Communicator::bytes_sent counts them: sums
-// of gradients, gathered weights, updated slices. The row has the gathering of weights in it; `copies` is the
-// number of sharding groups. Over the tensor axis and to the other use of a tied weight it sends more.
+// of gradients, in `wire`, gathered weights, updated slices. The row has the gathering of weights in it;
+// `copies` is the number of sharding groups. Over the tensor axis and to the other use of a tied weight it
+// sends more.
 double data_traffic(const RankPlan& row, const FlatLayout& layout, const GradLayout& gradients,
-                    const std::vector<Stage>& stages, DType dtype, const ZeroStage& zero, int copies);
+                    const std::vector<Stage>& stages, DType dtype, DType wire, const ZeroStage& zero,
+                    int copies);
 
 }  // namespace trifold

@@ -59,6 +59,17 @@ std::vector<Case> cases() {
     config.zero.zero_stage = 2;
     config.zero.zero_reduce = ReducePolicy::Each;
   });
+  for (int zero : {0, 2})  // sums of groups and between them
+    add("reduce_in_bf16_zero" + std::to_string(zero), on_mesh(run, 4), [zero](PretrainConfig& config) {
+      config.zero.zero_stage = zero;
+      config.zero.zero_group_size = "2";
+      config.precision.grad_reduce_in_bf16 = true;
+    });
+  add("reduce_each_in_bf16", scheduled(on_mesh(run, 2, 1, 2), "zb-h1"), [](PretrainConfig& config) {
+    config.zero.zero_stage = 2;
+    config.zero.zero_reduce = ReducePolicy::Each;
+    config.precision.grad_reduce_in_bf16 = true;
+  });
   add("tensor", on_mesh(run, 1, 2), nothing);
   add("sequence", on_mesh(run, 1, 2), [](PretrainConfig& config) { config.mesh.sequence_parallel = true; });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);

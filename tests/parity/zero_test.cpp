@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 
 #include "support/compare.h"
@@ -133,6 +134,76 @@ TEST(ZeroGroups, ReduceAfterEachMicroBatchToo) {
       }
 }
 
+// Gradients that travel in bf16: whatever is shared out, an element is rounded where it leaves a rank and
+// where its sum does. Returns the curve of stage 0.
+Curve expect_same_bits_in_bf16(PretrainConfig config, bool each) {
+  config.precision.grad_reduce_in_bf16 = true;
+  config.zero.zero_stage = 0;
+  Curve plain = train(config);
+  EXPECT_EQ(plain.losses.size(), 20U);
+  for (int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    config.zero.zero_stage = stage;
+    if (each && stage >= 2) config.zero.zero_reduce = ReducePolicy::Each;
+    expect_same_bits(plain, train(config));
+  }
+  return plain;
+}
+
+class ReduceInBf16 : public ::testing::TestWithParam<ZeroCase> {};
+
+// A bf16 number has 8 bits: 0.2 % of a gradient at most, twice, in either direction.
+TEST_P(ReduceInBf16, StaysCloseAndTheSameBitsInEveryStage) {
+  const Curve wide = train(zero_run(GetParam(), 0));
+  const Curve narrow = expect_same_bits_in_bf16(zero_run(GetParam(), 0), false);
+  ASSERT_EQ(narrow.losses.size(), 20U);
+  EXPECT_NE(narrow.grad_norms, wide.grad_norms);
+  for (size_t i = 0; i < 20; ++i) {
+    EXPECT_LT(relative_error(narrow.losses[i], wide.losses[i]), 1e-3) << "step " << i + 1;
+    EXPECT_LT(relative_error(narrow.grad_norms[i], wide.grad_norms[i]), 2e-2) << "step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, ReduceInBf16,
+                         ::testing::Values(ZeroCase{"1f1b", 3, 1, 1, 1, false},
+                                           ZeroCase{"1f1b", 2, 2, 1, 1, true},
+                                           ZeroCase{"zb-h1", 2, 1, 2, 1, false}),
+                         [](const auto& test) { return name_of(test.param); });
+
+// Three groups cut a slice into parts that are not equal; in groups of one nothing else is summed.
+TEST(ReduceInBf16, OfGroupsGivesTheSameBitsInEveryStage) {
+  for (const auto& [ranks, group] : {std::pair(6, 2), {3, 1}}) {
+    SCOPED_TRACE(group);
+    PretrainConfig config = zero_run({"1f1b", ranks, 1, 1, 1, false}, 0);
+    config.batch.global_batch_size = 2 * ranks;
+    config.zero.zero_group_size = std::to_string(group);
+    const Curve wide = train(config);
+    const Curve narrow = expect_same_bits_in_bf16(config, false);
+    EXPECT_NE(narrow.grad_norms, wide.grad_norms);
+    for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(narrow.losses[i], wide.losses[i]), 1e-3);
+  }
+}
+
+TEST(ReduceInBf16, AfterEachMicroBatch) {
+  for (const int micros : {1, 3}) {
+    SCOPED_TRACE(micros);
+    const ZeroCase mesh{"1f1b", 4, 1, 1, 1, false};
+    PretrainConfig config = each_run(mesh, 0, micros);
+    config.zero.zero_group_size = "2";
+    if (micros == 1) {
+      expect_same_bits_in_bf16(config, true);
+      continue;
+    }
+    const Curve wide = train(config);
+    config = each_run(mesh, 2, micros);
+    config.zero.zero_group_size = "2";
+    config.precision.grad_reduce_in_bf16 = true;
+    const Curve narrow = train(config);
+    EXPECT_NE(narrow.grad_norms, wide.grad_norms);
+    for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(narrow.losses[i], wide.losses[i]), 1e-3);
+  }
+}
+
 // Updates inside the plan, on slices.
 TEST(ZeroAsync, KeepsTheBitsOfStageZero) {
   std::vector<Curve> curves;
@@ -200,6 +271,35 @@ TEST(ZeroTraffic, OfEachMicroBatchIsOneReduceScatter) {
         EXPECT_EQ(shard.bytes_sent() - before, (reductions + 1) * once);
       });
     }
+}
+
+// Half the bytes of gradients; the work space is half of the largest unit.
+TEST(ZeroTraffic, OfGradientsInBf16IsHalf) {
+  for (const int stage : {0, 2}) {
+    std::array<int64_t, 2> moved{};
+    std::array<size_t, 2> held{};
+    int64_t once = 0, largest = 0;
+    for (const bool bf16 : {false, true}) {
+      PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage);
+      config.precision.grad_reduce_in_bf16 = bf16;
+      const SyntheticTokens data(config.model.seq_length, 7, 11);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, data, nullptr);
+        const Communicator& shard = trainer.replica().groups().shard();
+        const int64_t before = shard.bytes_sent();
+        trainer.step();
+        if (world.rank() != 0) return;
+        moved[bf16] = shard.bytes_sent() - before;
+        held[bf16] = trainer.memory().gradients;
+        once = trainer.replica().layout().elements() * 3 / 4;
+        for (const FlatLayout::Unit& unit : trainer.replica().layout().units())
+          largest = std::max(largest, unit.elements());
+      });
+    }
+    EXPECT_EQ(moved[0], 2 * once * 4);
+    EXPECT_EQ(moved[1], once * 2 + once * (stage == 0 ? 2 : 4)) << "weights are gathered in f32";
+    EXPECT_EQ(held[1] - held[0], static_cast<size_t>(largest) * 2);
+  }
 }
 
 // Rajbhandari et al., section 7: a step moves 2 Psi elements through each rank for stages 0 to 2 and 3 Psi

@@ -217,6 +217,23 @@ TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
       "pipeline reduce once an update; give --zero-reduce once");
 }
 
+TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
+  const Words bf16 = complete() + Words{"--grad-reduce-in-bf16"};
+  expect_contains(
+      refusal_of(bf16),
+      "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends its gradients "
+      "to nobody: leave it out");
+  EXPECT_TRUE(std::get<PretrainConfig>(read(bf16 + Words{"--ranks", "2"})).precision.grad_reduce_in_bf16);
+  expect_contains(
+      refusal_of(bf16 + Words{"--ranks", "2", "--f64"}),
+      "--grad-reduce-in-bf16 with --f64: what is computed to check the mathematics is not rounded");
+  const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
+  expect_contains(refusal_of(many + Words{"2"}),
+                  "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2: gradients travel in bf16 "
+                  "between at most 256 groups; give at least --zero-group-size 5");
+  EXPECT_TRUE(std::get<PretrainConfig>(read(many + Words{"257"})).precision.grad_reduce_in_bf16);
+}
+
 TEST(ConfigValidateMesh, PrintsWhatReadsBack) {
   const std::string text =
       std::get<TextRequest>(

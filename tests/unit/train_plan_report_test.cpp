@@ -98,19 +98,25 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
   base.batch.micro_batch_size = 1;
   base.batch.global_batch_size = 16;
   base.zero.zero_min_unit_params = 4000;
-  for (const char* schedule : {"1f1b", "zb-h1"})
-    for (const int stage : {1, 2, 3})
-      for (const int group : {2, 4})
+  struct Way {
+    const char* schedule;
+    bool bf16;
+  };
+  for (const auto& [schedule, bf16] : {Way{"1f1b", false}, Way{"zb-h1", false}, Way{"1f1b", true}})
+    for (const int stage : {0, 1, 2, 3})
+      for (const int group : {1, 2, 4})
         for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
-          if (stage == 1 && policy == ReducePolicy::Each) continue;
-          SCOPED_TRACE(fmt::format("{} stage {} group {} each {}", schedule, stage, group,
+          if ((stage < 2 || group == 1) && policy == ReducePolicy::Each) continue;
+          if (!bf16 && (stage == 0 || group == 1)) continue;  // nothing new
+          SCOPED_TRACE(fmt::format("{} bf16 {} stage {} group {} each {}", schedule, bf16, stage, group,
                                    policy == ReducePolicy::Each));
           PretrainConfig config = scheduled(base, schedule);
           config.zero.zero_stage = stage;
           config.zero.zero_group_size = std::to_string(group);
           config.zero.zero_reduce = policy;
+          config.precision.grad_reduce_in_bf16 = bf16;
           const PlanReport report = make_plan_report(plan_of(config));
-          ASSERT_EQ(report.reductions.size(), stage == 1 ? 0U : 2U);
+          ASSERT_EQ(report.reductions.size(), stage < 2 || group == 1 ? 0U : 2U);
           const SyntheticTokens data(config.model.seq_length, 7, 11);
           run_on_ranks(config.mesh, [&](Communicator& world) {
             Trainer trainer(world, config, data, nullptr);
