@@ -114,12 +114,12 @@ herr_t truncate_image(H5FD_t* file, hid_t, hbool_t) {
 }
 
 hid_t image_driver() {
-  static const hid_t id = [] {
+  static const hid_t kId = [] {
     H5FD_class_t driver{};
     driver.name = "trifold_image";
     driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
     driver.fc_degree = H5F_CLOSE_STRONG;
-    driver.fapl_size = sizeof(Hdf5Image*);
+    driver.fapl_size = sizeof(void*);  // the pointer to an image, as its property
     driver.open = open_image;
     driver.close = close_image;
     driver.query = query_image;
@@ -131,7 +131,7 @@ hid_t image_driver() {
     driver.truncate = truncate_image;
     return H5FDregister(&driver);
   }();
-  return id;
+  return kId;
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion
         PieceRead& read = reads[{piece.file, piece.byte_offset}];
         read.tensor = stored;
         read.piece = &piece;
-        read.parts.push_back({&box, *part});
+        read.parts.emplace_back(&box, *part);
       }
   }
   if (!problems.empty())

@@ -107,7 +107,7 @@ std::vector<NamedTensor> owned_boxes(std::span<const NamedTensor> mine, const Me
 
 fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::span<const NamedTensor> mine,
                          Communicator& world, const MeshCoords& coords, const SaveOptions& options) {
-  const fs::path final_path = root / step_directory_name(meta.step);
+  fs::path final_path = root / step_directory_name(meta.step);
   const std::string doing = fmt::format("saving {}", final_path.string());
   const bool is_first = world.rank() == 0;
 
