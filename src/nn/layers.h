@@ -92,9 +92,9 @@ struct AttentionHeads {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the model
   int64_t local = 0, local_kv = 0, first = 0;     // of this rank
 
-  // Throws where the heads cannot be cut evenly; the message names `name`.
-  AttentionHeads(const Mesh& mesh, const std::string& name, int64_t heads, int64_t kv_heads,
-                 int64_t head_dim);
+  // `all` heads of the model with `all_kv` key heads, each of `width` numbers. Throws where they cannot be
+  // cut evenly; the message names `name`.
+  AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv, int64_t width);
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 
