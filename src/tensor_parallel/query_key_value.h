@@ -60,8 +60,10 @@ class QueryKeyValue final : public Layer {
     SlotId dy;
   };
 
+  // `groups` kinds of vectors (queries, keys, values) with `all` heads in the model, from packed column
+  // `packed`.
   void add_projection(BlockBuilder& builder, const std::string& name, const std::string& part, int64_t groups,
-                      int64_t heads, int64_t first_column);
+                      int64_t all, int64_t packed);
   bool is_plain() const;
   void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
   void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;

@@ -4,6 +4,12 @@
 
 namespace trifold {
 
+namespace {
+
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
+
+}  // namespace
+
 void OneByOne::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
                      Stream& stream) {
   if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
@@ -57,7 +63,7 @@ void OverlapCheck::compare(const LossSums& loss, const std::string& step) const 
         });
       }
     }
-  check(std::memcmp(&loss, &loss_, sizeof(loss)) == 0,
+  check(same_bits(loss.loss, loss_.loss) && same_bits(loss.weight, loss_.weight),
         "{}, computed once with overlap and once without: the loss is {} and {}: ranks or streams raced",
         step, loss_.loss / loss_.weight, loss.loss / loss.weight);
 }
