@@ -6,7 +6,7 @@ namespace trifold {
 
 RunSaver::RunSaver(Communicator& world, Trainer& trainer, const CheckpointConfig& config,
                    RunObserver* observer, std::function<void(SavePhase)> at_phase)
-    : world_(world), trainer_(trainer), config_(config), observer_(observer) {
+    : trainer_(trainer), config_(config), observer_(observer) {
   options_.retain = config.save_retain.value_or(0);
   options_.at_phase = std::move(at_phase);
   if (!config.save) return;

@@ -33,7 +33,6 @@ class RunSaver {
   void take_result();
   void failed(const Error& error);
 
-  Communicator& world_;
   Trainer& trainer_;
   const CheckpointConfig& config_;
   RunObserver* observer_;
