@@ -11,8 +11,12 @@ constexpr size_t kWaitingTasks = 256;
 
 }  // namespace
 
-Stream::Stream(Mode mode, ThreadPool& pool)
-    : mode_(mode), pool_(pool), queue_(mode == Mode::Worker ? kWaitingTasks : 0) {
+Stream::Stream(Mode mode, ThreadPool& pool, Device* device)
+    : mode_(mode),
+      pool_(pool),
+      own_queue_(device != nullptr && mode != Mode::Dry ? device->make_queue() : nullptr),
+      queue_(own_queue_.get()),
+      tasks_(mode == Mode::Worker ? kWaitingTasks : 0) {
   if (mode == Mode::Worker) thread_ = std::thread([this] { work_loop(); });
 }
 
@@ -29,7 +33,7 @@ Stream::~Stream() {
 void Stream::push(Task work) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push(std::move(work));
+    tasks_.push(std::move(work));
     ++pushed_;
   }
   changed_.notify_all();
@@ -38,14 +42,17 @@ void Stream::push(Task work) {
 void Stream::work_loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;  // stopping, and nothing is left
-    Task work = queue_.pop();
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;  // stopping, and nothing is left
+    Task work = tasks_.pop();
     const bool dropped = error_ != nullptr;
     lock.unlock();
     std::exception_ptr error;
     try {
-      if (!dropped) work();
+      if (!dropped) {
+        work();
+        if (queue_ != nullptr) queue_->synchronize();
+      }
     } catch (...) {
       error = std::current_exception();
     }
@@ -58,12 +65,14 @@ void Stream::work_loop() {
 }
 
 Event Stream::record() {
+  if (mode_ == Mode::Inline && queue_ != nullptr) return {this, queue_->record()};
   if (mode_ != Mode::Worker) return {};
   const std::lock_guard lock(mutex_);
   return {this, pushed_};
 }
 
 void Stream::await(uint64_t ticket) {
+  if (mode_ != Mode::Worker) return queue_->await(ticket);
   std::unique_lock lock(mutex_);
   check(done_ >= ticket || std::this_thread::get_id() != thread_.get_id(),
         "work on a stream waits for that stream to finish: it would wait for itself");
@@ -75,12 +84,16 @@ void Stream::await(uint64_t ticket) {
 
 void Stream::wait(const Event& event) {
   if (event.stream == nullptr || event.stream == this || mode_ == Mode::Dry) return;
+  const bool on_device = event.stream->mode_ == Mode::Inline;  // only a device makes such an event
+  if (mode_ == Mode::Inline && queue_ != nullptr && on_device)
+    return queue_->wait(*event.stream->queue_, event.ticket);
   if (mode_ == Mode::Inline) return event.stream->await(event.ticket);
   push(Task([event] { event.stream->await(event.ticket); }));
 }
 
 void Stream::synchronize() {
-  if (mode_ == Mode::Worker) await(record().ticket);
+  if (mode_ == Mode::Worker) return await(record().ticket);
+  if (queue_ != nullptr) queue_->synchronize();
 }
 
 }  // namespace trifold

@@ -5,6 +5,10 @@
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
 //   Worker  work runs in order on a thread the stream owns (communication): overlap is the code a GPU has;
 //   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
+// A stream of a device (core/device.h) has a queue there besides. Arithmetic is put on that queue (`enqueue`)
+// and runs behind the host's back: an Inline stream then is asynchronous too, and who wants to read results
+// synchronizes. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after
+// every piece of work, so its events cover both.
 //
 // An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
 // and by every wait for one of its events; each gets an Error of its own to add context to.
@@ -17,10 +21,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "core/device.h"
 #include "core/task.h"
 #include "core/thread_pool.h"
 
@@ -39,8 +45,9 @@ class Stream {
   enum class Mode { Inline, Worker, Dry };
 
   // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the
-  // mode is Worker.
-  Stream(Mode mode, ThreadPool& pool);
+  // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there; a Dry stream
+  // needs none.
+  Stream(Mode mode, ThreadPool& pool, Device* device = nullptr);
   // Runs what is still enqueued, and drops its errors: who wants them calls `synchronize` first.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -48,11 +55,27 @@ class Stream {
 
   Mode mode() const { return mode_; }
   ThreadPool& pool() const { return pool_; }
+  // The queue on the stream's device, or null: the host is the device.
+  DeviceQueue* queue() const { return queue_; }
+
+  // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. What
+  // it enqueues on a device is ordered before whatever comes after the work.
+  Stream inner() const { return Stream(pool_, queue_); }
 
   // Enqueues `work`, a callable without arguments. Everything it refers to must live until it has run; what
   // it owns is destroyed before anyone learns that it has.
   template <class Work>
   void run(Work&& work) {
+    if (mode_ == Mode::Inline) {
+      if (queue_ != nullptr) queue_->synchronize();
+      return work();
+    }
+    if (mode_ == Mode::Worker) push(Task(std::forward<Work>(work)));
+  }
+
+  // The same for work that only puts more work on `queue()`: it does not wait for what is there.
+  template <class Work>
+  void enqueue(Work&& work) {
     if (mode_ == Mode::Inline) return work();
     if (mode_ == Mode::Worker) push(Task(std::forward<Work>(work)));
   }
@@ -60,20 +83,24 @@ class Stream {
   Event record();
   // Work enqueued on this stream from now on starts after `event` is complete.
   void wait(const Event& event);
-  // Blocks the caller until all enqueued work has run; rethrows the first exception of a Worker stream.
+  // Blocks the caller until all enqueued work has run; rethrows the first exception of a Worker stream, and
+  // what went wrong on the device.
   // Called by work of this very stream it is an Error, for it would wait for itself.
   void synchronize();
 
  private:
+  Stream(ThreadPool& pool, DeviceQueue* queue) : mode_(Mode::Inline), pool_(pool), queue_(queue), tasks_(0) {}
   void push(Task work);
   void work_loop();
   void await(uint64_t ticket);
 
   Mode mode_;
   ThreadPool& pool_;
+  std::unique_ptr<DeviceQueue> own_queue_;
+  DeviceQueue* queue_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
-  TaskQueue queue_;
+  TaskQueue tasks_;
   uint64_t pushed_ = 0;  // tickets drawn
   uint64_t done_ = 0;    // tickets whose work has run or was dropped
   bool stopping_ = false;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/device.h"
+
 namespace trifold {
 
 namespace {
@@ -62,24 +64,50 @@ Tensor Tensor::rows(int64_t begin, int64_t end) const {
 
 Tensor Tensor::flat(int64_t begin, int64_t end) const { return reshape({elements()}).rows(begin, end); }
 
-Buffer::Buffer(size_t bytes) : bytes_(bytes) {
+Buffer::Buffer(size_t bytes, Device* device) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
+  if (device != nullptr) {
+    data_ = static_cast<std::byte*>(device->allocate(bytes));
+    return;
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   check(memory != MAP_FAILED, "out of memory: {} bytes could not be allocated", bytes);
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(memory);
 }
 
+Buffer Buffer::shared(size_t bytes, Device* device) {
+  if (device == nullptr || bytes == 0) return Buffer(bytes);
+  Buffer buffer;
+  buffer.data_ = static_cast<std::byte*>(device->allocate_shared(bytes));
+  buffer.bytes_ = bytes;
+  buffer.device_ = device;
+  buffer.shared_ = true;
+  return buffer;
+}
+
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, bytes_);
+  if (data_ == nullptr) return;
+  if (device_ == nullptr) {
+    munmap(data_, bytes_);
+  } else if (shared_) {
+    device_->release_shared(data_);
+  } else {
+    device_->release(data_);
+  }
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(std::exchange(other.device_, nullptr)),
+      shared_(std::exchange(other.shared_, false)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(device_, other.device_);
+  std::swap(shared_, other.shared_);
   return *this;
 }
 

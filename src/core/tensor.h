@@ -84,12 +84,17 @@ struct Tensor {
   [[noreturn]] void wrong_type(DType wanted) const;
 };
 
-// Owns one aligned, zero-initialised block of host memory (huge pages are asked for where the block is
-// large).
+class Device;
+
+// Owns one aligned, zero-initialised block of memory: of the host (huge pages are asked for where the block
+// is large), or of a device.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t bytes);
+  // On `device`, which must outlive the buffer; null is the host.
+  explicit Buffer(size_t bytes, Device* device = nullptr);
+  // Host memory that `device` reads and writes too: for what the host looks at after each step.
+  static Buffer shared(size_t bytes, Device* device);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -97,6 +102,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   std::byte* data() const { return data_; }
+  Device* device() const { return device_; }
   size_t bytes() const { return bytes_; }
   // A view of the first elements; throws when the buffer is too small.
   Tensor tensor(DType dtype, const Shape& shape) const;
@@ -104,6 +110,8 @@ class Buffer {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  Device* device_ = nullptr;
+  bool shared_ = false;
 };
 
 // A bump allocator over one Buffer. `take` never frees; `release(mark)` returns everything taken since
@@ -116,7 +124,7 @@ class Arena {
  public:
   using Mark = size_t;
 
-  explicit Arena(size_t capacity) : buffer_(capacity) {}
+  explicit Arena(size_t capacity, Device* device = nullptr) : buffer_(capacity, device) {}
   static Arena measuring();
 
   // The content of the returned tensor is unspecified. Throws when the capacity is exceeded.

@@ -24,6 +24,7 @@ template <const KernelTable& Table>
 OpTable make_table() {
   return {
       .name = Table.name,
+      .device = nullptr,
       .fill = Bound<Table, cpu::fill>::call,
       .copy = Bound<Table, cpu::copy>::call,
       .convert = Bound<Table, cpu::convert>::call,

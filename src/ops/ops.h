@@ -114,7 +114,9 @@ struct Adagrad {
 };
 
 struct OpTable {
-  const char* name;  // "x86-64-v4", "x86-64-v3", "generic": shown to people
+  const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda": shown to people
+  // Where its tensors live and what its streams are made for; null is the host.
+  Device* device;
 
   // ---- movement and elementwise ----
   void (*fill)(Stream&, Tensor y, double value);

@@ -1,0 +1,36 @@
+// What trifold_cuda.so exports; comm/cuda_module.cpp finds these by name.
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "comm/cuda_module.h"
+#include "core/cuda/cuda_device.h"
+#include "ops/cuda/table.h"
+
+namespace {
+
+// Devices and their tables are made when they are asked for first, and live as long as the process: CUDA may
+// be gone before static objects die.
+struct Opened {
+  explicit Opened(int index) : device(index), ops(trifold::cuda::make_table(&device)) {}
+  trifold::cuda::CudaDevice device;
+  trifold::OpTable ops;
+};
+
+}  // namespace
+
+extern "C" {
+
+int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
+
+int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
+
+const trifold::OpTable* trifold_cuda_ops(int index) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<Opened>>();
+  const std::lock_guard lock(mutex);
+  auto& opened = all[index];
+  if (opened == nullptr) opened = std::make_unique<Opened>(index);
+  return &opened->ops;
+}
+}

@@ -1,0 +1,38 @@
+// CUDA, loaded on demand: the program itself names no symbol of CUDA, so it starts on machines that have
+// none.
+//
+// Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda).
+// It is looked for where trifold_mpi.so is (comm/mpi_module.h: module_folders) and stays until the process
+// ends. The libraries it computes with (cuBLASLt, cuDNN, NCCL) it opens itself when they are needed first.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "comm/communicator.h"
+
+namespace trifold {
+
+// How many CUDA devices this process can use. Throws an Error(BadInput) that says what is missing and what to
+// do when the module, the driver or a device is.
+int cuda_device_count();
+
+// The table of CUDA device `index`, and with it the device (`ops.device`). One for each device, until the
+// process ends. Throws as cuda_device_count does.
+const OpTable& cuda_ops(int index);
+
+// cuda_device_count with the module looked for in `folders` only.
+int cuda_device_count_from(std::span<const std::filesystem::path> folders);
+
+// What the module exports, with C names. A change of any type that crosses the border changes the version.
+constexpr const char* kCudaModuleFile = "trifold_cuda.so";
+constexpr int64_t kCudaModuleVersion = 1 + 1000 * int64_t{sizeof(Stream)} +
+                                       1'000'000 * int64_t{sizeof(Tensor)} +
+                                       1'000'000'000 * int64_t{sizeof(OpTable)};
+using CudaModuleVersion = int64_t();
+using CudaModuleDeviceCount = int();
+using CudaModuleOps = const OpTable*(int index);
+
+}  // namespace trifold

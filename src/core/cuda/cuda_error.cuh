@@ -1,0 +1,19 @@
+// What CUDA's runtime returns, as Errors.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/error.h"
+
+namespace trifold::cuda {
+
+// Throws unless `status` is success; `what` says what was tried ("allocating 4096 bytes on cuda:0").
+template <class... Args>
+void check_cuda(cudaError_t status, fmt::format_string<Args...> what, Args&&... args) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  fail("CUDA failed while {}: {} ({})", fmt::format(what, std::forward<Args>(args)...),
+       cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,66 @@
+// Device: a place other than the host's memory where tensors live and arithmetic runs, and DeviceQueue: an
+// in-order queue of work on it. The CUDA module (src/core/cuda) implements both; the host has neither, so a
+// null Device* means the host everywhere.
+//
+// Nothing above core, ops and comm calls these: it makes a Buffer, an Arena or a Stream with the device of
+// its OpTable (`ops.device`) and goes on as before. The rule that a device adds: *memory on it is not the
+// host's to read*. The host reaches it with the table's `copy`, one side of which may be a host tensor, and
+// reads results that are small from a Buffer::shared after `Stream::synchronize`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace trifold {
+
+// Belongs to one Stream. Calls may come from any thread, but those that enqueue from one at a time.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+
+  // What the back end's own calls take (a cudaStream_t); makes its device the calling thread's current one.
+  virtual void* native() = 0;
+
+  // A ticket for all work enqueued so far. Tickets grow.
+  virtual uint64_t record() = 0;
+  // Work enqueued here from now on starts after `ticket` of `other`, a queue of the same back end. Returns at
+  // once.
+  virtual void wait(DeviceQueue& other, uint64_t ticket) = 0;
+  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws what went wrong on the
+  // device.
+  virtual void await(uint64_t ticket) = 0;
+  virtual void synchronize() = 0;
+
+  // Copies between any two of device, shared and ordinary memory. Ordinary memory may be read only until this
+  // returns, and must stay until the queue is past it where it is written.
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // Throws when what was enqueued last was refused; `what` names it.
+  virtual void check_launch(const char* what) = 0;
+};
+
+struct DeviceMemory {
+  size_t free = 0;   // bytes
+  size_t total = 0;  // bytes
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H200)": shown to people
+  virtual DeviceMemory memory() const = 0;
+
+  // Zero-initialised memory of the device, aligned for every access. Throws an Error that says how much was
+  // free when there is not enough.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  // Zero-initialised host memory that the device reads and writes under the same address.
+  virtual void* allocate_shared(size_t bytes) = 0;
+  virtual void release_shared(void* memory) noexcept = 0;
+
+  virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
+};
+
+}  // namespace trifold

@@ -1,0 +1,24 @@
+// enqueue: how an entry of the CUDA OpTable puts a launch on a stream.
+#pragma once
+
+#include <utility>
+
+#include "core/stream.h"
+
+namespace trifold::cuda {
+
+// A cudaStream_t, without CUDA's headers.
+using CudaStream = struct CUstream_st*;
+
+// Calls launch(CudaStream), at once or on the stream's thread, with the stream's device current, and throws
+// an Error that names `op` when CUDA refused what it launched. On a Dry stream nothing happens. A stream of
+// the host (tests of emulated kernels) gives a null CudaStream.
+template <class Launch>
+void enqueue(Stream& stream, const char* op, Launch launch) {
+  stream.enqueue([queue = stream.queue(), op, launch = std::move(launch)]() mutable {
+    launch(queue != nullptr ? static_cast<CudaStream>(queue->native()) : nullptr);
+    if (queue != nullptr) queue->check_launch(op);
+  });
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,49 @@
+// What every kernel file (.cu) begins with: how a kernel is written and launched.
+//
+//   * A .cu file holds kernels and the functions that launch them. Those take a CudaStream first, then raw
+//     pointers and counts, and are declared in a header beside it that ordinary code can include. A .cu file
+//     includes nothing of the project but this and core/float16.h: nvcc reads it once per architecture.
+//   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) check tensors, choose the
+//   type
+//     and hand the launch to `enqueue` (ops/cuda/enqueue.h), which also tells of launches that failed.
+//   * Kernels are launched with TRIFOLD_LAUNCH and nothing else, so that the same file compiles for the CPU
+//     under an emulation of blocks and warps (TRIFOLD_CUDA_EMULATION, which then defines the macro).
+//   * Memory is read and written in 16 bytes where the addresses allow: Pack.
+//   * A sum has a fixed order: no atomic additions of floats.
+#pragma once
+
+#include <cstdint>
+
+#if defined(TRIFOLD_CUDA_EMULATION)
+#include "ops/cuda/emulation.cuh"
+#else
+#include <cuda_runtime.h>
+
+// `kernel` with template arguments in parentheses: TRIFOLD_LAUNCH((add<T>), grid, block, 0, stream, y, a, b).
+#define TRIFOLD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+#endif
+
+#define HD __host__ __device__ __forceinline__
+
+namespace trifold::cuda {
+
+// A cudaStream_t, without CUDA's headers.
+using CudaStream = struct CUstream_st*;
+
+// As many numbers as one access of a lane moves.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / static_cast<int>(sizeof(T));
+  T at[kSize];
+};
+
+// Whether packs may be used: all addresses, and the length of a row, are multiples of 16 bytes.
+template <class T, class... Pointers>
+bool packs(int64_t columns, Pointers... arrays) {
+  const uint64_t bits =
+      (reinterpret_cast<uint64_t>(arrays) | ... | (static_cast<uint64_t>(columns) * sizeof(T)));
+  return bits % 16 == 0;
+}
+
+}  // namespace trifold::cuda
