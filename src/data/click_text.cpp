@@ -121,7 +121,7 @@ std::vector<std::string_view> fields_of(std::string_view line, char separator) {
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
   std::fill(out.dense, out.dense + layout.dense, kMissing);
   std::fill(out.ids, out.ids + layout.tables, 0U);
-  const char* at = line.data();
+  const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
   const char* const end = at + line.size();
   const char separator = layout.separator;
   size_t fields = 0;
