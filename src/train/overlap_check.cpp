@@ -1,12 +1,14 @@
 #include "train/overlap_check.h"
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 
 namespace trifold {
 
 namespace {
 
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 }  // namespace
 
