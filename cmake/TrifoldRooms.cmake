@@ -25,9 +25,9 @@ if(TRIFOLD_SANITIZE)
 endif()
 
 # trifold_precompile(TARGET OWNER header...): common outside headers of TARGET are parsed once, for all targets that name
-# the same OWNER. For builds from nothing, which the sanitizers' are: a compiler cache works better without, and the
-# build without is the one that shows a missing include.
-option(TRIFOLD_PRECOMPILE "Parse common headers once (builds from nothing take about two thirds of the time)" OFF)
+# the same OWNER. For clang's build from nothing under AddressSanitizer: a compiler cache works better without, the
+# build without is the one that shows a missing include, and gcc warns of headers that it read so.
+option(TRIFOLD_PRECOMPILE "Parse common headers once" OFF)
 function(trifold_precompile name owner)
   if(NOT TRIFOLD_PRECOMPILE)
     return()
