@@ -36,6 +36,9 @@ class DeviceQueue {
   // Copies between any two of device, shared and ordinary memory. Ordinary memory may be read only until this
   // returns, and must stay until the queue is past it where it is written.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // Memory of the device for one piece of work enqueued here: what was given before may be used again, or
+  // freed once the queue is past it. Calls with the same number of bytes give the same address.
+  virtual void* workspace(size_t bytes) = 0;
   // Throws when what was enqueued last was refused; `what` names it.
   virtual void check_launch(const char* what) = 0;
 };

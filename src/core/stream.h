@@ -58,6 +58,9 @@ class Stream {
   // The queue on the stream's device, or null: the host is the device.
   DeviceQueue* queue() const { return queue_; }
 
+  // An Inline stream over the same pool for tensors of the host: what communicators and operations get that
+  // sum up what the host has read from a device.
+  Stream host() const { return Stream(pool_, nullptr); }
   // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. What
   // it enqueues on a device is ordered before whatever comes after the work.
   Stream inner() const { return Stream(pool_, queue_); }

@@ -1,5 +1,7 @@
 #include "core/cuda/cuda_queue.h"
 
+#include <utility>
+
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_error.cuh"
 
@@ -41,6 +43,7 @@ CudaQueue::~CudaQueue() {
 void CudaQueue::release() noexcept {
   for (void* event : events_)
     if (event != nullptr) static_cast<void>(cudaEventDestroy(event_as(event)));
+  static_cast<void>(cudaFree(workspace_));
   static_cast<void>(cudaStreamDestroy(stream_of(stream_)));
 }
 
@@ -89,6 +92,16 @@ void CudaQueue::copy(void* to, const void* from, size_t bytes) {
   device_.use();
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream_)),
              "copying {} bytes on {}", bytes, device_.name());
+}
+
+// It only grows, and cudaFree waits for the device, so nothing loses memory that it still uses.
+void* CudaQueue::workspace(size_t bytes) {
+  if (bytes <= workspace_bytes_) return workspace_;
+  device_.release(std::exchange(workspace_, nullptr));
+  workspace_bytes_ = 0;
+  workspace_ = device_.allocate(bytes);
+  workspace_bytes_ = bytes;
+  return workspace_;
 }
 
 void CudaQueue::check_launch(const char* what) {

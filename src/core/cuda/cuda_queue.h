@@ -29,6 +29,7 @@ class CudaQueue final : public DeviceQueue {
   void await(uint64_t ticket) override;
   void synchronize() override;
   void copy(void* to, const void* from, size_t bytes) override;
+  void* workspace(size_t bytes) override;
   void check_launch(const char* what) override;
 
  private:
@@ -39,6 +40,8 @@ class CudaQueue final : public DeviceQueue {
 
   CudaDevice& device_;
   void* stream_ = nullptr;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
   std::mutex mutex_;  // of what follows: other queues' threads look events up
   std::array<void*, kEvents> events_{};
   uint64_t recorded_ = 0;

@@ -2,6 +2,8 @@
 #include "ops/cuda/table.h"
 
 #include "core/error.h"
+#include "ops/cuda/attention.h"
+#include "ops/cuda/gemm.h"
 
 namespace trifold::cuda {
 
@@ -39,7 +41,7 @@ OpTable make_table(Device* device) {
       .add = Missing<&OpTable::add>::call,
       .reduce = Missing<&OpTable::reduce>::call,
       .fill_rows = Missing<&OpTable::fill_rows>::call,
-      .gemm = Missing<&OpTable::gemm>::call,
+      .gemm = gemm,
       .gelu = Missing<&OpTable::gelu>::call,
       .gelu_backward = Missing<&OpTable::gelu_backward>::call,
       .swiglu = Missing<&OpTable::swiglu>::call,
@@ -56,8 +58,8 @@ OpTable make_table(Device* device) {
       .rotary = Missing<&OpTable::rotary>::call,
       .embedding = Missing<&OpTable::embedding>::call,
       .embedding_backward = Missing<&OpTable::embedding_backward>::call,
-      .attention = Missing<&OpTable::attention>::call,
-      .attention_backward = Missing<&OpTable::attention_backward>::call,
+      .attention = attention,
+      .attention_backward = attention_backward,
       .softmax_stats = Missing<&OpTable::softmax_stats>::call,
       .softmax_rescale = Missing<&OpTable::softmax_rescale>::call,
       .cross_entropy = Missing<&OpTable::cross_entropy>::call,
@@ -70,7 +72,7 @@ OpTable make_table(Device* device) {
       .adagrad = Missing<&OpTable::adagrad>::call,
       .lamb_moments = Missing<&OpTable::lamb_moments>::call,
       .lamb = Missing<&OpTable::lamb>::call,
-      .linear = Missing<&OpTable::linear>::call,
+      .linear = linear,
       .relu_backward = Missing<&OpTable::relu_backward>::call,
       .embedding_bags = Missing<&OpTable::embedding_bags>::call,
       .sort_lookups = Missing<&OpTable::sort_lookups>::call,

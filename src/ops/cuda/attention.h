@@ -1,0 +1,16 @@
+// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 without dropout.
+//
+// A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
+// plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each
+// time, at the price of a workspace of batch * heads * seq * seq * 2 bytes.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace trifold::cuda {
+
+void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
+void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
+                        const Attention& how);
+
+}  // namespace trifold::cuda

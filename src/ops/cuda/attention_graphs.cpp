@@ -1,0 +1,157 @@
+#include "ops/cuda/attention_graphs.cuh"
+
+#include "core/error.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+cudnnDataType_t type_of(DType dtype) {
+  if (dtype == DType::BF16) return CUDNN_DATA_BFLOAT16;
+  if (dtype == DType::F16) return CUDNN_DATA_HALF;
+  fail("cuDNN's attention is for bf16 and f16, not {}", name_of(dtype));
+}
+
+// The layouts of all tensors of one shape. b batch, h heads, k key heads, s positions, d width.
+struct Layouts {
+  explicit Layouts(const AttentionShape& shape)
+      : b(shape.batch),
+        h(shape.heads),
+        k(shape.kv_heads),
+        s(shape.seq),
+        d(shape.width),
+        row((shape.heads + 2 * shape.kv_heads) * shape.width) {}
+
+  Layout4 packed(int64_t heads) const { return {{b, heads, s, d}, {row * s, d, row, 1}}; }
+  Layout4 packed_transposed(int64_t heads) const { return {{b, heads, d, s}, {row * s, d, 1, row}}; }
+  Layout4 out() const { return {{b, h, s, d}, {h * d * s, d, h * d, 1}}; }
+  Layout4 rows() const { return {{b, h, s, 1}, {h * s, s, 1, 1}}; }
+  Layout4 scores() const { return {{b, h, s, s}, {h * s * s, s * s, s, 1}}; }
+  Layout4 scores_transposed() const { return {{b, h, s, s}, {h * s * s, s * s, 1, s}}; }
+  Layout4 dense() const { return {{b, h, s, d}, {h * s * d, s * d, d, 1}}; }
+
+  int64_t b, h, k, s, d, row;
+};
+
+// Scores of keys after the query become kMasked.
+Node causal_mask(Graph& graph, const Layouts& at, Node scores) {
+  const Node row = graph.virtual_tensor(at.scores(), CUDNN_DATA_INT32);
+  const Node column = graph.virtual_tensor(at.scores(), CUDNN_DATA_INT32);
+  const Node seen = graph.virtual_tensor(at.scores(), CUDNN_DATA_BOOLEAN);
+  const Node masked = graph.virtual_tensor(at.scores());
+  const Node low = graph.scalar(kMasked);
+  graph.index(scores, row, 2);
+  graph.index(scores, column, 3);
+  graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, seen, &column, nullptr, CUDNN_DATA_BOOLEAN);
+  graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, masked, &low, &seen);
+  return masked;
+}
+
+Node scaled_scores(Graph& graph, const Layouts& at, Node query, Node key, Node scale) {
+  const Node product = graph.virtual_tensor(at.scores());
+  const Node scores = graph.virtual_tensor(at.scores());
+  graph.matmul(query, key, product);
+  graph.pointwise(CUDNN_POINTWISE_MUL, product, scores, &scale);
+  return scores;
+}
+
+// The gradient of keys or values: a product for each query head, summed over the heads that share a key head.
+void key_gradient(Graph& graph, const Layouts& at, cudnnDataType_t type, Node left, Node right, Node result) {
+  if (at.h == at.k) return graph.matmul(left, right, result);
+  const Node of_heads = graph.virtual_tensor(at.dense(), type);
+  graph.matmul(left, right, of_heads);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, result);
+}
+
+}  // namespace
+
+// max and exp as softmax is defined; the order of the operations is the one cuDNN's engines know.
+Graph attention_forward_graph(const AttentionShape& shape) {
+  const Layouts at(shape);
+  const cudnnDataType_t type = type_of(shape.dtype);
+  Graph graph;
+  const Node query = graph.tensor(at.packed(at.h), type, kQuery);
+  const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
+  const Node value = graph.tensor(at.packed(at.k), type, kValue);
+  const Node out = graph.tensor(at.out(), type, kOut);
+  const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
+
+  Node scores = scaled_scores(graph, at, query, key, graph.scalar(kScale));
+  if (shape.causal) scores = causal_mask(graph, at, scores);
+  const Node most = graph.virtual_tensor(at.rows());
+  const Node below = graph.virtual_tensor(at.scores());
+  const Node powers = graph.virtual_tensor(at.scores());
+  const Node sum = graph.virtual_tensor(at.rows());
+  const Node log_sum = graph.virtual_tensor(at.rows());
+  const Node weights = graph.virtual_tensor(at.scores(), type);
+  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
+  graph.pointwise(CUDNN_POINTWISE_SUB, scores, below, &most);
+  graph.pointwise(CUDNN_POINTWISE_EXP, below, powers);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
+  graph.pointwise(CUDNN_POINTWISE_LOG, sum, log_sum);
+  graph.pointwise(CUDNN_POINTWISE_ADD, most, lse, &log_sum);
+  graph.pointwise(CUDNN_POINTWISE_DIV, powers, weights, &sum);
+  graph.matmul(weights, value, out);
+  return graph;
+}
+
+// With P the weights, dP = dO V^T and delta = rowsum(dO * O): dV = P^T dO, dS = P * (dP - delta) * scale,
+// dK = dS^T Q, dQ = dS K.
+Graph attention_backward_graph(const AttentionShape& shape) {
+  const Layouts at(shape);
+  const cudnnDataType_t type = type_of(shape.dtype);
+  Graph graph;
+  const Node query = graph.tensor(at.packed(at.h), type, kQuery);
+  const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
+  const Node value = graph.tensor(at.packed_transposed(at.k), type, kValue);
+  const Node out = graph.tensor(at.out(), type, kOut);
+  const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
+  const Node dout = graph.tensor(at.out(), type, kDout);
+  const Node dquery = graph.tensor(at.packed(at.h), type, kDquery);
+  const Node dkey = graph.tensor(at.packed(at.k), type, kDkey);
+  const Node dvalue = graph.tensor(at.packed(at.k), type, kDvalue);
+  const Node delta = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kDelta);
+  const Node scale = graph.scalar(kScale);
+
+  const Node products = graph.virtual_tensor(at.dense());
+  const Node sums = graph.virtual_tensor(at.rows());
+  const Node one = graph.scalar(kOne);
+  graph.pointwise(CUDNN_POINTWISE_MUL, dout, products, &out);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
+  graph.pointwise(CUDNN_POINTWISE_MUL, sums, delta, &one);
+
+  const Node scores = scaled_scores(graph, at, query, key, scale);
+  Node below = graph.virtual_tensor(at.scores());
+  graph.pointwise(CUDNN_POINTWISE_SUB, scores, below, &lse);
+  if (shape.causal) below = causal_mask(graph, at, below);
+  const Node weights = graph.virtual_tensor(at.scores());
+  graph.pointwise(CUDNN_POINTWISE_EXP, below, weights);
+  const Node weights_transposed = graph.virtual_tensor(at.scores_transposed(), type);
+  graph.reshape(weights, weights_transposed);
+  key_gradient(graph, at, type, weights_transposed, dout, dvalue);
+
+  const Node dweights = graph.virtual_tensor(at.scores());
+  const Node centred = graph.virtual_tensor(at.scores());
+  const Node weighted = graph.virtual_tensor(at.scores());
+  const Node dscores = graph.virtual_tensor(at.scores());
+  graph.matmul(dout, value, dweights);
+  graph.pointwise(CUDNN_POINTWISE_SUB, dweights, centred, &delta);
+  graph.pointwise(CUDNN_POINTWISE_MUL, centred, weighted, &weights);
+  graph.pointwise(CUDNN_POINTWISE_MUL, weighted, dscores, &scale);
+  const Node dscores_transposed = graph.virtual_tensor(at.scores_transposed(), type);
+  graph.reshape(dscores, dscores_transposed);
+  key_gradient(graph, at, type, dscores_transposed, query, dkey);
+
+  const Node key_rows = graph.virtual_tensor(at.packed(at.k), type);
+  graph.reshape(key, key_rows);
+  if (shape.deterministic) {
+    graph.matmul(dscores, key_rows, dquery);
+    return graph;
+  }
+  const Node sum = graph.tensor(at.dense(), CUDNN_DATA_FLOAT, kDqSum);
+  graph.matmul(dscores, key_rows, sum);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, dquery);
+  return graph;
+}
+
+}  // namespace trifold::cuda

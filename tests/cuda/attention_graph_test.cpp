@@ -1,0 +1,74 @@
+// cuDNN takes the attention graphs for an H200 that is only described: no GPU is needed. Its engines compile
+// (NVRTC) up to the point where the result would be loaded into the driver. That the graphs compute what they
+// should takes a GPU (tests/gpu.sh).
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/error.h"
+#include "ops/cuda/attention_graphs.cuh"
+
+namespace trifold::cuda {
+namespace {
+
+std::string h200() {
+  std::ifstream file(std::filesystem::path(TRIFOLD_TEST_DATA) / "data" / "h200_device.json");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool taken(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_SUCCESS || status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER;
+}
+
+// Every engine that cuDNN proposes, and at least one, must take the graph.
+void expect_taken(const Graph& graph, const std::string& what) {
+  const Descriptor device = described_device(h200());
+  const auto verdicts = try_engines(graph, {nullptr, &device},
+                                    [](Descriptor& /*plan*/, cudnnStatus_t /*status*/) { return true; });
+  EXPECT_GE(verdicts.size(), 1U) << what;
+  for (const Verdict& verdict : verdicts)
+    EXPECT_TRUE(taken(verdict.status)) << what << ": " << verdict.message;
+}
+
+struct Case {
+  const char* name;
+  AttentionShape shape;
+};
+
+class AttentionGraphs : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AttentionGraphs, ForwardIsTaken) {
+  expect_taken(attention_forward_graph(GetParam().shape), GetParam().name);
+}
+
+TEST_P(AttentionGraphs, BackwardIsTaken) {
+  for (const bool deterministic : {true, false}) {
+    AttentionShape shape = GetParam().shape;
+    shape.deterministic = deterministic;
+    expect_taken(attention_backward_graph(shape), GetParam().name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
+                         ::testing::Values(Case{"Gpt124m", {8, 1024, 12, 12, 64, DType::BF16, true}},
+                                           Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
+                                           Case{"Bert", {4, 512, 16, 16, 64, DType::F16, false}},
+                                           Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+// What no engine can do is refused by name, so the tests above can fail.
+TEST(AttentionGraph, HeadsOfOddWidthAreRefused) {
+  const Descriptor device = described_device(h200());
+  const Graph graph = attention_forward_graph({1, 128, 2, 2, 63, DType::BF16, true});
+  try {
+    const Plan plan(graph, {nullptr, &device}, "attention");
+    FAIL() << "a plan was made";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("cuDNN"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trifold::cuda
