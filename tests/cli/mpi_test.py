@@ -41,7 +41,7 @@ class Mpi(ProgramTest):
         self.assertEqual(len(self.losses("plain.jsonl")), 5)
 
     def test_zero_on_two_processes(self):
-        self.check_zero_stages(2, "--bf16")
+        self.check_zero_stages(2, "--bf16", "--grad-reduce-in-bf16")
 
     def test_zero_on_four_processes(self):
         self.check_zero_stages(4)

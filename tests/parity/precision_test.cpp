@@ -60,6 +60,24 @@ TEST(Precision, PipelinesAndShardedStatesKeepTheBits) {
   }
 }
 
+TEST(Precision, GradientsThatTravelInBf16KeepTheBitsOfEveryStage) {
+  for (DType dtype : {DType::BF16, DType::F16}) {
+    PretrainConfig config = in(dtype, on_mesh(small_run(), 2));
+    const std::vector<StepReport> wide = steps_of(config, 5);
+    config.precision.grad_reduce_in_bf16 = true;
+    const std::vector<StepReport> whole = steps_of(config, 5);
+    EXPECT_NE(whole.back().grad_norm, wide.back().grad_norm) << name_of(dtype);
+    for (int stage : {1, 2, 3}) {
+      config.zero.zero_stage = stage;
+      const std::vector<StepReport> sharded = steps_of(config, 5);
+      for (size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_EQ(sharded[i].loss, whole[i].loss) << name_of(dtype) << " stage " << stage;
+        EXPECT_EQ(sharded[i].grad_norm, whole[i].grad_norm) << name_of(dtype) << " stage " << stage;
+      }
+    }
+  }
+}
+
 // Samples that are fine but for one, whose label counts so much that its gradient is beyond f16.
 class OneSpike final : public DataSource {
  public:

@@ -206,14 +206,18 @@ TEST(ReduceInBf16, AfterEachMicroBatch) {
 
 // Updates inside the plan, on slices.
 TEST(ZeroAsync, KeepsTheBitsOfStageZero) {
-  std::vector<Curve> curves;
-  for (int stage : {0, 1}) {
-    PretrainConfig config = zero_run({"pipedream-2bw", 2, 1, 2, 1, false}, stage);
-    config.optimizer.clip_grad = 0;
-    config.pipeline.async_window = 10;
-    curves.push_back(train(config));
+  for (const bool bf16 : {false, true}) {
+    SCOPED_TRACE(bf16 ? "gradients travel in bf16" : "gradients travel in f32");
+    std::vector<Curve> curves;
+    for (int stage : {0, 1}) {
+      PretrainConfig config = zero_run({"pipedream-2bw", 2, 1, 2, 1, false}, stage);
+      config.optimizer.clip_grad = 0;
+      config.pipeline.async_window = 10;
+      config.precision.grad_reduce_in_bf16 = bf16;
+      curves.push_back(train(config));
+    }
+    expect_same_bits(curves[0], curves[1]);
   }
-  expect_same_bits(curves[0], curves[1]);
 }
 
 TEST(ZeroMemory, FallsWithTheStages) {

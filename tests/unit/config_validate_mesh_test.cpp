@@ -125,6 +125,10 @@ const std::vector<Case>& cases() {
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.precision.fp16 = true; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
+      {"--check-overlap 2 cannot be used with --schedule pipedream: its updates are made inside the pipeline",
+       [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.log.check_overlap = 2; }},
+      {"--check-overlap 2 cannot be used with --schedule mine.csv: without overlap, messages in the order of",
+       [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
        "100 and "
        "200 are, or give --async-window 150",

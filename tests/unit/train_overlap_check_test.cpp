@@ -59,6 +59,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"zero3_pp_bf16", 2, 1, 2, "1f1b", 1, 3, false, true}),
     [](const auto& test) { return test.param.name; });
 
+#if defined(__SANITIZE_THREAD__)  // gcc's
+constexpr bool kThreadSanitizer = true;
+#elif defined(__has_feature)  // clang's
+constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
 // A race: a gradient that was read before the last micro-batch added to it is written back by another stream,
 // after that. Where the stream is waited for after every action, it writes back what is there.
 class LateWriter final : public StepWatch {
@@ -89,9 +97,7 @@ class LateWriter final : public StepWatch {
 };
 
 TEST(Overlap, FindsARace) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer would find the race first";
-#endif
+  if (kThreadSanitizer) GTEST_SKIP() << "the sanitizer would find the race first";
   PretrainConfig config = run_of({"", 1, 1, 1});
   config.log.check_overlap = 1;
   const SyntheticTokens data(config.model.seq_length, 7, 11);
