@@ -1,7 +1,8 @@
 // Communicator: a fixed, ordered set of ranks that move typed buffers between them.
 //
 // Contract of every operation:
-//   * It is enqueued on the given stream, takes host tensors of any dtype, and does nothing on a Dry stream.
+//   * It is enqueued on the given stream, takes tensors of any dtype that live where the stream does (on its
+//   device, or on the host), and does nothing on a Dry stream.
 //   Tensors
 //     must stay valid and untouched until the stream has passed it; lists of rows and transfers are copied at
 //     once.

@@ -64,6 +64,12 @@ int cuda_device_count_from(std::span<const fs::path> folders) {
   return find<CudaModuleDeviceCount>(load(folders), "trifold_cuda_device_count")();
 }
 
+std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
+                                           std::chrono::milliseconds timeout) {
+  const auto connect = find<CudaModuleConnect>(module(), "trifold_cuda_connect_nccl");
+  return std::unique_ptr<Communicator>(connect(&host, device, timeout.count()));
+}
+
 const OpTable& cuda_ops(int index) { return *find<CudaModuleOps>(module(), "trifold_cuda_ops")(index); }
 
 }  // namespace trifold

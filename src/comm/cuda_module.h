@@ -23,16 +23,22 @@ int cuda_device_count();
 // process ends. Throws as cuda_device_count does.
 const OpTable& cuda_ops(int index);
 
+// The ranks of `host` with a CUDA device each, `device` here, through NCCL (comm/cuda/nccl_comm.h).
+// Collective over `host`, which must outlive the result; what is on streams of the host goes through it.
+std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
+                                           std::chrono::milliseconds timeout = kDefaultCommTimeout);
+
 // cuda_device_count with the module looked for in `folders` only.
 int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 1 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 2 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
 using CudaModuleOps = const OpTable*(int index);
+using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 
 }  // namespace trifold

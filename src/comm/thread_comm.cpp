@@ -15,13 +15,16 @@ namespace {
 // A reduction goes through the ranks' tensors in blocks of this size per core, so that the running sum stays
 // in cache.
 constexpr int64_t kBlockBytes = 128 << 10;
-constexpr int64_t kCopyGrain = 256 << 10;  // bytes worth waking another core for
+constexpr int64_t kDeviceBlockBytes = 64 << 20;  // of a device, where a block only bounds the memory aside
+constexpr int64_t kCopyGrain = 256 << 10;        // bytes worth waking another core for
 
 constexpr auto kNothingToInspect = [] { return std::string(); };
 
-void copy_bytes(ThreadPool& pool, void* to, const void* from, size_t bytes) {
+// On the stream's device, or at once by the stream's cores.
+void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
   if (bytes == 0 || to == from) return;
-  pool.parallel_for(static_cast<int64_t>(bytes), kCopyGrain, [&](int64_t begin, int64_t end) {
+  if (stream.queue() != nullptr) return stream.queue()->copy(to, from, bytes);
+  stream.pool().parallel_for(static_cast<int64_t>(bytes), kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
                 static_cast<size_t>(end - begin));
   });
@@ -57,9 +60,26 @@ class ThreadCommunicator final : public Communicator {
 
  private:
   Tensor input(int rank, DType dtype, int64_t begin, int64_t end) const;
-  void reduce_part(const Tensor& inout, Reduce how, ThreadPool& pool);
-  void reduce_into(const Tensor& out, int64_t first, Reduce how, ThreadPool& pool);
-  void fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes, ThreadPool& pool);
+  // The tables' arithmetic where the stream's tensors live.
+  const OpTable& ops_on(const Stream& stream) const {
+    return stream.queue() != nullptr ? group_.world().ops : cpu_ops();
+  }
+  int64_t block_bytes(const Stream& stream) const {
+    return stream.queue() != nullptr ? kDeviceBlockBytes : kBlockBytes * stream.pool().size();
+  }
+  // Runs `work` on every rank as ThreadGroup::collective does, on a stream that it waits for.
+  template <class Inspect, class Work>
+  void collective(const ThreadOffer& offer, Stream& stream, Inspect inspect, Work work) {
+    Stream inner = stream.inner();
+    group_.collective(rank_, offer, inspect, [&] {
+      work(inner);
+      inner.synchronize();
+    });
+  }
+
+  void reduce_part(const Tensor& inout, Reduce how, Stream& stream);
+  void reduce_into(const Tensor& out, int64_t first, Reduce how, Stream& stream);
+  void fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes, Stream& stream);
   std::string inspect_rows();
   void make_groups();
 
@@ -76,17 +96,16 @@ Tensor ThreadCommunicator::input(int rank, DType dtype, int64_t begin, int64_t e
 
 // This rank's part of all tensors: the sum grows in rank 0's tensor, which holds x0 already, and is copied
 // from there, block by block, into the others. Nobody else touches this part meanwhile.
-void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, ThreadPool& pool) {
-  Stream inline_stream(Stream::Mode::Inline, pool);
+void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, Stream& stream) {
   const Part part = part_of(inout.elements(), rank_, size());
-  const int64_t block = kBlockBytes * pool.size() / static_cast<int64_t>(size_of(inout.dtype));
+  const int64_t block = block_bytes(stream) / static_cast<int64_t>(size_of(inout.dtype));
   for (int64_t begin = part.begin; begin < part.end; begin += block) {
     const int64_t end = std::min(part.end, begin + block);
     const Tensor sum = input(0, inout.dtype, begin, end);
     for (int r = 1; r < size(); ++r)
-      group_.world().ops.reduce(inline_stream, sum, input(r, inout.dtype, begin, end), how);
+      ops_on(stream).reduce(stream, sum, input(r, inout.dtype, begin, end), how);
     for (int r = 1; r < size(); ++r)
-      copy_bytes(pool, input(r, inout.dtype, begin, end).data, sum.data, sum.bytes());
+      copy_bytes(stream, input(r, inout.dtype, begin, end).data, sum.data, sum.bytes());
   }
 }
 
@@ -96,18 +115,19 @@ void ThreadCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
     ThreadOffer offer;
     offer.call = all_reduce_call(inout, how);
     offer.in = inout.data;
-    group_.collective(rank_, offer, kNothingToInspect, [&] { reduce_part(inout, how, stream.pool()); });
+    collective(offer, stream, kNothingToInspect, [&](Stream& on) { reduce_part(inout, how, on); });
   });
 }
 
 // out = x0 + x1 + ... over elements [first, first + count) of the inputs. When `out` lies inside this rank's
 // own input it still holds a summand that may not be the first, so the sum is made in a block aside.
-void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce how, ThreadPool& pool) {
-  Stream inline_stream(Stream::Mode::Inline, pool);
+void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce how, Stream& stream) {
   const int64_t count = out.elements();
-  const int64_t block = std::min(count, kBlockBytes * pool.size() / static_cast<int64_t>(size_of(out.dtype)));
+  const int64_t block = std::min(count, block_bytes(stream) / static_cast<int64_t>(size_of(out.dtype)));
   const bool aliased = input(rank_, out.dtype, first, first + count).data == out.data;
-  if (aliased && aside_.bytes() == 0) aside_ = Buffer(static_cast<size_t>(kBlockBytes * pool.size()));
+  Device* device = stream.queue() != nullptr ? group_.world().ops.device : nullptr;
+  if (aliased && (aside_.bytes() == 0 || aside_.device() != device))
+    aside_ = Buffer(static_cast<size_t>(block_bytes(stream)), device);
   for (int64_t begin = 0; begin < count; begin += block) {
     const int64_t end = std::min(count, begin + block);
     const Tensor target = out.flat(begin, end);
@@ -115,11 +135,11 @@ void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce ho
     for (int r = 0; r < size(); ++r) {
       const Tensor x = input(r, out.dtype, first + begin, first + end);
       if (r == 0)
-        copy_bytes(pool, sum.data, x.data, sum.bytes());
+        copy_bytes(stream, sum.data, x.data, sum.bytes());
       else
-        group_.world().ops.reduce(inline_stream, sum, x, how);
+        ops_on(stream).reduce(stream, sum, x, how);
     }
-    copy_bytes(pool, target.data, sum.data, sum.bytes());
+    copy_bytes(stream, target.data, sum.data, sum.bytes());
   }
 }
 
@@ -129,8 +149,8 @@ void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Strea
     ThreadOffer offer;
     offer.call = reduce_scatter_call(out, in, how, size());
     offer.in = in.data;
-    group_.collective(rank_, offer, kNothingToInspect,
-                      [&] { reduce_into(out, rank_ * out.elements(), how, stream.pool()); });
+    collective(offer, stream, kNothingToInspect,
+               [&](Stream& on) { reduce_into(out, rank_ * out.elements(), how, on); });
   });
 }
 
@@ -140,11 +160,11 @@ void ThreadCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
     ThreadOffer offer;
     offer.call = all_gather_call(out, in, size());
     offer.in = in.data;
-    group_.collective(rank_, offer, kNothingToInspect, [&] {
+    collective(offer, stream, kNothingToInspect, [&](Stream& on) {
       const size_t bytes = in.bytes();
       for (int r = 0; r < size(); ++r)
-        copy_bytes(stream.pool(), static_cast<std::byte*>(out.data) + static_cast<size_t>(r) * bytes,
-                   group_.offer(r).in, bytes);
+        copy_bytes(on, static_cast<std::byte*>(out.data) + static_cast<size_t>(r) * bytes, group_.offer(r).in,
+                   bytes);
     });
   });
 }
@@ -160,13 +180,14 @@ std::string ThreadCommunicator::inspect_rows() {
 }
 
 void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes,
-                                    ThreadPool& pool) {
+                                    Stream& stream) {
   auto* to = static_cast<std::byte*>(out.data);
   for (int r = 0; r < size(); ++r) {
     const ThreadOffer& peer = group_.offer(r);
     const auto skipped = static_cast<size_t>(std::accumulate(peer.in_rows, peer.in_rows + rank_, int64_t{0}));
     const size_t bytes = static_cast<size_t>(out_rows[static_cast<size_t>(r)]) * row_bytes;
-    if (bytes > 0) copy_bytes(pool, to, static_cast<const std::byte*>(peer.in) + skipped * row_bytes, bytes);
+    if (bytes > 0)
+      copy_bytes(stream, to, static_cast<const std::byte*>(peer.in) + skipped * row_bytes, bytes);
     to += bytes;
   }
 }
@@ -182,9 +203,9 @@ void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64
     offer.out_rows = out_counts.begin();
     offer.in_rows = in_counts.begin();
     const size_t row_bytes = static_cast<size_t>(offer.call.count) * size_of(in.dtype);
-    group_.collective(
-        rank_, offer, [&] { return inspect_rows(); },
-        [&] { fetch_rows(out, out_counts, row_bytes, stream.pool()); });
+    collective(
+        offer, stream, [&] { return inspect_rows(); },
+        [&](Stream& on) { fetch_rows(out, out_counts, row_bytes, on); });
   });
 }
 
@@ -194,14 +215,20 @@ void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
     ThreadOffer offer;
     offer.call = broadcast_call(inout, root, size());
     offer.in = inout.data;
-    group_.collective(rank_, offer, kNothingToInspect,
-                      [&] { copy_bytes(stream.pool(), inout.data, group_.offer(root).in, inout.bytes()); });
+    collective(offer, stream, kNothingToInspect,
+               [&](Stream& on) { copy_bytes(on, inout.data, group_.offer(root).in, inout.bytes()); });
   });
 }
 
 void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
   count_transfers(transfers, stream);
-  stream.run([this, batch = without_shapes(transfers)] { group_.exchange(rank_, batch); });
+  stream.run([this, &stream, batch = without_shapes(transfers)] {
+    Stream inner = stream.inner();
+    group_.exchange(rank_, batch, [&](void* to, const void* from, size_t bytes) {
+      copy_bytes(inner, to, from, bytes);
+      inner.synchronize();
+    });
+  });
 }
 
 void ThreadCommunicator::barrier() {

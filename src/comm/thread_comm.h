@@ -23,7 +23,8 @@ class ThreadGroups;
 
 class ThreadWorld {
  public:
-  // The arithmetic of reductions is that of `ops`, which must outlive the world.
+  // The arithmetic of reductions on streams of a device is that of `ops`, which must outlive the world; on
+  // streams of the host it is that of cpu_ops().
   explicit ThreadWorld(int size, std::chrono::milliseconds timeout = kDefaultCommTimeout);
   ThreadWorld(int size, std::chrono::milliseconds timeout, const OpTable& ops);
   ~ThreadWorld();

@@ -1,7 +1,6 @@
 #include "comm/thread_group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 namespace trifold {
@@ -247,7 +246,7 @@ std::string ThreadGroup::pending(const Batch& batch) const {
 // Completes one receive whose send is there, in the order listed for each peer but in any order between
 // peers: a fixed order could wait for a rank that itself waits, further up the chain, for one of our other
 // transfers.
-bool ThreadGroup::take_one(int rank, Batch& batch) {
+bool ThreadGroup::take_one(int rank, Batch& batch, Copy copy) {
   std::unique_lock lock(mutex_);
   for (Receive& receive : batch.receives) {
     const auto same_peer = [&](const Receive& earlier) {
@@ -261,8 +260,7 @@ bool ThreadGroup::take_one(int rank, Batch& batch) {
     if (post.tensor.dtype == receive.tensor.dtype && post.tensor.elements() == receive.tensor.elements()) {
       post.state = ThreadPost::State::Taken;
       lock.unlock();
-      if (receive.tensor.bytes() > 0)
-        std::memcpy(receive.tensor.data, post.tensor.data, receive.tensor.bytes());
+      if (receive.tensor.bytes() > 0) copy(receive.tensor.data, post.tensor.data, receive.tensor.bytes());
       lock.lock();
     } else {
       post.refusal = transfer_disagreement(name_, receive.peer, post.tensor, rank, receive.tensor);
@@ -294,7 +292,7 @@ void ThreadGroup::withdraw(int rank, Batch& batch) {
   }
 }
 
-void ThreadGroup::exchange(int rank, std::span<const ThreadTransfer> transfers) {
+void ThreadGroup::exchange(int rank, std::span<const ThreadTransfer> transfers, Copy copy) {
   if (world_.aborted()) world_.throw_aborted();
   Batch batch;
   for (const ThreadTransfer& transfer : transfers) {
@@ -317,7 +315,7 @@ void ThreadGroup::exchange(int rank, std::span<const ThreadTransfer> transfers) 
   }
   while (true) {
     const uint64_t seen = mail_changes_.load();
-    while (take_one(rank, batch)) {
+    while (take_one(rank, batch, copy)) {
     }
     bool done =
         std::all_of(batch.receives.begin(), batch.receives.end(), [](const Receive& r) { return r.done; });

@@ -92,7 +92,9 @@ class ThreadGroup {
                   FunctionRef<void()> work);
 
   // See Communicator::exchange.
-  void exchange(int rank, std::span<const ThreadTransfer> transfers);
+  // `copy` is done when it returns.
+  using Copy = FunctionRef<void(void* to, const void* from, size_t bytes)>;
+  void exchange(int rank, std::span<const ThreadTransfer> transfers, Copy copy);
 
   // What this rank waits for in this group, "" when it does not.
   std::string waiting(int rank) const;
@@ -126,7 +128,7 @@ class ThreadGroup {
 
   struct Receive;
   struct Batch;
-  bool take_one(int rank, Batch& batch);
+  bool take_one(int rank, Batch& batch, Copy copy);
   void withdraw(int rank, Batch& batch);
   std::string pending(const Batch& batch) const;
 

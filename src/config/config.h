@@ -61,7 +61,7 @@ struct MeshConfig {
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, shared out over its ranks
-  std::string device = "auto";            // cpu | auto
+  std::string device = "auto";            // cpu | cuda | auto
   double distributed_timeout_minutes = 10;
 };
 

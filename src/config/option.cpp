@@ -31,19 +31,10 @@ std::string joined(std::span<const std::string> words, std::string_view separato
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }
 
-// Values of other versions of Trifold and of Megatron-LM that deserve a better answer than "not one of".
-bool comes_later(std::string_view option, std::string_view value) {
-  static const std::vector<std::pair<std::string_view, std::string_view>> kLater = {{"device", "cuda"}};
-  return std::find(kLater.begin(), kLater.end(), std::pair(option, value)) != kLater.end();
-}
-
 size_t choice_index(const Option& option, const std::string& word) {
   for (size_t i = 0; i < option.allowed.size(); ++i)
     if (folded(option.allowed[i]) == folded(word)) return i;
   const std::string allowed = joined(option.allowed, ", ");
-  if (comes_later(option.name, folded(word)))
-    bad_input("--{} {} is not available in this version of Trifold: possible: {}", option.name, word,
-              allowed);
   bad_input("--{} '{}' is not known (did you mean '{}'?): possible: {}", option.name, word,
             nearest(folded(word), option.allowed), allowed);
 }

@@ -102,7 +102,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
       .absent("the cores of the host, shared out over its ranks");
-  table.add("device", &mesh.device, "Where arithmetic runs.").one_of({"cpu", "auto"});
+  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
+      .one_of({"cpu", "cuda", "auto"});
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
            "Minutes that a rank waits for another before it gives up.")

@@ -25,7 +25,7 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
       count += chunks(segment);
     }
   }
-  partials_ = Buffer(static_cast<size_t>(count) * sizeof(double));
+  partials_ = Buffer::shared(static_cast<size_t>(count) * sizeof(double), ops.device);
 }
 
 void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
@@ -43,9 +43,9 @@ void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
 std::span<double> GradNorm::norms(std::span<ExactSum> squares, Stream& stream) {
   limbs_.clear();
   for (ExactSum& sum : squares) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
+  Stream host = stream.host();
   mesh_.world().all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum,
-                           stream);
-  stream.synchronize();
+                           host);
   norms_.clear();
   for (size_t i = 0; i < squares.size(); ++i) {
     ExactSum all;

@@ -16,7 +16,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       how_(how),
       comm_stream_(comm_stream),
       ties_(ties),
-      buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype)),
+      buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype), ops.device),
       sums_(data_sums()),
       views_(where_.views(layout, flat())),
       passages_(layout.units().size()),

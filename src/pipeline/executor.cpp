@@ -42,7 +42,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
       measuring_(true),
       messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
-      losses_(2 * sizeof(double)) {
+      losses_(Buffer::shared(2 * sizeof(double), ops.device)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
   for (const Stage& stage : place_.stages) stages_.push_back({stage, StageSlots::measuring()});
@@ -53,10 +53,11 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
                    GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory)
     : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
-  scratch_ = Arena(memory.scratch);
-  for (Arena& flow : flows_) flow = Arena(memory.flow);
-  messages_ = Messages(memory.message, memory.messages);
-  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i));
+  scratch_ = Arena(memory.scratch, ops.device);
+  for (Arena& flow : flows_) flow = Arena(memory.flow, ops.device);
+  messages_ = Messages(memory.message, memory.messages, ops.device);
+  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i), ops.device);
+  if (ops.device != nullptr) batch_memory_.resize(static_cast<size_t>(memory.batches));
 }
 
 Executor::~Executor() {
@@ -158,8 +159,25 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
   if (found != batches_.end()) return found->batch;
   const auto number = static_cast<int64_t>(micro_order_.size());
   micro_order_.push_back(micro);
-  batches_.push_back({micro, inputs.batch(micro), number, 0});
+  batches_.push_back({micro, on_device(inputs.batch(micro), number), number, 0});
   return batches_.back().batch;
+}
+
+// As many batches are in use at a time as there are places; the stream's order keeps one until it was used.
+Batch Executor::on_device(const Batch& batch, int64_t number) {
+  if (batch_memory_.empty()) return batch;
+  Buffer& place = batch_memory_[static_cast<size_t>(number) % batch_memory_.size()];
+  const size_t each = batch.tokens.bytes();  // ids and weights are as long
+  if (place.bytes() < 4 * each) place = Buffer(4 * each, ops_.device);
+  Batch copy = batch;
+  std::byte* at = place.data();
+  for (Tensor* tensor : {&copy.tokens, &copy.labels, &copy.positions, &copy.loss_weight}) {
+    const Tensor host = *tensor;
+    tensor->data = at;
+    ops_.copy(stream_, *tensor, host);
+    at += each;
+  }
+  return copy;
 }
 
 Shape Executor::boundary(const Batch& batch) const {
@@ -455,7 +473,8 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
       if (has_micro(action.kind))
         loss_rows_ = std::max(loss_rows_, int64_t{action.micro / inputs.micros_per_batch} + 1);
   const auto numbers = static_cast<size_t>(2 * loss_rows_);
-  if (losses_.bytes() < numbers * sizeof(double)) losses_ = Buffer(numbers * sizeof(double));
+  if (losses_.bytes() < numbers * sizeof(double))
+    losses_ = Buffer::shared(numbers * sizeof(double), ops_.device);
   std::fill_n(losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>(), numbers, 0.0);
   for (StageState& state : stages_) state.slots.release_all();
   messages_.release_all();

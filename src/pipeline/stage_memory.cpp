@@ -10,9 +10,9 @@ size_t ActivationMemory::total() const {
   return bytes;
 }
 
-Messages::Messages(size_t bytes, int count) {
+Messages::Messages(size_t bytes, int count, Device* device) {
   for (int i = 0; i < count; ++i) {
-    all_.push_back(std::make_unique<Message>(Arena(bytes)));
+    all_.push_back(std::make_unique<Message>(Arena(bytes, device)));
     free_.push_back(all_.back().get());
   }
 }
@@ -65,9 +65,9 @@ size_t Messages::bytes() const {
   return most;
 }
 
-StageSlots::StageSlots(const StageMemory& memory) {
-  for (int i = 0; i < memory.slots; ++i) slots_.push_back(std::make_unique<Slot>(Arena(memory.keep)));
-  for (int i = 0; i < memory.helds; ++i) helds_.push_back(std::make_unique<Held>(Arena(memory.held)));
+StageSlots::StageSlots(const StageMemory& memory, Device* device) {
+  for (int i = 0; i < memory.slots; ++i) slots_.push_back(std::make_unique<Slot>(Arena(memory.keep, device)));
+  for (int i = 0; i < memory.helds; ++i) helds_.push_back(std::make_unique<Held>(Arena(memory.held, device)));
 }
 
 StageSlots StageSlots::measuring() {

@@ -50,7 +50,7 @@ struct Message {
 class Messages {
  public:
   // `count` messages of `bytes`; measuring ones are made when they are asked for.
-  Messages(size_t bytes, int count);
+  Messages(size_t bytes, int count, Device* device = nullptr);
   static Messages measuring();
 
   // A free message, the one longest free; `stream` waits until its last reader is done.
@@ -96,7 +96,7 @@ struct Held {
 // The slots of one stage.
 class StageSlots {
  public:
-  explicit StageSlots(const StageMemory& memory);
+  explicit StageSlots(const StageMemory& memory, Device* device = nullptr);
   static StageSlots measuring();
 
   Slot& take(int micro, Stream& stream);

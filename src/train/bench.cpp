@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "data/synthetic.h"
+#include "train/device.h"
 #include "train/host.h"
 #include "train/trainer.h"
 
@@ -66,7 +67,8 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
 
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config) {
   ThreadPool pool(config.run.mesh.threads_per_rank ? *config.run.mesh.threads_per_rank : fair_threads(world));
-  Stream stream(Stream::Mode::Inline, pool);
+  const OpTable& ops = ops_of(config.run.mesh, world);
+  Stream stream(Stream::Mode::Inline, pool, ops.device);
   const DType dtype = compute_type(config.run.precision);
   const ModelConfig& model = config.run.model;
   const int64_t rows = config.run.batch.micro_batch_size * model.seq_length;
@@ -80,9 +82,9 @@ std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config
                                  {rows, width, inner, 0}};
   for (GemmBench& shape : results) {
     world.barrier();
-    shape.flops = measure_gemm(cpu_ops(), stream, dtype, shape.m, shape.n, shape.k, 0.3);
-    world.all_reduce({&shape.flops, DType::F64, {1}}, Reduce::Sum, stream);
-    stream.synchronize();
+    shape.flops = measure_gemm(ops, stream, dtype, shape.m, shape.n, shape.k, 0.3);
+    Stream host = stream.host();
+    world.all_reduce({&shape.flops, DType::F64, {1}}, Reduce::Sum, host);
   }
   return results;
 }

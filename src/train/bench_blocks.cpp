@@ -8,6 +8,7 @@
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "train/bench.h"
+#include "train/device.h"
 #include "train/plan_costs.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
@@ -201,6 +202,7 @@ double message_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
 }  // namespace
 
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
+  expect_no_device(config.run.mesh, "trifold bench --what blocks");
   BlockTimer timer(world, config.run);
   Samples samples;
   std::vector<double> updates;

@@ -23,9 +23,8 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
   static_assert(sizeof(LossSums) == 2 * sizeof(double));
   Communicator& ranks = replica.mesh().comm({Axis::Dp, Axis::Pp});
-  ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum,
-                   replica.compute());
-  replica.compute().synchronize();
+  Stream host = replica.compute().host();
+  ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum, host);
 }
 
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,

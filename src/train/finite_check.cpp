@@ -5,6 +5,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "ops/host_copy.h"
+
 namespace trifold {
 
 namespace {
@@ -40,14 +42,15 @@ std::optional<int64_t> first_not_finite(Tensor tensor) {
   });
 }
 
-void check_sums_finite(const FlatLayout& layout, const GradientBuffer& grads, const std::string& where) {
+void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std::string& where) {
+  const FlatLayout& layout = replica.layout();
   for (const FlatLayout::Unit& unit : layout.units())
     for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
-      const Tensor sums = grads.summed(segment);
-      const std::optional<int64_t> bad = first_not_finite(sums);
+      const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
+      const std::optional<int64_t> bad = first_not_finite(sums.tensor());
       if (bad)
         fail("{}: element {} of the gradient of {} is {}", where, segment.first + *bad,
-             layout.params()[segment.id].shard.name, not_finite_text(value_of(sums, *bad)));
+             layout.params()[segment.id].shard.name, not_finite_text(value_of(sums.tensor(), *bad)));
     }
 }
 
@@ -74,10 +77,10 @@ void FiniteCheck::look(std::string_view what, Tensor tensor, Stream& stream) {
   finding.found = 1;
   finding.micro = action_.micro;
   if (!finding.before(first_)) return;
-  stream.synchronize();
-  const std::optional<int64_t> bad = first_not_finite(tensor);
+  const HostCopy seen(replica_.ops(), stream, tensor);
+  const std::optional<int64_t> bad = first_not_finite(seen.tensor());
   if (!bad) return;
-  const std::string text = text_of(what, tensor, *bad);
+  const std::string text = text_of(what, seen.tensor(), *bad);
   std::memcpy(finding.text, text.data(), std::min(text.size(), Finding::kTextBytes - 1));
   first_ = finding;
 }
@@ -112,9 +115,9 @@ void FiniteCheck::end(Stream& stream) {
       (last && action_.kind == ActionKind::F))
     for (int i = 0; i < params.size(); ++i) {
       if (params[{i}].block != block_ || bad_gradients_[static_cast<size_t>(i)]) continue;
-      stream.synchronize();
       const Tensor gradient = grads_.grad({i});
-      bad_gradients_[static_cast<size_t>(i)] = first_not_finite(gradient).has_value();
+      const HostCopy seen(replica_.ops(), stream, gradient);
+      bad_gradients_[static_cast<size_t>(i)] = first_not_finite(seen.tensor()).has_value();
       look("the gradient of " + params[{i}].shard.name, gradient, stream);
     }
   batch_ = nullptr;

@@ -67,10 +67,11 @@ class FiniteCheck final : public StepWatch {
 
 // "nan", "inf" or "-inf": a NaN's sign means nothing. Other numbers as they are.
 std::string not_finite_text(double value);
-// Index of the first element that is infinite or NaN. The tensor must be complete.
+// Index of the first element that is infinite or NaN. The tensor must be complete, and
+// the host's.
 std::optional<int64_t> first_not_finite(Tensor tensor);
 // Throws an Error that names the first of the gradients summed here that is not finite, if there is one;
 // `where` begins its text. For asynchronous schedules, whose steps cannot be repeated.
-void check_sums_finite(const FlatLayout& layout, const GradientBuffer& grads, const std::string& where);
+void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std::string& where);
 
 }  // namespace trifold

@@ -41,7 +41,11 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
       for (int64_t i = 0; i < t.elements(); ++i)
         t.as<T>()[i] = static_cast<T>(philox_word(key, static_cast<uint64_t>(i)) / 4294967296.0 - 0.5);
     });
-    return buffer;
+    if (ops.device == nullptr) return buffer;
+    Buffer there(buffer.bytes(), ops.device);
+    ops.copy(stream, there.tensor(dtype, {rows, cols}), t);
+    stream.synchronize();
+    return there;
   };
   const Buffer a = make(m, k, "a");
   const Buffer b = make(k, n, "b");
@@ -65,9 +69,10 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
 
 double measure_peak(Communicator& world, const OpTable& ops, Stream& stream, DType dtype) {
   world.barrier();
-  double rate = measure_gemm(ops, stream, dtype, 768, 768, 768, dtype == DType::F64 ? 0.1 : 0.25);
-  world.all_reduce({&rate, DType::F64, {1}}, Reduce::Sum, stream);
-  stream.synchronize();
+  const int64_t size = ops.device != nullptr ? 8192 : 768;  // large enough to fill it
+  double rate = measure_gemm(ops, stream, dtype, size, size, size, dtype == DType::F64 ? 0.1 : 0.25);
+  Stream host = stream.host();
+  world.all_reduce({&rate, DType::F64, {1}}, Reduce::Sum, host);
   return rate;
 }
 

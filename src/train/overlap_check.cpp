@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/host_copy.h"
+
 namespace trifold {
 
 namespace {
@@ -33,13 +35,13 @@ void OneByOne::after(const Action& action) {
     if (stream != nullptr) stream->synchronize();
 }
 
-OverlapCheck::OverlapCheck(const FlatLayout& layout, const GradientBuffer& grads, const LossSums& loss)
-    : layout_(layout), grads_(grads), loss_(loss) {
-  for (const FlatLayout::Unit& unit : layout.units())
-    for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
-      const Tensor sums = grads.summed(segment);
-      const auto* bytes = static_cast<const std::byte*>(sums.data);
-      sums_.insert(sums_.end(), bytes, bytes + sums.bytes());
+OverlapCheck::OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss)
+    : replica_(replica), layout_(replica.layout()), grads_(grads), loss_(loss) {
+  for (const FlatLayout::Unit& unit : layout_.units())
+    for (const FlatLayout::Segment& segment : layout_.segments(unit, grads.slice())) {
+      const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
+      const auto* bytes = static_cast<const std::byte*>(sums.tensor().data);
+      sums_.insert(sums_.end(), bytes, bytes + sums.tensor().bytes());
     }
 }
 
@@ -47,7 +49,8 @@ void OverlapCheck::compare(const LossSums& loss, const std::string& step) const 
   const std::byte* before = sums_.data();
   for (size_t unit = 0; unit < layout_.units().size(); ++unit)
     for (const FlatLayout::Segment& segment : layout_.segments(layout_.units()[unit], grads_.slice())) {
-      const Tensor sums = grads_.summed(segment);
+      const HostCopy copy(replica_.ops(), replica_.compute(), grads_.summed(segment));
+      const Tensor& sums = copy.tensor();
       const auto* now = static_cast<const std::byte*>(sums.data);
       const size_t size = size_of(sums.dtype);
       for (int64_t i = 0; i < segment.count; ++i, before += size, now += size) {

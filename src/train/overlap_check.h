@@ -34,12 +34,13 @@ class OneByOne final : public StepWatch {
 class OverlapCheck {
  public:
   // Copies the gradients; they must be complete. References must outlive the object.
-  OverlapCheck(const FlatLayout& layout, const GradientBuffer& grads, const LossSums& loss);
+  OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss);
 
   // Throws an Error that names what differs first now, element, parameter and unit; `step` begins its text.
   void compare(const LossSums& loss, const std::string& step) const;
 
  private:
+  Replica& replica_;
   const FlatLayout& layout_;
   const GradientBuffer& grads_;
   LossSums loss_;

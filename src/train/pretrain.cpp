@@ -5,6 +5,7 @@
 #include "checkpoint/reader.h"
 #include "config/validate.h"
 #include "data/corpus.h"
+#include "train/device.h"
 #include "train/output_files.h"
 #include "train/run_saver.h"
 #include "train/step_plan.h"
@@ -112,6 +113,7 @@ PretrainJob prepare(PretrainConfig config) {
   const CheckpointConfig& checkpoint = job.config.checkpoint;
   Preparation files;
   int64_t first_step = 0;
+  files.attempt([&] { check_device(job.config.mesh); });
   files.attempt([&] { job.start = choose_start(checkpoint); });
   files.attempt([&] {
     resolve_vocabulary(job.config.model, job.config.data);

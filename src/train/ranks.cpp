@@ -6,8 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "comm/cuda_module.h"
 #include "comm/mpi_module.h"
 #include "comm/thread_comm.h"
+#include "train/device.h"
 #include "train/nodes.h"
 
 namespace trifold {
@@ -62,7 +64,7 @@ void start_rank(Communicator& world, const MeshConfig& config, FunctionRef<void(
 void run_threads(const MeshConfig& config, std::chrono::milliseconds timeout,
                  FunctionRef<void(Communicator&)> rank_main) {
   const int ranks = config.ranks;
-  ThreadWorld world(ranks, timeout);
+  ThreadWorld world(ranks, timeout, ops_of_threads(config));
   FirstError first;
   std::vector<std::thread> threads;
   const auto run_rank = [&](int rank) {
@@ -89,7 +91,13 @@ void run_process(const MeshConfig& config, std::chrono::milliseconds timeout,
                  FunctionRef<void(Communicator&)> rank_main) {
   const std::unique_ptr<Communicator> world = connect_mpi(timeout);
   try {
-    start_rank(*world, config, rank_main);
+    if (config.device == "cuda") {
+      world->set_nodes(nodes_of_ranks(*world, config.ranks_per_node));
+      const auto devices = connect_nccl(*world, device_index(*world), timeout);
+      start_rank(*devices, config, rank_main);
+    } else {
+      start_rank(*world, config, rank_main);
+    }
   } catch (Error& error) {
     if (error.kind() == ErrorKind::Agreed && world->rank() != 0)
       throw Error(error.what(), ErrorKind::Aborted);  // the first of them tells it

@@ -6,6 +6,7 @@
 #include "config/json.h"
 #include "config/validate.h"
 #include "optim/click_schedule.h"
+#include "train/device.h"
 #include "train/output_files.h"
 #include "train/ranks.h"
 
@@ -128,6 +129,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
 }
 
 RecommendJob prepare(RecommendConfig config) {
+  expect_no_device(config.mesh, "trifold recommend");
   RecommendJob job{std::move(config), {}};
   std::vector<std::string> problems;
   const auto attempt = [&](auto&& part) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "train/device.h"
 #include "train/host.h"
 #include "train/nodes.h"
 #include "train/rank_memory.h"
@@ -14,17 +15,26 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
           config.pipeline_model_parallel_size};
 }
 
+namespace {
+
+// NCCL's communicators are asynchronous by themselves; the others' work needs a thread.
+Stream::Mode comm_mode(const Communicator& world) {
+  return world.backend() == "nccl" ? Stream::Mode::Inline : Stream::Mode::Worker;
+}
+
+}  // namespace
+
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
                  const std::vector<int>& weight_versions)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
+      ops_(ops_of(mesh, world)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
       comm_pool_(1),
       side_pool_(1),
-      compute_(Stream::Mode::Inline, pool_),
-      comm_(Stream::Mode::Worker, comm_pool_),
-      ops_(cpu_ops()),
+      compute_(Stream::Mode::Inline, pool_, ops_.device),
+      comm_(comm_mode(world), comm_pool_, ops_.device),
       dtype_(dtype),
       model_(make_gpt(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
@@ -35,12 +45,15 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
   how.sharded = ZeroStage::of(zero.zero_stage).parameters && groups_->slices() > 1;
-  if (zero.offloads()) how.offload = zero.offload;
+  if (zero.offloads()) {
+    expect_no_device(mesh, "--offload");
+    how.offload = zero.offload;
+  }
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   weights_->initialise(seed);
   place_.forward_row = with_residency(forward_row_of(place_));
   if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
-    own_side_.emplace(Stream::Mode::Worker, side_pool_);
+    own_side_.emplace(comm_mode(world), side_pool_, ops_.device);
 }
 
 void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {
@@ -70,8 +83,8 @@ void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {
 void Replica::connect_pipeline() {
   Communicator& axis = mesh_.comm({Axis::Pp});
   backward_ = axis.split(0, axis.rank());
-  forward_worker_ = std::make_unique<Worker>();
-  backward_worker_ = std::make_unique<Worker>();
+  forward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
+  backward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
   place_.forward = &axis;
   place_.backward = backward_.get();
   place_.forward_stream = &forward_worker_->stream;

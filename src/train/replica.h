@@ -58,10 +58,11 @@ class Replica {
   std::string description() const;
 
  private:
-  // A stream with a thread of its own.
+  // A stream of its own for messages.
   struct Worker {
+    Worker(Stream::Mode mode, Device* device) : stream(mode, pool, device) {}
     ThreadPool pool{1};
-    Stream stream{Stream::Mode::Worker, pool};
+    Stream stream;
   };
 
   void take_place(std::vector<int> rank_of_stage, int64_t width);
@@ -69,12 +70,12 @@ class Replica {
 
   Communicator& world_;
   Mesh mesh_;
+  const OpTable& ops_;
   ThreadPool pool_;
   ThreadPool comm_pool_, side_pool_;
   Stream compute_;
   Stream comm_;
   std::optional<Stream> own_side_;
-  const OpTable& ops_;
   DType dtype_;
   Model model_;
   std::vector<StageRange> cut_;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/host_copy.h"
+
 namespace trifold {
 
 int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, double uniform) {
@@ -37,7 +39,7 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
       vocab_(std::min(vocab, *model.vocab_size)),
       keep_(0),
       scratch_(0),
-      tokens_(static_cast<size_t>(window_) * 16) {
+      tokens_(Buffer::shared(static_cast<size_t>(window_) * 16, replica.ops().device)) {
   check(replica.world().size() == 1, "sampling runs on one rank, not {}", replica.world().size());
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
@@ -46,8 +48,8 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
   Batch batch;
   batch.tokens = batch.positions = {nullptr, DType::I32, {1, window_}};
   last_logits(dry, keep, scratch, batch);
-  keep_ = Arena(keep.peak());
-  scratch_ = Arena(scratch.peak());
+  keep_ = Arena(keep.peak(), replica.ops().device);
+  scratch_ = Arena(scratch.peak(), replica.ops().device);
 }
 
 Tensor Sampler::last_logits(Stream& stream, Arena& keep, Arena& scratch, const Batch& batch) {
@@ -89,8 +91,9 @@ int32_t Sampler::next(std::span<const int32_t> tokens, const SamplingRule& rule,
   std::iota(batch.positions.as<int32_t>(), batch.positions.as<int32_t>() + length, 0);
   keep_.reset();
   scratch_.reset();
-  const Tensor row = last_logits(replica_.compute(), keep_, scratch_, batch);
-  replica_.compute().synchronize();
+  const HostCopy last(replica_.ops(), replica_.compute(),
+                      last_logits(replica_.compute(), keep_, scratch_, batch));
+  const Tensor& row = last.tensor();
   std::vector<double> logits(static_cast<size_t>(vocab_));
   dispatch_float(row.dtype, [&](auto zero) {
     using T = decltype(zero);

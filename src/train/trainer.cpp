@@ -105,8 +105,8 @@ Trainer::Agreement Trainer::agree(bool stop, const Traffic& before) {
   const Traffic now = replica_.world().world_traffic();
   double sums[] = {stop ? 1.0 : 0.0, static_cast<double>(now.sent - before.sent),
                    static_cast<double>(now.left_node - before.left_node)};
-  replica_.world().all_reduce({sums, DType::F64, {3}}, Reduce::Sum, replica_.compute());
-  replica_.compute().synchronize();
+  Stream host = replica_.compute().host();
+  replica_.world().all_reduce({sums, DType::F64, {3}}, Reduce::Sum, host);
   return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}};
 }
 
@@ -152,15 +152,15 @@ class Trainer::Window {
     t.grads_.finish(stream);
     const auto index = static_cast<size_t>(steps_);
     Communicator& data_ranks = t.replica_.mesh().comm({Axis::Dp});
-    data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, stream);
-    stream.synchronize();
+    Stream host = stream.host();
+    data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, host);
     const int64_t step = t.steps_done_ + steps_;
     check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
           step + 1);
     factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
     t.norm_.add_squares(squares_[index], stream);
     if (!std::isfinite(squares_[index].value()))
-      check_sums_finite(t.replica_.layout(), t.grads_,
+      check_sums_finite(t.replica_, t.grads_,
                         fmt::format("step {}: stage {} makes no update with what is not finite (with an "
                                     "asynchronous schedule other stages may have made theirs)",
                                     step + 1, action.stage));
@@ -221,7 +221,7 @@ void Trainer::repeat(StepWatch& watch) {
 }
 
 void Trainer::repeat_without_overlap() {
-  const OverlapCheck before(replica_.layout(), grads_, sums_[0]);
+  const OverlapCheck before(replica_, grads_, sums_[0]);
   OneByOne watch(replica_, watch_);
   repeat(watch);
   before.compare(sums_[0], fmt::format("step {}", steps_done_ + 1));
@@ -353,11 +353,10 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   for (const size_t part :
        {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations, mine.in_file})
     bytes[at++] = static_cast<double>(part);
+  Stream host = replica_.compute().host();
   replica_.mesh()
       .comm({Axis::Pp})
-      .all_reduce({bytes.data(), DType::F64, {static_cast<int64_t>(bytes.size())}}, Reduce::Sum,
-                  replica_.compute());
-  replica_.compute().synchronize();
+      .all_reduce({bytes.data(), DType::F64, {static_cast<int64_t>(bytes.size())}}, Reduce::Sum, host);
   std::vector<MemoryReport> all;
   const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
   for (size_t rank = 0; rank < ranks; ++rank)

@@ -73,6 +73,7 @@ class Trainer {
   const ShardedOptimizer& optimizer() const { return optimizer_; }
 
  private:
+  class OnHost;
   class Window;
 
   Plan make_plan();

@@ -20,7 +20,15 @@ FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, i
 }
 
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
-                        uint64_t seed) {
+                        uint64_t seed, const OpTable& ops, Stream& stream) {
+  if (ops.device != nullptr) {
+    const Buffer made(values.bytes());
+    const Tensor host = made.tensor(values.dtype, values.shape);
+    Stream on_host = stream.host();
+    initialise_segment(layout, segment, host, seed, cpu_ops(), on_host);
+    ops.copy(stream, values, host);
+    return stream.synchronize();
+  }
   const ParamList& params = layout.params();
   ParamSpec spec = params[params[segment.id].tied_to.value_or(segment.id)];
   int64_t done = 0;
@@ -39,14 +47,14 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
   if (how.sharded) {
     const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);
     if (how.offload.empty())
-      shards_ = Buffer(bytes);
+      shards_ = Buffer(bytes, ops.device);
     else
       file_ = FileMemory(how.offload, bytes);
     return;
   }
   for (int i = 0; i < how.versions; ++i) {
     auto version = std::make_unique<Version>();
-    version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype));
+    version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype), ops.device);
     version->flat = version->buffer.tensor(dtype, {layout.elements()});
     version->views = layout.views(version->flat);
     versions_.push_back(std::move(version));
@@ -56,7 +64,8 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
 void ParamStore::reserve(int units) {
   if (!how_.sharded) return;
   const size_t bytes = static_cast<size_t>(largest_unit(layout_)) * size_of(dtype_);
-  while (static_cast<int>(places_.size()) < units) places_.push_back({Buffer(bytes), -1, {}, {}});
+  while (static_cast<int>(places_.size()) < units)
+    places_.push_back({Buffer(bytes, ops_.device), -1, {}, {}});
 }
 
 const ParamStore::Version& ParamStore::ring(int version) const {
@@ -102,6 +111,7 @@ void ParamStore::unshard(int block, Stream&) {
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
   comm_stream_.wait(place->spare);
+  comm_stream_.wait(updated_);
   groups_.shard().all_gather(place->buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
   place->unit = index;
@@ -159,7 +169,10 @@ void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stre
   groups_.shard().all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
 }
 
-void ParamStore::finish(Stream& stream) { stream.wait(comm_stream_.record()); }
+void ParamStore::finish(Stream& stream) {
+  stream.wait(comm_stream_.record());
+  updated_ = stream.record();
+}
 
 void ParamStore::begin_version(int version, Stream& stream) {
   if (&ring(version) != &ring(version - 1)) ops_.copy(stream, ring(version).flat, ring(version - 1).flat);
@@ -175,7 +188,7 @@ void ParamStore::initialise(uint64_t seed) {
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
-        initialise_segment(layout_, part, owned(part), seed);
+        initialise_segment(layout_, part, owned(part), seed, ops_, comm_stream_);
         release(part);
       }
 }

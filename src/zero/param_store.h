@@ -26,10 +26,10 @@ static_assert(kOffloadWindow % kGrain == 0);
 // Elements [begin, end) of a segment.
 FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, int64_t end);
 
-// Writes the initial values of a segment of a parameter into `values`, [segment.count]. A copy of a tied
-// weight starts like its original.
+// Writes the initial values of a segment of a parameter into `values`, [segment.count], where the tensors of
+// `ops` live; done when it returns. A copy of a tied weight starts like its original.
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
-                        uint64_t seed);
+                        uint64_t seed, const OpTable& ops, Stream& stream);
 
 class ParamStore final : public ParamSource {
  public:
@@ -107,6 +107,7 @@ class ParamStore final : public ParamSource {
   DType dtype_;
   How how_;
   Stream& comm_stream_;
+  Event updated_;  // the shards are what the last update made them
   std::vector<std::unique_ptr<Version>> versions_;
   int first_ = 0;
   Buffer shards_;

@@ -35,7 +35,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
       elements_(grads.slice() ? layout.shard_elements() : layout.elements()) {
   const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
   if (weights.offload().empty())
-    buffer_ = Buffer(bytes);
+    buffer_ = Buffer(bytes, ops.device);
   else
     file_ = FileMemory(weights.offload(), bytes);
   int64_t largest = 0;
@@ -43,11 +43,12 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
     segments_.push_back(layout.segments(unit, grads.slice()));
     for (const FlatLayout::Segment& segment : segments_.back()) largest = std::max(largest, segment.count);
   }
-  if (rule_->needs_norms()) squares_ = Buffer(static_cast<size_t>(2 * chunks(largest)) * sizeof(double));
+  if (rule_->needs_norms())
+    squares_ = Buffer::shared(static_cast<size_t>(2 * chunks(largest)) * sizeof(double), ops.device);
   if (!masters_) return;
   for (size_t unit = 0; unit < segments_.size(); ++unit)
     stream_through(unit, [&](const FlatLayout::Segment& segment) {
-      initialise_segment(layout, segment, part(0, segment), seed);
+      initialise_segment(layout, segment, part(0, segment), seed, ops, stream);
     });
   refresh_weights(stream);
 }
@@ -139,9 +140,9 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
     });
   limbs_.clear();
   for (ExactSum& sum : sums_) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
+  Stream host = stream.host();
   mesh_.comm({Axis::Dp, Axis::Tp})
-      .all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum, stream);
-  stream.synchronize();
+      .all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum, host);
   const auto total = [&](size_t index) {
     ExactSum sum;
     sum.add_limbs(std::span<const int64_t>(limbs_).subspan(index * ExactSum::kLimbs, ExactSum::kLimbs));

@@ -1,5 +1,6 @@
 """Bad input: one clear message, exit status 2, nothing written."""
 
+import shutil
 import struct
 import unittest
 
@@ -27,6 +28,13 @@ class BadInput(ProgramTest):
     def test_all_contradictions_at_once(self):
         self.refused("--num-attention-heads", "5", "--global-batch-size", "7", "--clip-grad", "-1",
                      words=["--num-attention-heads", "--global-batch-size", "--clip-grad"])
+
+    def test_cuda_where_there_is_none(self):
+        # No module where it was not built; else a module that finds no driver.
+        if shutil.which("nvidia-smi"):
+            self.skipTest("this machine has a driver")
+        message = self.refused("--device", "cuda", words=["CUDA", "--device cpu"])
+        self.assertEqual(message.count("CUDA cannot be used here") + message.count("cannot be loaded"), 1, message)
 
     def test_missing_load(self):
         self.refused("--load", "nowhere", words=["nowhere"])

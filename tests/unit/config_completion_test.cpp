@@ -48,9 +48,9 @@ TEST(ConfigCompletion, OffersOptionsOfTheCommand) {
 }
 
 TEST(ConfigCompletion, OffersAllowedValues) {
-  EXPECT_EQ(completions("trifold pretrain --device \"\""), "cpu auto");
+  EXPECT_EQ(completions("trifold pretrain --device \"\""), "cpu cuda auto");
   EXPECT_EQ(completions("trifold pretrain --lr_decay_style c"), "constant cosine");
-  EXPECT_EQ(completions("trifold pretrain --device ="), "cpu auto");
+  EXPECT_EQ(completions("trifold pretrain --device ="), "cpu cuda auto");
   EXPECT_EQ(completions("trifold evaluate --part = t"), "train test");
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/cuda/nccl_comm.h"
 #include "comm/cuda_module.h"
 #include "core/cuda/cuda_device.h"
 #include "ops/cuda/table.h"
@@ -17,6 +18,15 @@ struct Opened {
   trifold::OpTable ops;
 };
 
+Opened& open(int index) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<Opened>>();
+  const std::lock_guard lock(mutex);
+  auto& opened = all[index];
+  if (opened == nullptr) opened = std::make_unique<Opened>(index);
+  return *opened;
+}
+
 }  // namespace
 
 extern "C" {
@@ -25,12 +35,12 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
 
-const trifold::OpTable* trifold_cuda_ops(int index) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, std::unique_ptr<Opened>>();
-  const std::lock_guard lock(mutex);
-  auto& opened = all[index];
-  if (opened == nullptr) opened = std::make_unique<Opened>(index);
-  return &opened->ops;
+const trifold::OpTable* trifold_cuda_ops(int index) { return &open(index).ops; }
+
+// The caller owns the result.
+trifold::Communicator* trifold_cuda_connect_nccl(trifold::Communicator* host, int device,
+                                                 int64_t timeout_ms) {
+  return trifold::cuda::connect_nccl(*host, open(device).device, std::chrono::milliseconds(timeout_ms))
+      .release();
 }
 }

@@ -1,0 +1,231 @@
+#include "comm/cuda/nccl_comm.h"
+
+#include <numeric>
+#include <utility>
+
+#include "comm/call.h"
+#include "comm/cuda/nccl_world.cuh"
+
+namespace trifold::cuda {
+
+namespace {
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return ncclFloat64;
+    case DType::F32:
+      return ncclFloat32;
+    case DType::BF16:
+      return ncclBfloat16;
+    case DType::F16:
+      return ncclFloat16;
+    case DType::I64:
+      return ncclInt64;
+    case DType::I32:
+      return ncclInt32;
+    case DType::U16:
+    case DType::U8:
+      return ncclUint8;  // moved, never summed
+  }
+  return ncclUint8;
+}
+
+// How many of type_of's elements a tensor has.
+size_t count_of(const Tensor& tensor) {
+  return tensor.dtype == DType::U16 ? tensor.bytes() : static_cast<size_t>(tensor.elements());
+}
+
+ncclRedOp_t operation(Reduce how) { return how == Reduce::Sum ? ncclSum : ncclMax; }
+
+bool on_host(const Stream& stream) { return stream.queue() == nullptr && stream.mode() != Stream::Mode::Dry; }
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclWorld> world, Communicator& host, std::unique_ptr<Communicator> owned,
+                   ncclComm_t handle)
+      : world_(std::move(world)),
+        owned_(std::move(owned)),
+        host_(host),
+        handle_(handle),
+        ranks_of_world_(static_cast<size_t>(host.size())) {
+    std::iota(ranks_of_world_.begin(), ranks_of_world_.end(), 0);
+  }
+  ~NcclCommunicator() override { world_->forget(handle_); }
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  std::string_view backend() const override { return "nccl"; }
+  bool sums_in_rank_order() const override { return false; }
+
+  void all_reduce(Tensor inout, Reduce how, Stream& stream) override;
+  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override;
+  void all_gather(Tensor out, Tensor in, Stream& stream) override;
+  void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
+                  Stream& stream) override;
+  void broadcast(Tensor inout, int root, Stream& stream) override;
+  void exchange(std::span<const Transfer> transfers, Stream& stream) override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view why) noexcept override { world_->abort(why); }
+  void barrier() override { host_.barrier(); }
+
+ private:
+  // Puts call(cudaStream_t) on the stream, where the arguments are right.
+  template <class Body>
+  void enqueue(const Call& call, Stream& stream, Body body) {
+    if (stream.mode() == Stream::Mode::Dry) return;
+    if (const auto problem = disagreement({&call, 1}, "an NCCL group")) fail("rank {}: {}", rank(), *problem);
+    put(to_string(call), stream, body);
+  }
+  template <class Body>
+  void put(std::string what, Stream& stream, Body body) {
+    stream.enqueue([world = world_.get(), handle = handle_, queue = stream.queue(), what = std::move(what),
+                    body = std::move(body)] {
+      auto* on = static_cast<cudaStream_t>(queue->native());
+      world->enqueue(handle, on, what, [&] { return body(on); });
+    });
+  }
+  void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream);
+
+  std::shared_ptr<NcclWorld> world_;
+  std::unique_ptr<Communicator> owned_;  // of a split: the host's
+  Communicator& host_;
+  ncclComm_t handle_;
+  std::vector<int> ranks_of_world_;  // by rank here
+};
+
+void NcclCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+  if (on_host(stream)) return host_.all_reduce(inout, how, stream);
+  count_ring(2, inout.bytes(), stream);
+  enqueue(all_reduce_call(inout, how), stream, [=, handle = handle_](cudaStream_t on) {
+    return nccl().all_reduce(inout.data, inout.data, count_of(inout), type_of(inout.dtype), operation(how),
+                             handle, on);
+  });
+}
+
+void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+  if (on_host(stream)) return host_.reduce_scatter(out, in, how, stream);
+  count_ring(1, in.bytes(), stream);
+  enqueue(reduce_scatter_call(out, in, how, size()), stream, [=, handle = handle_](cudaStream_t on) {
+    return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype), operation(how), handle,
+                                 on);
+  });
+}
+
+void NcclCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
+  if (on_host(stream)) return host_.all_gather(out, in, stream);
+  count_ring(1, out.bytes(), stream);
+  enqueue(all_gather_call(out, in, size()), stream, [=, handle = handle_](cudaStream_t on) {
+    return nccl().all_gather(in.data, out.data, count_of(in), type_of(in.dtype), handle, on);
+  });
+}
+
+void NcclCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
+  if (on_host(stream)) return host_.broadcast(inout, root, stream);
+  count_ring(1, inout.bytes(), stream);
+  enqueue(broadcast_call(inout, root, size()), stream, [=, handle = handle_](cudaStream_t on) {
+    return nccl().broadcast(inout.data, inout.data, count_of(inout), type_of(inout.dtype), root, handle, on);
+  });
+}
+
+// One group: NCCL starts all of them together, so no order among ranks can make them wait for each other.
+void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream) {
+  put(std::move(what), stream, [handle = handle_, list = std::move(transfers)](cudaStream_t on) {
+    ncclResult_t result = nccl().group_start();
+    for (const Transfer& transfer : list) {
+      if (result != ncclSuccess && result != ncclInProgress) break;
+      const Tensor& tensor = transfer.tensor;
+      result =
+          transfer.direction == Transfer::Direction::Send
+              ? nccl().send(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer, handle, on)
+              : nccl().receive(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer, handle,
+                               on);
+    }
+    const ncclResult_t ended = nccl().group_end();
+    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  });
+}
+
+void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
+                                  std::span<const int64_t> in_rows, Stream& stream) {
+  if (on_host(stream)) return host_.all_to_all(out, in, out_rows, in_rows, stream);
+  count_rows(in, in_rows, stream);
+  if (stream.mode() == Stream::Mode::Dry) return;
+  const Call call = all_to_all_call(out, in, out_rows, in_rows, size());
+  if (const auto problem = disagreement({&call, 1}, "an NCCL group")) fail("rank {}: {}", rank(), *problem);
+  std::vector<Transfer> transfers;
+  int64_t sent = 0;
+  int64_t received = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    const int64_t to = in_rows[static_cast<size_t>(peer)];
+    const int64_t from = out_rows[static_cast<size_t>(peer)];
+    if (to > 0) transfers.push_back({Transfer::Direction::Send, peer, in.rows(sent, sent + to)});
+    if (from > 0)
+      transfers.push_back({Transfer::Direction::Receive, peer, out.rows(received, received + from)});
+    sent += to;
+    received += from;
+  }
+  put_transfers(to_string(call), std::move(transfers), stream);
+}
+
+void NcclCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
+  if (on_host(stream)) return host_.exchange(transfers, stream);
+  count_transfers(transfers, stream);
+  if (stream.mode() == Stream::Mode::Dry) return;
+  for (const Transfer& transfer : transfers)
+    check(transfer.peer >= 0 && transfer.peer < size(), "exchange names rank {}, but there are {} ranks",
+          transfer.peer, size());
+  put_transfers(fmt::format("exchange of {} messages", transfers.size()),
+                std::vector<Transfer>(transfers.begin(), transfers.end()), stream);
+}
+
+ncclConfig_t configuration() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+// Our colors are any numbers, NCCL's begin at 0.
+std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
+  check(color >= 0, "NCCL takes no color below 0, as {} is", color);
+  std::unique_ptr<Communicator> host = host_.split(color, key);
+  ncclComm_t made = world_->make("a split", [&](ncclComm_t* child) {
+    ncclConfig_t config = configuration();
+    return nccl().split(handle_, color, key, child, &config);
+  });
+  std::vector<int64_t> members(static_cast<size_t>(host->size()));
+  int64_t mine = host_.rank();
+  ThreadPool pool(1);
+  Stream inline_stream(Stream::Mode::Inline, pool);
+  host->all_gather({members.data(), DType::I64, {host->size()}}, {&mine, DType::I64, {1}}, inline_stream);
+  Communicator& kept = *host;
+  auto child = std::make_unique<NcclCommunicator>(world_, kept, std::move(host), made);
+  child->ranks_of_world_.clear();
+  for (int64_t member : members)
+    child->ranks_of_world_.push_back(ranks_of_world_[static_cast<size_t>(member)]);
+  child->join(*this, child->ranks_of_world_);
+  return child;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect_nccl(Communicator& host, CudaDevice& device,
+                                           std::chrono::milliseconds timeout) {
+  ncclUniqueId id{};
+  if (host.rank() == 0) {
+    const ncclResult_t result = nccl().unique_id(&id);
+    check(result == ncclSuccess, "NCCL could not begin: {} ({})", nccl().text(result),
+          nccl().last_error(nullptr));
+  }
+  ThreadPool pool(1);
+  Stream inline_stream(Stream::Mode::Inline, pool);
+  host.broadcast({&id, DType::U8, {static_cast<int64_t>(sizeof id)}}, 0, inline_stream);
+  auto world = std::make_shared<NcclWorld>(host, device, timeout);
+  const ncclComm_t handle = world->make("connecting the ranks", [&](ncclComm_t* made) {
+    ncclConfig_t config = configuration();
+    return nccl().init(made, host.size(), id, host.rank(), &config);
+  });
+  return std::make_unique<NcclCommunicator>(std::move(world), host, nullptr, handle);
+}
+
+}  // namespace trifold::cuda

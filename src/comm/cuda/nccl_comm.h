@@ -1,0 +1,24 @@
+// NcclCommunicator: tensors of CUDA devices through NCCL, one device for each rank.
+//
+// It is made over a communicator of the host (MPI, or threads of one process with a device each), which
+// carries NCCL's identifier, everything on streams of the host, barriers, and the news of an abort. NCCL does
+// not compare the ranks' calls; calls that differ end at the deadline.
+//
+// Calls return when they are enqueued, and NCCL itself waits for ever. So a thread watches what is enqueued:
+// what is not done `timeout` after it was enqueued, or what NCCL reports as failed, aborts the world: NCCL's
+// kernels end, waiting ranks wake with an Error, and later calls fail with it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "core/cuda/cuda_device.h"
+
+namespace trifold::cuda {
+
+// Collective over `host`, which must outlive the result and everything split from it.
+std::unique_ptr<Communicator> connect_nccl(Communicator& host, CudaDevice& device,
+                                           std::chrono::milliseconds timeout);
+
+}  // namespace trifold::cuda

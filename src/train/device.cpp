@@ -1,0 +1,45 @@
+#include "train/device.h"
+
+#include <algorithm>
+
+#include "comm/cuda_module.h"
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+bool on_cuda(const MeshConfig& config) { return config.device == "cuda"; }
+
+}  // namespace
+
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world) {
+  if (!on_cuda(config)) return cpu_ops();
+  return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0);
+}
+
+const OpTable& ops_of_threads(const MeshConfig& config) { return on_cuda(config) ? cuda_ops(0) : cpu_ops(); }
+
+int device_index(const Communicator& world) {
+  const std::span<const int> nodes = world.world_nodes();
+  const auto me = static_cast<size_t>(world.rank());
+  if (nodes.size() <= me) return 0;
+  const auto before = std::count(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(me), nodes[me]);
+  const int devices = cuda_device_count();
+  check(before < devices,
+        "rank {} is number {} of its node, which has {} CUDA device{}: start as many ranks as there are "
+        "devices "
+        "(ranks that share one run as threads: --ranks without mpirun)",
+        me, before + 1, devices, devices == 1 ? "" : "s");
+  return static_cast<int>(before);
+}
+
+void check_device(const MeshConfig& config) {
+  if (on_cuda(config)) static_cast<void>(cuda_device_count());
+}
+
+void expect_no_device(const MeshConfig& config, std::string_view what) {
+  if (on_cuda(config)) bad_input("{} computes on the processor so far: use --device cpu", what);
+}
+
+}  // namespace trifold

@@ -1,0 +1,27 @@
+// Which device a rank computes on.
+#pragma once
+
+#include <string_view>
+
+#include "comm/communicator.h"
+#include "config/config.h"
+
+namespace trifold {
+
+// The table of --device for this rank of `world`: the processor's, or that of a CUDA device. Ranks that are
+// threads share the first device; processes of a node take one each.
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world);
+
+// The arithmetic that ranks as threads share.
+const OpTable& ops_of_threads(const MeshConfig& config);
+
+// The device of this rank among those of its node; `world` must know its nodes.
+int device_index(const Communicator& world);
+
+// Throws BadInput that says what is missing where --device cuda was asked for and cannot be had.
+void check_device(const MeshConfig& config);
+
+// For what cannot compute on a device yet; `what` names it: "trifold recommend".
+void expect_no_device(const MeshConfig& config, std::string_view what);
+
+}  // namespace trifold

@@ -1,0 +1,123 @@
+// Training on a device whose memory the host cannot touch, and whose work runs behind its back, gives the
+// bits of training on the processor: whatever is read, written or ordered past the streams shows here,
+// without a GPU.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "comm/cuda_module.h"
+#include "support/compare.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+// Before the module is looked for first.
+class ModuleFolder : public ::testing::Environment {
+ public:
+  void SetUp() override { setenv("TRIFOLD_MODULE_PATH", MAKE_BELIEVE_MODULE, 1); }
+};
+const auto* const kModuleFolder = ::testing::AddGlobalTestEnvironment(new ModuleFolder);
+
+PretrainConfig on_device(PretrainConfig config) {
+  config.mesh.device = "cuda";
+  return config;
+}
+
+void expect_same_bits(const Curve& device, const Curve& host) {
+  EXPECT_EQ(first_difference<double>(device.losses, host.losses), kSame);
+  EXPECT_EQ(first_difference<double>(device.grad_norms, host.grad_norms), kSame);
+  EXPECT_EQ(device.valid_loss.has_value(), host.valid_loss.has_value());
+  EXPECT_EQ(device.valid_loss.value_or(0), host.valid_loss.value_or(0));
+}
+
+PretrainConfig short_run() {
+  PretrainConfig config = small_run();
+  config.batch.train_iters = 5;
+  return config;
+}
+
+TEST(Device, OneRank) {
+  expect_same_bits(train_and_evaluate(on_device(short_run())), train_and_evaluate(short_run()));
+}
+
+TEST(Device, SixteenBits) {
+  PretrainConfig config = short_run();
+  config.precision.bf16 = true;
+  expect_same_bits(train(on_device(config)), train(config));
+}
+
+TEST(Device, DataRanksShareEveryStage) {
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    PretrainConfig config = on_mesh(short_run(), 2);
+    config.zero.zero_stage = stage;
+    expect_same_bits(train(on_device(config)), train(config));
+  }
+}
+
+TEST(Device, TensorRanks) {
+  PretrainConfig config = on_mesh(short_run(), 1, 2);
+  config.mesh.sequence_parallel = true;
+  expect_same_bits(train(on_device(config)), train(config));
+}
+
+TEST(Device, PipelineRanks) {
+  for (const char* schedule : {"1f1b", "gpipe", "pipedream"}) {
+    SCOPED_TRACE(schedule);
+    PretrainConfig config = scheduled(on_mesh(short_run(), 1, 1, 2), schedule);
+    config.pipeline.async_window = 5;
+    config.optimizer.clip_grad = 0;
+    config.model.untie_embeddings_and_output_weights = true;
+    expect_same_bits(train(on_device(config)), train(config));
+  }
+}
+
+TEST(Device, AllAxes) {
+  PretrainConfig config = on_mesh(short_run(), 2, 2, 2);
+  config.zero.zero_stage = 1;
+  config.log.check_overlap = 1;
+  expect_same_bits(train(on_device(config)), train(config));
+}
+
+TEST(Device, NormsOfParameters) {
+  PretrainConfig config = on_mesh(short_run(), 2);
+  config.optimizer.optimizer = "lamb";
+  expect_same_bits(train(on_device(config)), train(config));
+}
+
+// Saved on the device, resumed on the processor, and the other way round.
+TEST(Device, CheckpointsGoBothWays) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / fmt::format("device_test_{}", getpid());
+  const PretrainConfig host = short_run();
+  const Curve whole = train(host);
+  for (const bool device_first : {true, false}) {
+    SCOPED_TRACE(device_first);
+    std::filesystem::remove_all(folder);
+    Curve curve = train(device_first ? on_device(host) : host, 3, "", folder.string());
+    const Curve rest = train(device_first ? host : on_device(host), 0, folder.string());
+    curve.losses.insert(curve.losses.end(), rest.losses.begin(), rest.losses.end());
+    EXPECT_EQ(first_difference<double>(curve.losses, whole.losses), kSame);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// That this device tells: memory of it in the host's hands.
+TEST(Device, TheHostCannotTouchItsMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Buffer buffer(64, cuda_ops(0).device);
+  EXPECT_DEATH(*reinterpret_cast<volatile char*>(buffer.data()) = 1, "");
+}
+
+TEST(Device, OrdinaryMemoryIsNoOperand) {
+  const OpTable& ops = cuda_ops(0);
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool, ops.device);
+  const Buffer buffer(64);
+  EXPECT_THROW(ops.fill(stream, buffer.tensor(DType::F32, {16}), 1.0), Error);
+}
+
+}  // namespace
+}  // namespace trifold::test

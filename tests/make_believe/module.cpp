@@ -1,0 +1,103 @@
+// A trifold_cuda.so whose device is make-believe (make_believe/device.h): `--device cuda` with this module's
+// folder in TRIFOLD_MODULE_PATH runs on it.
+#include <memory>
+#include <tuple>
+
+#include "comm/cuda_module.h"
+#include "make_believe/device.h"
+
+namespace trifold::test {
+namespace {
+
+template <class Arg>
+Arg real(const MakeBelieveDevice& device, const Arg& arg) {
+  if constexpr (std::is_same_v<Arg, Tensor>) {
+    return device.real(arg);
+  } else {
+    return arg;
+  }
+}
+
+// An entry of the processor's table, as one of the device: put on the queue of the stream.
+template <auto Entry>
+struct On;
+template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
+struct On<Entry> {
+  static void call(Stream& stream, Args... args) {
+    if (stream.mode() == Stream::Mode::Dry) return;
+    auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
+    check(queue != nullptr, "an operation of a device was given a stream of the host");
+    auto held = std::make_unique<std::tuple<std::decay_t<Args>...>>(
+        real<std::decay_t<Args>>(queue->device(), args)...);
+    stream.enqueue([queue, held = std::move(held)] {
+      std::apply([queue](auto&... each) { (cpu_ops().*Entry)(queue->worker(), each...); }, *held);
+    });
+  }
+};
+
+void copy(Stream& stream, Tensor y, Tensor x) {
+  check(y.dtype == x.dtype && y.elements() == x.elements(), "copy between different tensors");
+  stream.enqueue([queue = stream.queue(), y, x] { queue->copy(y.data, x.data, x.bytes()); });
+}
+
+// Recommender entries stay the processor's, which cannot touch this device's memory.
+OpTable make_table(Device& device) {
+  OpTable table = cpu_ops();
+  table.name = "make-believe";
+  table.device = &device;
+  table.fill = On<&OpTable::fill>::call;
+  table.copy = copy;
+  table.convert = On<&OpTable::convert>::call;
+  table.scale = On<&OpTable::scale>::call;
+  table.add = On<&OpTable::add>::call;
+  table.reduce = On<&OpTable::reduce>::call;
+  table.fill_rows = On<&OpTable::fill_rows>::call;
+  table.gemm = On<&OpTable::gemm>::call;
+  table.gelu = On<&OpTable::gelu>::call;
+  table.gelu_backward = On<&OpTable::gelu_backward>::call;
+  table.swiglu = On<&OpTable::swiglu>::call;
+  table.swiglu_backward = On<&OpTable::swiglu_backward>::call;
+  table.dropout = On<&OpTable::dropout>::call;
+  table.dropout_add = On<&OpTable::dropout_add>::call;
+  table.layer_norm = On<&OpTable::layer_norm>::call;
+  table.layer_norm_backward = On<&OpTable::layer_norm_backward>::call;
+  table.layer_norm_backward_weight = On<&OpTable::layer_norm_backward_weight>::call;
+  table.rms_norm = On<&OpTable::rms_norm>::call;
+  table.rms_norm_backward = On<&OpTable::rms_norm_backward>::call;
+  table.rms_norm_backward_weight = On<&OpTable::rms_norm_backward_weight>::call;
+  table.column_sum = On<&OpTable::column_sum>::call;
+  table.rotary = On<&OpTable::rotary>::call;
+  table.embedding = On<&OpTable::embedding>::call;
+  table.embedding_backward = On<&OpTable::embedding_backward>::call;
+  table.attention = On<&OpTable::attention>::call;
+  table.attention_backward = On<&OpTable::attention_backward>::call;
+  table.softmax_stats = On<&OpTable::softmax_stats>::call;
+  table.softmax_rescale = On<&OpTable::softmax_rescale>::call;
+  table.cross_entropy = On<&OpTable::cross_entropy>::call;
+  table.cross_entropy_backward = On<&OpTable::cross_entropy_backward>::call;
+  table.sum_squares = On<&OpTable::sum_squares>::call;
+  table.weighted_sum = On<&OpTable::weighted_sum>::call;
+  table.chunk_squares = On<&OpTable::chunk_squares>::call;
+  table.adamw = On<&OpTable::adamw>::call;
+  table.sgd = On<&OpTable::sgd>::call;
+  table.adagrad = On<&OpTable::adagrad>::call;
+  table.lamb_moments = On<&OpTable::lamb_moments>::call;
+  table.lamb = On<&OpTable::lamb>::call;
+  return table;
+}
+
+}  // namespace
+}  // namespace trifold::test
+
+extern "C" {
+
+int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
+
+int trifold_cuda_device_count() { return 1; }
+
+const trifold::OpTable* trifold_cuda_ops(int /*index*/) {
+  static auto& device = *new trifold::test::MakeBelieveDevice();
+  static const trifold::OpTable kTable = trifold::test::make_table(device);
+  return &kTable;
+}
+}
