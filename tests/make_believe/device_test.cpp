@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "comm/cuda_module.h"
 #include "support/compare.h"
@@ -14,10 +15,11 @@
 namespace trifold::test {
 namespace {
 
-// Before the module is looked for first.
+// Before the module is looked for first. With another folder in TRIFOLD_MODULE_PATH the same runs follow the
+// processor's on a real device (tests/gpu.sh), within what its sums round differently.
 class ModuleFolder : public ::testing::Environment {
  public:
-  void SetUp() override { setenv("TRIFOLD_MODULE_PATH", MAKE_BELIEVE_MODULE, 1); }
+  void SetUp() override { setenv("TRIFOLD_MODULE_PATH", MAKE_BELIEVE_MODULE, 0); }
 };
 const auto* const kModuleFolder = ::testing::AddGlobalTestEnvironment(new ModuleFolder);
 
@@ -26,7 +28,13 @@ PretrainConfig on_device(PretrainConfig config) {
   return config;
 }
 
+bool is_make_believe() { return std::string_view(cuda_ops(0).name) == "make-believe"; }
+
 void expect_same_bits(const Curve& device, const Curve& host) {
+  if (!is_make_believe()) {
+    EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);
+    return;
+  }
   EXPECT_EQ(first_difference<double>(device.losses, host.losses), kSame);
   EXPECT_EQ(first_difference<double>(device.grad_norms, host.grad_norms), kSame);
   EXPECT_EQ(device.valid_loss.has_value(), host.valid_loss.has_value());
@@ -99,19 +107,21 @@ TEST(Device, CheckpointsGoBothWays) {
     Curve curve = train(device_first ? on_device(host) : host, 3, "", folder.string());
     const Curve rest = train(device_first ? host : on_device(host), 0, folder.string());
     curve.losses.insert(curve.losses.end(), rest.losses.begin(), rest.losses.end());
-    EXPECT_EQ(first_difference<double>(curve.losses, whole.losses), kSame);
+    expect_same_bits(curve, {whole.losses, curve.grad_norms, {}});
   }
   std::filesystem::remove_all(folder);
 }
 
 // That this device tells: memory of it in the host's hands.
 TEST(Device, TheHostCannotTouchItsMemory) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Buffer buffer(64, cuda_ops(0).device);
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(buffer.data()) = 1, "");
 }
 
 TEST(Device, OrdinaryMemoryIsNoOperand) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
   const OpTable& ops = cuda_ops(0);
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool, ops.device);

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Training throughput of a GPT-2 in PyTorch on a GPU, for tests/gpu.sh: what Trifold's is compared with.
+
+    python3 tools/reference/gpt_speed_torch.py --layers 12 --width 768 --heads 12 --batch 32 [--steps 10]
+
+bf16 autocast over f32 parameters, fused AdamW, random tokens of 1024 positions. Prints a line for each of eager and
+compiled, with flash and with cuDNN attention: tokens a second (median step) and peak memory.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+VOCABULARY = 50304
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = torch.nn.LayerNorm(width)
+        self.qkv = torch.nn.Linear(width, 3 * width)
+        self.proj = torch.nn.Linear(width, width)
+        self.norm2 = torch.nn.LayerNorm(width)
+        self.up = torch.nn.Linear(width, 4 * width)
+        self.down = torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(c, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, layers, width, heads, length):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(VOCABULARY, width)
+        self.positions = torch.nn.Embedding(length, width)
+        self.blocks = torch.nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, ids, labels):
+        x = self.tokens(ids) + self.positions.weight
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1))
+
+
+def measure(options, compiled, backend):
+    """(tokens a second, peak bytes)"""
+    torch.cuda.reset_peak_memory_stats()
+    model = Gpt(options.layers, options.width, options.heads, options.length).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    run = torch.compile(model) if compiled else model
+    ids = torch.randint(VOCABULARY, (options.batch, options.length), device="cuda")
+    seconds = []
+    with sdpa_kernel(backend):
+        for _ in range(options.steps + 5):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = run(ids, ids)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+    return options.batch * options.length / statistics.median(seconds[5:]), torch.cuda.max_memory_allocated()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("layers", 12), ("width", 768), ("heads", 12), ("batch", 32), ("length", 1024), ("steps", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    for compiled in (False, True):
+        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
+            torch._dynamo.reset()
+            try:
+                rate, peak = measure(options, compiled, backend)
+                result = f"{rate:.0f} tokens/s, peak {peak / 2**30:.1f} GiB"
+            except RuntimeError as error:
+                result = f"does not run: {str(error).splitlines()[0]}"
+            torch.cuda.empty_cache()
+            print(f"torch {torch.__version__} {'compiled' if compiled else 'eager'}, {name}: {result}")
+
+
+if __name__ == "__main__":
+    main()
