@@ -17,6 +17,7 @@ int run(const GenerateConfig& config);
 int run(const EvaluateConfig& config);
 int run(const InspectConfig& config);
 int run(const ReshardConfig& config);
+int run(const ConvertConfig& config);
 int run(const BenchConfig& config);
 int run(const PlanConfig& given);
 int run(const TokenizeConfig& config);

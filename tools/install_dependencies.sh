@@ -34,6 +34,8 @@ tests    clang                         the second compiler
 tests    clang-format                  layout of the source
 tests    clang-tidy                    naming and common mistakes
 tests    libclang-rt-dev               sanitizers of the second compiler; each release has its own name for it
+tests    python3-numpy                 reads checkpoints as a reader of their description would
+tests    python3-h5py                  opens them as other people's tools do
 tests    shellcheck                    mistakes in the shell scripts
 tests    git                           tells which files belong to the project
 LIST

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/crc32.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -25,7 +26,7 @@ uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end
   while (begin < end) {
     const auto bytes = std::min(block.size(), static_cast<size_t>(end - begin));
     file.read(block.data(), bytes, begin);
-    crc = static_cast<uint32_t>(crc32_z(crc, block.data(), bytes));
+    crc = crc32_of(crc, block.data(), bytes);
     begin += static_cast<int64_t>(bytes);
   }
   return crc;
@@ -125,7 +126,7 @@ void BlockCrc::add(const void* data, size_t bytes) {
   while (bytes > 0) {
     const size_t in_block = static_cast<size_t>(bytes_) % block_;
     const size_t part = std::min(bytes, block_ - in_block);
-    open_ = static_cast<uint32_t>(crc32_z(open_, from, part));
+    open_ = crc32_of(open_, from, part);
     if (in_block + part == block_) full_.push_back(std::exchange(open_, 0));
     bytes_ += static_cast<int64_t>(part);
     from += part;
@@ -146,9 +147,7 @@ uint32_t BlockCrc::whole() const {
   return static_cast<uint32_t>(crc32_combine(crc, open_, bytes_ % static_cast<int64_t>(block_)));
 }
 
-uint32_t crc_of_memory(const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(0, static_cast<const unsigned char*>(data), bytes));
-}
+uint32_t crc_of_memory(const void* data, size_t bytes) { return crc32_of(0, data, bytes); }
 
 uint32_t crc_of_file(const std::filesystem::path& path, std::span<const KnownRegion> known) {
   const File file(path, File::Mode::Read);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/convert_floats.h"
+
 namespace trifold {
 
 namespace {
@@ -18,17 +20,6 @@ Shape last_corner(const Rect& rect) {
   Shape at = rect.offset;
   for (int dim = 0; dim < at.rank(); ++dim) at[dim] += rect.extent[dim] - 1;
   return at;
-}
-
-void convert_floats(void* to, DType to_type, const void* from, DType from_type, int64_t count) {
-  dispatch_float(from_type, [&](auto from_zero) {
-    dispatch_float(to_type, [&](auto to_zero) {
-      const auto* in = static_cast<const decltype(from_zero)*>(from);
-      auto* out = static_cast<decltype(to_zero)*>(to);
-      // Through f64, which holds every value exactly: rounded once.
-      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<decltype(to_zero)>(static_cast<double>(in[i]));
-    });
-  });
 }
 
 // Reads one stored box block by block. Each block is checked before any of it is used.

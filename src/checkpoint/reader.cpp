@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "checkpoint/convert_floats.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/save_folder.h"
 
@@ -32,10 +33,6 @@ std::string list_of(const std::vector<std::string>& problems) {
   for (size_t i = 0; i < std::min(problems.size(), kMostListed); ++i) text += "\n  " + problems[i];
   if (problems.size() > kMostListed) text += fmt::format("\n  and {} more", problems.size() - kMostListed);
   return text;
-}
-
-bool is_float(DType dtype) {
-  return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::BF16 || dtype == DType::F16;
 }
 
 // What keeps `wanted` from being loaded out of `stored`; empty when nothing does.

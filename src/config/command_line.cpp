@@ -149,9 +149,6 @@ Request read_completion(Words arguments) {
 }
 
 [[noreturn]] void unknown_command(const std::string& name) {
-  const auto& later = later_commands();
-  if (std::find(later.begin(), later.end(), name) != later.end())
-    bad_input("the command '{}' is not available in this version of Trifold", name);
   std::vector<std::string> names;
   for (const CommandInfo& info : commands()) names.emplace_back(info.name);
   const std::string list = fmt::format("{}", fmt::join(names, ", "));
@@ -181,6 +178,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (name == "evaluate") return read(std::type_identity<EvaluateConfig>());
   if (name == "inspect") return read(std::type_identity<InspectConfig>());
   if (name == "reshard") return read(std::type_identity<ReshardConfig>());
+  if (name == "convert") return read(std::type_identity<ConvertConfig>());
   if (name == "bench") return read(std::type_identity<BenchConfig>());
   if (name == "plan") return read(std::type_identity<PlanConfig>());
   if (name == "tokenize") return read(std::type_identity<TokenizeConfig>());

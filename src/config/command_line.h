@@ -18,7 +18,7 @@ struct TextRequest {
 // A command with its configuration, checked and resolved (see validate.h), or a text to print.
 using Request =
     std::variant<TextRequest, PretrainConfig, GenerateConfig, EvaluateConfig, InspectConfig, ReshardConfig,
-                 BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig, RecommendConfig>;
+                 ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig, RecommendConfig>;
 
 // What the command line is read in.
 struct Surroundings {

@@ -247,6 +247,16 @@ struct ReshardConfig {
   double max_memory = 256;           // MiB
 };
 
+// `trifold convert`: which way follows from what `load` is.
+struct ConvertConfig {
+  std::string load;  // required: a checkpoint, or a folder with config.json and safetensors files
+  std::string save;  // required
+  std::optional<std::string> dtype;   // of everything: f32 | f64 | bf16 | f16; as it is
+  double max_file_size = 5;           // GB (1e9 bytes) of a safetensors file
+  std::optional<int64_t> seq_length;  // of the checkpoint that is written; all positions the model has
+  double max_memory = 256;            // MiB
+};
+
 // `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told
 // otherwise; its train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no
 // data.

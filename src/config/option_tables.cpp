@@ -460,6 +460,31 @@ OptionTable options_of(ReshardConfig& config) {
   return table;
 }
 
+OptionTable options_of(ConvertConfig& config) {
+  OptionTable table;
+  table.group("Conversion");
+  table
+      .add("load", &config.load,
+           "Folder of a checkpoint, or of a Hugging Face model: config.json and safetensors files.")
+      .need()
+      .files("DIR");
+  table.add("save", &config.save, "Folder to write the other of the two in.").need().files("DIR");
+  table.add("dtype", &config.dtype, "Type of all numbers, rounded to nearest.")
+      .one_of({"f32", "f64", "bf16", "f16"})
+      .absent("as they are");
+  table
+      .add("max-file-size", &config.max_file_size,
+           "GB (1e9 bytes) of a safetensors file; a larger model becomes several, with an index.")
+      .positive();
+  table
+      .add("seq-length", &config.seq_length,
+           "Tokens of a sample, as the checkpoint remembers them; for a Hugging Face model.")
+      .range(1, kMaxSize)
+      .absent("as many as the model has positions");
+  table.add("max-memory", &config.max_memory, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+  return table;
+}
+
 OptionTable options_of(BenchConfig& config) {
   OptionTable table;
   table.group("Benchmark");
@@ -619,6 +644,12 @@ const std::vector<CommandInfo>& commands() {
        "--load DIR --save DIR [options]",
        {"trifold reshard --load out --save out8 --tp 2 --pp 2 --dp 2 --zero-stage 1",
         "trifold reshard --load out --save small --files 1 --dtype bf16 --no-save-optim"}},
+      {"convert",
+       "turn a checkpoint into a Hugging Face model (GPT-2, Llama), and back",
+       "--load DIR --save DIR [options]",
+       {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
+        "trifold convert --load gpt2 --save out    # config.json and model.safetensors; then train it "
+        "further"}},
       {"bench",
        "measure training steps, matrix products, collectives and the parts of a plan",
        "[options]",
@@ -662,11 +693,6 @@ const CommandInfo& command_info(std::string_view name) {
   for (const CommandInfo& info : commands())
     if (info.name == name) return info;
   fail("there is no command '{}'", name);
-}
-
-const std::vector<std::string_view>& later_commands() {
-  static const std::vector<std::string_view> kLater = {"convert"};
-  return kLater;
 }
 
 }  // namespace trifold

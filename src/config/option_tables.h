@@ -16,6 +16,7 @@ OptionTable options_of(GenerateConfig& config);
 OptionTable options_of(EvaluateConfig& config);
 OptionTable options_of(InspectConfig& config);
 OptionTable options_of(ReshardConfig& config);
+OptionTable options_of(ConvertConfig& config);
 OptionTable options_of(BenchConfig& config);
 OptionTable options_of(PlanConfig& config);
 OptionTable options_of(TokenizeConfig& config);
@@ -35,8 +36,5 @@ struct CommandInfo {
 
 const std::vector<CommandInfo>& commands();
 const CommandInfo& command_info(std::string_view name);
-
-// Commands of the design that later versions bring.
-const std::vector<std::string_view>& later_commands();
 
 }  // namespace trifold

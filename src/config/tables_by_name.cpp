@@ -19,6 +19,7 @@ void with_default_table(std::string_view command, FunctionRef<void(const OptionT
   if (command == "evaluate") return call<EvaluateConfig>(body);
   if (command == "inspect") return call<InspectConfig>(body);
   if (command == "reshard") return call<ReshardConfig>(body);
+  if (command == "convert") return call<ConvertConfig>(body);
   if (command == "bench") return call<BenchConfig>(body);
   if (command == "plan") return call<PlanConfig>(body);
   if (command == "tokenize") return call<TokenizeConfig>(body);

@@ -452,6 +452,19 @@ ReshardConfig resolve(ReshardConfig config) {
   return config;
 }
 
+std::vector<std::string> problems(const ConvertConfig& config) {
+  ConvertConfig copy = config;
+  Problems problems(options_of(copy));
+  if (!config.load.empty() && config.load == config.save)
+    problems.add("--save {} is the folder of --load: give another", config.save);
+  return problems.take();
+}
+
+ConvertConfig resolve(ConvertConfig config) {
+  throw_problems(problems(config));
+  return config;
+}
+
 InspectConfig resolve(InspectConfig config) {
   throw_problems(problems(config));
   return config;

@@ -22,9 +22,13 @@ struct CheckpointModel {
 // Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
 CheckpointModel describe_checkpoint(const std::string& path);
 
+// To go on with a run, or to start another one from the weights: lengths of samples, dropout and the size of
+// random weights may then be others.
+enum class ModelUse { SameRun, WeightsOnly };
+
 // BadInput that lists the fields that differ, unless a checkpoint of the model `stored` fits the model
 // `wanted`. How far the vocabulary is padded does not matter: padding is not stored.
-void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted);
+void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use);
 
 // Fills the weights of `replica` from the checkpoint. Every rank reads what it holds.
 void load_weights(Replica& replica, const std::string& path);

@@ -1,5 +1,6 @@
 #include "train/run_start.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "checkpoint/collective.h"
@@ -51,8 +52,15 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config) {
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
-  compare_checkpoint_model(meta.model, to_json(config.model));
-  if (start.part == Trainer::LoadPart::Weights) return 0;
+  const bool weights_only = start.part == Trainer::LoadPart::Weights;
+  compare_checkpoint_model(meta.model, to_json(config.model),
+                           weights_only ? ModelUse::WeightsOnly : ModelUse::SameRun);
+  if (weights_only) return 0;
+  if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
+                  [](const TensorInfo& tensor) { return tensor.name.starts_with("param/"); }) &&
+      !(config.optimizer.optimizer == "sgd" && config.optimizer.sgd_momentum == 0))
+    bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
+              name);
   const int64_t batch =
       meta.step == 0 ? 0 : meta.config.value("global_batch_size", meta.consumed_samples / meta.step);
   if (meta.step > 0 && batch != *config.batch.global_batch_size)

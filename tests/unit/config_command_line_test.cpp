@@ -78,8 +78,6 @@ TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
                     "--" + name + " is not available in this version of Trifold");
   expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler"}), "not available");
   expect_contains(refusal_of(complete() + Words{"--train_samples", "9"}), "give --train-iters instead");
-  for (const std::string name : {"convert"})
-    expect_contains(refusal_of({name, "--x"}), "'" + name + "' is not available in this version");
 }
 
 TEST(ConfigCommandLine, TellsAZeroThatWasGivenFromAMissingValue) {

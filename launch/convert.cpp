@@ -1,0 +1,63 @@
+#include "train/convert.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "config/json.h"
+#include "launch/commands.h"
+#include "train/output_files.h"
+
+namespace trifold::launch {
+
+namespace {
+
+// The options that make this model: those that are not as they are by default.
+std::string model_options(const ModelConfig& model) {
+  const nlohmann::json all = to_json(model);
+  const nlohmann::json usual = to_json(ModelConfig());
+  std::string text;
+  for (const auto& item : all.items()) {
+    if (item.value() == usual[item.key()]) continue;
+    std::string name = item.key();
+    std::replace(name.begin(), name.end(), '_', '-');
+    text += " --" + name;
+    if (item.value().is_string())
+      text += " " + item.value().get<std::string>();
+    else if (!item.value().is_boolean())
+      text += " " + item.value().dump();
+  }
+  return text;
+}
+
+void tell(const Converted& done) {
+  fmt::print("{} -> {}: {} tensors, {:.1f} MB, {} safetensors file{}\n", done.from, done.to, done.tensors,
+             static_cast<double>(done.bytes) / 1e6, done.files, done.files == 1 ? "" : "s");
+}
+
+}  // namespace
+
+int run(const ConvertConfig& config) {
+  check_writable_folder("--save", config.save);
+  if (!is_hugging_face_folder(config.load)) {
+    CheckpointReader from(config.load);
+    const Converted done = export_model(from, config);
+    tell(done);
+    fmt::print(
+        "It opens with transformers.AutoModelForCausalLM.from_pretrained(\"{}\"); the tokenizer is not in "
+        "it.\n",
+        done.to);
+    return kDone;
+  }
+  const Converted done = import_model(config);
+  tell(done);
+  fmt::print(
+      "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
+      "a "
+      ".bin/.idx data set that the model's own tokenizer made):\n"
+      "  trifold pretrain --load {} --finetune{}\n",
+      config.save, model_options(done.model));
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,106 @@
+// Safetensors, the files in which Hugging Face's libraries keep weights:
+//
+//   offset   bytes  content
+//   0        8      u64 N, little-endian
+//   8        N      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...},
+//   perhaps
+//                   "__metadata__": {"key": "text"}, perhaps spaces at the end
+//   8 + N           the elements: row-major, little-endian; offsets count from here
+//
+// The tensors hold every byte behind the header exactly once. A model is one file, model.safetensors, or
+// several that model.safetensors.index.json lists: {"metadata": ..., "weight_map": {"name": "file", ...}}.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/files.h"
+#include "core/dtype.h"
+
+namespace trifold {
+
+inline constexpr std::string_view kSafetensorsName = "model.safetensors";
+inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
+
+struct SafeTensor {
+  std::string name;
+  std::string dtype;  // as the format calls it: "F32", "BF16", "BOOL" ...
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;  // bytes behind the header
+
+  int64_t bytes() const { return end - begin; }
+};
+
+// The format's name of a type, and back; nothing for a type that has no counterpart here.
+std::string_view safetensors_name(DType dtype);
+std::optional<DType> dtype_of_safetensors(std::string_view name);
+
+// Reads the header of a file with `data_bytes` bytes behind it. Tensors come in the order of their bytes.
+// Anything wrong (a name twice, an unknown type, sizes that do not fit, gaps, overlaps) is a BadInput that
+// starts with `where`.
+std::vector<SafeTensor> parse_safetensors_header(std::string_view json, int64_t data_bytes,
+                                                 const std::string& where);
+
+// Reads an index: the file of each tensor. BadInput where it is none, or where a file is not beside it.
+std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& where);
+
+// One file, open for reading.
+class SafetensorsFile {
+ public:
+  // BadInput, naming the file, when it is missing or damaged. Reads the header only.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  const std::filesystem::path& path() const { return file_.path(); }
+  const std::vector<SafeTensor>& tensors() const { return tensors_; }
+  // Bytes [offset, offset + bytes) of a tensor of this file.
+  void read(const SafeTensor& tensor, int64_t offset, void* to, size_t bytes) const;
+
+ private:
+  File file_;
+  int64_t data_ = 0;  // where the elements begin
+  std::vector<SafeTensor> tensors_;
+};
+
+// All tensors of a model, in one file or several.
+class SafetensorsModel {
+ public:
+  struct Entry {
+    const SafetensorsFile* file;
+    const SafeTensor* tensor;
+  };
+
+  // `folder` holds model.safetensors or an index. BadInput where neither is there, or where files and index
+  // disagree.
+  explicit SafetensorsModel(const std::filesystem::path& folder);
+  const std::map<std::string, Entry>& tensors() const { return tensors_; }
+  size_t files() const { return files_.size(); }
+
+ private:
+  void add_file(const std::filesystem::path& path);
+
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Entry> tensors_;
+};
+
+// Writes one file, whose tensors are known beforehand and whose elements come in any order.
+class SafetensorsWriter {
+ public:
+  // Makes the file, which must not exist, and its header. Of `tensors` the offsets are set here.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors);
+  // Bytes of tensor number `index`, from byte `offset` of it on.
+  void write(size_t index, int64_t offset, const void* from, size_t bytes) const;
+  // After the last: waits until all is on the disk.
+  void finish();
+
+ private:
+  File file_;
+  int64_t data_ = 0;
+  std::vector<SafeTensor> tensors_;
+};
+
+}  // namespace trifold

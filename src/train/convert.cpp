@@ -1,0 +1,231 @@
+// From a checkpoint to transformers' files.
+#include "train/convert.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "config/json.h"
+#include "data/tokenizer.h"
+#include "train/hugging_face.h"
+#include "train/transpose.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// A tensor of theirs: part of a parameter.
+struct Part {
+  const WeightMap* map;
+  int64_t first_row;  // of ours
+  SafeTensor tensor;
+  int64_t bytes;
+};
+
+std::vector<Part> parts_of(const std::vector<WeightMap>& maps, DType dtype) {
+  std::vector<Part> parts;
+  for (const WeightMap& map : maps) {
+    int64_t row = 0;
+    for (const std::string& name : map.theirs) {
+      Part part{&map, row, {name, std::string(safetensors_name(dtype)), map.their_shape()}, 0};
+      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(dtype));
+      row += map.rows_each();
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+// Cut into files of at most `most` bytes each; a tensor is never cut.
+std::vector<std::vector<const Part*>> cut_into_files(const std::vector<Part>& parts, int64_t most) {
+  std::vector<std::vector<const Part*>> files(1);
+  int64_t bytes = 0;
+  for (const Part& part : parts) {
+    if (!files.back().empty() && bytes + part.bytes > most) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(&part);
+    bytes += part.bytes;
+  }
+  return files;
+}
+
+std::string file_name(size_t number, size_t count) {
+  if (count == 1) return std::string(kSafetensorsName);
+  return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, count);
+}
+
+class Exporter {
+ public:
+  Exporter(CheckpointReader& from, DType dtype, int64_t bytes) : from_(from), dtype_(dtype), bytes_(bytes) {}
+
+  void write(const fs::path& path, const std::vector<const Part*>& parts) {
+    std::vector<SafeTensor> tensors;
+    for (const Part* part : parts) tensors.push_back(part->tensor);
+    SafetensorsWriter file(path, std::move(tensors));
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const WeightMap& map = *parts[i]->map;
+      const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * size()));
+      for (int64_t row = 0; row < map.rows_each(); row += step)
+        pass(file, i, *parts[i], row, std::min(map.rows_each(), row + step));
+    }
+    file.finish();
+  }
+
+ private:
+  int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
+
+  // Rows [begin, end) of a part.
+  void pass(const SafetensorsWriter& file, size_t index, const Part& part, int64_t begin, int64_t end) {
+    const WeightMap& map = *part.map;
+    const int64_t rows = end - begin;
+    const int64_t count = rows * map.columns();
+    const auto bytes = static_cast<size_t>(count * size());
+    for (Buffer* buffer : {&read_, &turned_})
+      if (buffer->bytes() < bytes) *buffer = Buffer(bytes);
+    load(map, (part.first_row + begin) * map.columns(), count);
+    if (!map.transposed) return file.write(index, begin * map.columns() * size(), read_.data(), bytes);
+    transpose(turned_.data(), read_.data(), rows, map.columns(), static_cast<size_t>(size()));
+    if (rows == map.rows_each()) return file.write(index, 0, turned_.data(), bytes);
+    // Our rows are columns of theirs.
+    for (int64_t column = 0; column < map.columns(); ++column)
+      file.write(index, (column * map.rows_each() + begin) * size(), turned_.data() + column * rows * size(),
+                 static_cast<size_t>(rows * size()));
+  }
+
+  // Elements of a parameter, in memory order, to read_.
+  void load(const WeightMap& map, int64_t first, int64_t count) {
+    std::vector<NamedTensor> wanted;
+    int64_t at = 0;
+    for (const Rect& rect : rects_of_range(Rect::whole(map.shape), first, first + count)) {
+      NamedTensor box;
+      box.spec.name = "param/" + map.ours;
+      box.spec.global = map.shape;
+      box.spec.local = rect;
+      box.data = {read_.data() + at * size(), dtype_, rect.extent};
+      at += rect.elements();
+      wanted.push_back(std::move(box));
+    }
+    from_.load(wanted, FloatConversion::Allow);
+  }
+
+  CheckpointReader& from_;
+  DType dtype_;
+  int64_t bytes_;  // of a buffer
+  Buffer read_, turned_;
+};
+
+std::string library_type(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return "float64";
+    case DType::BF16:
+      return "bfloat16";
+    case DType::F16:
+      return "float16";
+    default:
+      return "float32";
+  }
+}
+
+json config_of(const ModelConfig& model, const CheckpointMeta& meta, DType dtype) {
+  json config = to_hugging_face(model);
+  config["torch_dtype"] = library_type(dtype);
+  DataConfig data;
+  tokenizer_from_json(meta.state.at("tokenizer"), data);
+  // The library's own numbers are those of another vocabulary.
+  std::optional<int32_t> end;
+  if (data.tokenizer_type) end = make_tokenizer(*data.tokenizer_type, data.tokenizer_model)->eod();
+  config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
+  config[kOwnFields] = {
+      {"step", meta.step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
+  return config;
+}
+
+void write_index(const fs::path& folder, const std::vector<std::vector<const Part*>>& files, int64_t bytes) {
+  nlohmann::ordered_json index;
+  index["metadata"]["total_size"] = bytes;
+  for (size_t number = 0; number < files.size(); ++number)
+    for (const Part* part : files[number])
+      index["weight_map"][part->tensor.name] = file_name(number, files.size());
+  write_text(folder / kSafetensorsIndexName, index.dump(2) + "\n");
+}
+
+// A folder that gets its name when it is complete, and is removed when it is not.
+class NewFolder {
+ public:
+  explicit NewFolder(const fs::path& path)
+      : path_(path.has_filename() ? path : path.parent_path()),
+        made_(path_.string() + ".tmp-" + random_id()) {
+    std::error_code ignored;
+    if (fs::exists(path_, ignored) && !(fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored)))
+      bad_input("{} is there already and not empty: name a new folder", path_.string());
+    fs::create_directories(made_);
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    fs::remove_all(made_, ignored);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  const fs::path& made() const { return made_; }
+  void commit() {
+    sync_to_disk(made_);
+    fs::rename(made_, path_);
+    sync_to_disk(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  }
+
+ private:
+  fs::path path_, made_;
+};
+
+DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
+  if (config.dtype) return dtype_named(*config.dtype);
+  for (const TensorInfo& tensor : from.tensors())
+    if (tensor.name.starts_with("param/")) return tensor.dtype;
+  bad_input("{} holds no weights", from.directory().string());
+}
+
+ModelConfig model_of(const CheckpointReader& from) {
+  try {
+    from.meta().state.at("tokenizer");
+    return model_from_json(from.meta().model);
+  } catch (const std::exception& error) {
+    bad_input("{} is not a checkpoint of a language model: {}", from.directory().string(), error.what());
+  }
+}
+
+}  // namespace
+
+bool is_hugging_face_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored);
+}
+
+Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
+  const ModelConfig model = model_of(from);
+  const DType dtype = stored_type(from, config);
+  const json description = config_of(model, from.meta(), dtype);
+  const std::vector<WeightMap> maps = weight_map(model);
+  const std::vector<Part> parts = parts_of(maps, dtype);
+  constexpr double kGigabyte = 1e9;
+  const auto files = cut_into_files(parts, static_cast<int64_t>(config.max_file_size * kGigabyte));
+  int64_t bytes = 0;
+  for (const Part& part : parts) bytes += part.bytes;
+
+  NewFolder folder(config.save);
+  Exporter exporter(from, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
+  for (size_t number = 0; number < files.size(); ++number)
+    exporter.write(folder.made() / file_name(number, files.size()), files[number]);
+  if (files.size() > 1) write_index(folder.made(), files, bytes);
+  write_text(folder.made() / "config.json", description.dump(2) + "\n");
+  folder.commit();
+  return {from.directory().string(),          config.save, static_cast<int64_t>(parts.size()),
+          static_cast<int64_t>(files.size()), bytes,       model};
+}
+
+}  // namespace trifold

@@ -1,0 +1,40 @@
+// Converting between checkpoints and the folders that Hugging Face's transformers library reads and writes:
+// config.json and safetensors files (train/hugging_face.h says which models). Weights only; neither holds
+// another's optimizer state.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "checkpoint/reader.h"
+#include "config/config.h"
+
+namespace trifold {
+
+struct Converted {
+  std::string from, to;  // folders
+  int64_t tensors = 0;   // of theirs
+  int64_t files = 0;     // safetensors files
+  int64_t bytes = 0;     // of elements, in `to`
+  ModelConfig model;
+};
+
+// True where `folder` is what transformers writes: it holds a config.json.
+bool is_hugging_face_folder(const std::filesystem::path& folder);
+
+// Writes the weights of a checkpoint to the folder config.save, which must not exist or be empty:
+// config.json, model.safetensors, or several files and their index where there are more than
+// config.max_file_size bytes. The folder gets its name when all is on the disk. BadInput for a checkpoint
+// that is no GPT-2 or Llama.
+Converted export_model(CheckpointReader& from, const ConvertConfig& config);
+
+// Writes the checkpoint of step 0, weights only, under config.save. Every number is that of the files,
+// converted where config.dtype says so. BadInput that lists what is missing, not known or of another shape.
+//
+// Both take config.max_memory MiB beyond tables and the file cache.
+Converted import_model(const ConvertConfig& config);
+
+// What is added to config.json for a model of ours, so that it comes back as it was: "trifold": {...}.
+inline constexpr const char* kOwnFields = "trifold";
+
+}  // namespace trifold

@@ -1,0 +1,218 @@
+// From transformers' files to a checkpoint.
+#include <algorithm>
+#include <set>
+
+#include "checkpoint/convert_floats.h"
+#include "checkpoint/new_checkpoint.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/shard_file.h"
+#include "config/json.h"
+#include "config/validate.h"
+#include "train/convert.h"
+#include "train/hugging_face.h"
+#include "train/transpose.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kMostConfigBytes = int64_t{1} << 24;
+
+json read_config(const fs::path& path) {
+  try {
+    return json::parse(read_text(path, kMostConfigBytes));
+  } catch (const std::exception& error) {
+    bad_input("{} cannot be read: {}", path.string(), error.what());
+  }
+}
+
+// What a model of ours left there when it was exported.
+void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, const std::string& where) {
+  if (!config.contains(kOwnFields)) return;
+  const json& own = config[kOwnFields];
+  try {
+    model.seq_length = own.at("seq_length").get<int64_t>();
+    tokenizer_from_json(own.at("tokenizer"), data);
+  } catch (const std::exception& error) {
+    bad_input("{}, '{}': {}", where, kOwnFields, error.what());
+  }
+}
+
+// The tensor of a file that holds part `i` of a map. Files of a model without a head leave the prefix out.
+const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const std::string& name,
+                                         const std::string& prefix) {
+  const auto& tensors = files.tensors();
+  auto found = tensors.find(name);
+  if (found == tensors.end() && name.starts_with(prefix)) found = tensors.find(name.substr(prefix.size()));
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+// Where each part of each parameter is, in the order of the maps; everything that does not fit is told at
+// once.
+struct Sources {
+  std::vector<std::vector<SafetensorsModel::Entry>> parts;
+  std::set<std::string> types;
+  int64_t tensors = 0;
+};
+
+Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
+                 const std::string& where) {
+  Sources sources;
+  std::vector<std::string> problems;
+  std::set<std::string> used;
+  for (const WeightMap& map : maps) {
+    sources.parts.emplace_back();
+    for (const std::string& name : map.theirs) {
+      const SafetensorsModel::Entry* entry = find_part(files, name, name_prefix(model));
+      if (entry == nullptr) {
+        problems.push_back(fmt::format("tensor {} is missing", name));
+        continue;
+      }
+      const SafeTensor& tensor = *entry->tensor;
+      used.insert(tensor.name);
+      if (tensor.shape != map.their_shape())
+        problems.push_back(fmt::format("tensor {} is [{}]; config.json makes it [{}]", tensor.name,
+                                       fmt::join(tensor.shape, ", "), fmt::join(map.their_shape(), ", ")));
+      const std::optional<DType> dtype = dtype_of_safetensors(tensor.dtype);
+      if (!dtype || !is_float(*dtype))
+        problems.push_back(fmt::format("tensor {} is of type {}; F32, F64, BF16 and F16 are supported",
+                                       tensor.name, tensor.dtype));
+      else
+        sources.types.insert(std::string(name_of(*dtype)));
+      sources.parts.back().push_back(*entry);
+      ++sources.tensors;
+    }
+  }
+  for (const auto& entry : files.tensors())
+    if (!used.contains(entry.first) && !is_no_parameter(entry.first, model))
+      problems.push_back(fmt::format("tensor {} has no place in the model", entry.first));
+  constexpr size_t kMostListed = 20;
+  const size_t more = problems.size() - std::min(problems.size(), kMostListed);
+  problems.resize(problems.size() - more);
+  if (more > 0) problems.push_back(fmt::format("and {} more", more));
+  if (!problems.empty())
+    bad_input("{} does not hold what its config.json says:\n  {}", where, fmt::join(problems, "\n  "));
+  return sources;
+}
+
+// Passes parameters on, some rows at a time.
+class Importer {
+ public:
+  Importer(ShardFile& to, DType dtype, int64_t bytes) : to_(to), dtype_(dtype), bytes_(bytes) {}
+
+  void pass(size_t box, const WeightMap& map, const std::vector<SafetensorsModel::Entry>& parts) {
+    for (const SafetensorsModel::Entry& part : parts) {
+      const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * kWidest));
+      for (int64_t row = 0; row < map.rows_each(); row += step)
+        pass(box, map, part, row, std::min(map.rows_each(), row + step));
+    }
+  }
+
+ private:
+  static constexpr int64_t kWidest = 8;  // bytes of an element
+
+  void pass(size_t box, const WeightMap& map, const SafetensorsModel::Entry& part, int64_t begin,
+            int64_t end) {
+    const DType from = *dtype_of_safetensors(part.tensor->dtype);
+    const auto size = static_cast<int64_t>(size_of(from));
+    const int64_t rows = end - begin;
+    const int64_t count = rows * map.columns();
+    for (Buffer* buffer : {&read_, &turned_})
+      if (buffer->bytes() < static_cast<size_t>(count * kWidest))
+        *buffer = Buffer(static_cast<size_t>(count * kWidest));
+    std::byte* elements = read_.data();
+    std::byte* other = turned_.data();
+    if (!map.transposed) {
+      part.file->read(*part.tensor, begin * map.columns() * size, elements,
+                      static_cast<size_t>(count * size));
+    } else {
+      read_columns(map, part, begin, rows, size);
+      transpose(other, elements, map.columns(), rows, static_cast<size_t>(size));
+      std::swap(elements, other);
+    }
+    if (from != dtype_) {
+      convert_floats(other, dtype_, elements, from, count);
+      elements = other;
+    }
+    to_.append(box, elements, static_cast<size_t>(count) * size_of(dtype_));
+  }
+
+  // Our rows [begin, begin + rows) are columns of theirs: [columns, rows] in read_.
+  void read_columns(const WeightMap& map, const SafetensorsModel::Entry& part, int64_t begin, int64_t rows,
+                    int64_t size) {
+    const auto all = map.rows_each();
+    if (rows == all) {
+      part.file->read(*part.tensor, 0, read_.data(), static_cast<size_t>(rows * map.columns() * size));
+      return;
+    }
+    for (int64_t column = 0; column < map.columns(); ++column)
+      part.file->read(*part.tensor, (column * all + begin) * size, read_.data() + column * rows * size,
+                      static_cast<size_t>(rows * size));
+  }
+
+  ShardFile& to_;
+  DType dtype_;
+  int64_t bytes_;  // of a buffer
+  Buffer read_, turned_;
+};
+
+DType type_of_all(const std::set<std::string>& types, const ConvertConfig& config) {
+  if (config.dtype) return dtype_named(*config.dtype);
+  if (types.size() > 1)
+    bad_input("the tensors of {} are of the types {}: say with --dtype what all of them become", config.load,
+              fmt::join(types, ", "));
+  return dtype_named(*types.begin());
+}
+
+CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, DType dtype) {
+  CheckpointMeta meta;
+  meta.model = to_json(model);
+  meta.mesh = {{"tp", 1}, {"dp", 1}, {"pp", 1}};
+  meta.config = json::object();
+  meta.state = {{"tokenizer", tokenizer_to_json(data)}, {"dtype", std::string(name_of(dtype))}};
+  return meta;
+}
+
+}  // namespace
+
+Converted import_model(const ConvertConfig& config) {
+  const fs::path folder = config.load;
+  const std::string where = (folder / "config.json").string();
+  const json given = read_config(where);
+  ModelConfig model = from_hugging_face(given, where);
+  DataConfig data;
+  take_own_fields(given, model, data, where);
+  if (config.seq_length) model.seq_length = *config.seq_length;
+  const SafetensorsModel files(folder);
+  const std::vector<WeightMap> maps = weight_map(model);
+  const Sources sources = find_all(files, maps, model, folder.string());
+  const DType dtype = type_of_all(sources.types, config);
+
+  std::vector<ShardBox> boxes;
+  std::vector<TensorInfo> tensors;
+  int64_t bytes = 0;
+  for (const WeightMap& map : maps) {
+    boxes.push_back({"param/" + map.ours, dtype, map.shape, Rect::whole(map.shape)});
+    bytes += boxes.back().bytes();
+  }
+  const SaveOptions options;
+  NewCheckpoint checkpoint(config.save, 0, bytes, options);
+  ShardFile file(checkpoint.folder() / "shard_00000.h5", 0, boxes);
+  Importer importer(file, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
+  for (size_t i = 0; i < maps.size(); ++i) importer.pass(i, maps[i], sources.parts[i]);
+  file.finish();
+  for (size_t i = 0; i < boxes.size(); ++i)
+    tensors.push_back({boxes[i].tensor, dtype, boxes[i].global, {file.piece(i)}});
+  ManifestBuilder tables;
+  tables.add(file.info(), tensors);
+  checkpoint.commit(meta_of(model, data, dtype), tables);
+  checkpoint.tidy_up();
+  return {folder.string(), (fs::path(config.save) / step_directory_name(0)).string(),
+          sources.tensors, static_cast<int64_t>(files.files()),
+          bytes,           model};
+}
+
+}  // namespace trifold

@@ -1,0 +1,359 @@
+#include "train/hugging_face.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "config/validate.h"
+#include "models/gpt.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+bool is_llama(const ModelConfig& model) { return model.normalization == "RMSNorm"; }
+
+// The names of one family. Those in a block come after "block.<n>." and "h.<n>.".
+struct Names {
+  struct Entry {
+    std::string_view ours;
+    std::vector<std::string_view> theirs;
+    bool transposed = false;
+  };
+  std::string prefix, block;
+  std::vector<Entry> in_block, outside;
+};
+
+const Names& gpt2_names() {
+  static const Names kNames{"transformer.",
+                            "h.",
+                            {{"norm1.gain", {"ln_1.weight"}},
+                             {"norm1.bias", {"ln_1.bias"}},
+                             {"attention.qkv.weight", {"attn.c_attn.weight"}, true},
+                             {"attention.qkv.bias", {"attn.c_attn.bias"}},
+                             {"attention.out.weight", {"attn.c_proj.weight"}, true},
+                             {"attention.out.bias", {"attn.c_proj.bias"}},
+                             {"norm2.gain", {"ln_2.weight"}},
+                             {"norm2.bias", {"ln_2.bias"}},
+                             {"mlp.up.weight", {"mlp.c_fc.weight"}, true},
+                             {"mlp.up.bias", {"mlp.c_fc.bias"}},
+                             {"mlp.down.weight", {"mlp.c_proj.weight"}, true},
+                             {"mlp.down.bias", {"mlp.c_proj.bias"}}},
+                            {{"embedding.tokens.weight", {"wte.weight"}},
+                             {"embedding.positions.weight", {"wpe.weight"}},
+                             {"final_norm.gain", {"ln_f.weight"}},
+                             {"final_norm.bias", {"ln_f.bias"}}}};
+  return kNames;
+}
+
+const Names& llama_names() {
+  static const Names kNames{
+      "model.",
+      "layers.",
+      {{"norm1.gain", {"input_layernorm.weight"}},
+       {"attention.qkv.weight",
+        {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+       {"attention.qkv.bias", {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}},
+       {"attention.query.weight", {"self_attn.q_proj.weight"}},
+       {"attention.query.bias", {"self_attn.q_proj.bias"}},
+       {"attention.key_value.weight", {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+       {"attention.key_value.bias", {"self_attn.k_proj.bias", "self_attn.v_proj.bias"}},
+       {"attention.out.weight", {"self_attn.o_proj.weight"}},
+       {"attention.out.bias", {"self_attn.o_proj.bias"}},
+       {"norm2.gain", {"post_attention_layernorm.weight"}},
+       {"mlp.up.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+       {"mlp.up.bias", {"mlp.gate_proj.bias", "mlp.up_proj.bias"}},
+       {"mlp.down.weight", {"mlp.down_proj.weight"}},
+       {"mlp.down.bias", {"mlp.down_proj.bias"}}},
+      {{"embedding.tokens.weight", {"embed_tokens.weight"}}, {"final_norm.gain", {"norm.weight"}}}};
+  return kNames;
+}
+
+const Names& names_of(const ModelConfig& model) { return is_llama(model) ? llama_names() : gpt2_names(); }
+
+WeightMap map_of(const std::string& ours, const Shape& shape, const Names& names) {
+  WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
+  if (ours == "head.weight") {
+    map.theirs = {"lm_head.weight"};
+    return map;
+  }
+  std::string_view rest = ours;
+  std::string before = names.prefix;
+  const bool in_block = ours.starts_with("block.");
+  if (in_block) {
+    rest.remove_prefix(std::string_view("block.").size());
+    const size_t dot = rest.find('.');
+    before += names.block + std::string(rest.substr(0, dot + 1));
+    rest.remove_prefix(dot + 1);
+  }
+  for (const Names::Entry& entry : in_block ? names.in_block : names.outside) {
+    if (entry.ours != rest) continue;
+    for (const std::string_view theirs : entry.theirs) map.theirs.push_back(before + std::string(theirs));
+    map.transposed = entry.transposed;
+    return map;
+  }
+  fail("the parameter {} has no name in transformers", ours);
+}
+
+// Problems are collected, so that one look shows all of them.
+class ConfigReader {
+ public:
+  explicit ConfigReader(const json& config) : config_(config) {}
+
+  bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
+
+  int64_t size(const char* key, std::optional<int64_t> absent = {}) {
+    if (!has(key) && absent) return *absent;
+    if (has(key) && config_[key].is_number_integer()) return config_[key].get<int64_t>();
+    problems_.push_back(fmt::format("'{}' {}", key, has(key) ? "is no whole number" : "is missing"));
+    return 0;
+  }
+  double number(const char* key, double absent) {
+    if (!has(key)) return absent;
+    if (config_[key].is_number()) return config_[key].get<double>();
+    problems_.push_back(fmt::format("'{}' is no number", key));
+    return absent;
+  }
+  bool flag(const char* key, bool absent) {
+    if (!has(key)) return absent;
+    if (config_[key].is_boolean()) return config_[key].get<bool>();
+    problems_.push_back(fmt::format("'{}' is neither true nor false", key));
+    return absent;
+  }
+  // Where only some values can be computed here.
+  void must_be(const char* key, const std::vector<json>& supported, const json& absent) {
+    const json value = has(key) ? config_[key] : absent;
+    if (std::find(supported.begin(), supported.end(), value) == supported.end())
+      problems_.push_back(
+          fmt::format("'{}' is {}; only {} is supported", key, text(value), text(supported[0])));
+  }
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+  const json& at(const char* key) const { return config_[key]; }
+  void finish(const std::string& where) const {
+    if (!problems_.empty())
+      bad_input("{} is of a model that cannot be taken over:\n  {}", where, fmt::join(problems_, "\n  "));
+  }
+
+ private:
+  static std::string text(const json& value) {
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  const json& config_;
+  std::vector<std::string> problems_;
+};
+
+ModelConfig read_gpt2(ConfigReader& from) {
+  ModelConfig model;
+  model.num_layers = from.size("n_layer");
+  model.hidden_size = from.size("n_embd");
+  model.num_attention_heads = from.size("n_head");
+  model.ffn_hidden_size = from.size("n_inner", 4 * model.hidden_size);
+  model.max_position_embeddings = from.size("n_positions");
+  model.vocab_size = from.size("vocab_size");
+  model.norm_epsilon = from.number("layer_norm_epsilon", 1e-5);
+  model.init_method_std = from.number("initializer_range", 0.02);
+  // One number here for the embedding and for what is added to the residual stream.
+  model.hidden_dropout = from.number("resid_pdrop", 0.1);
+  if (from.number("embd_pdrop", 0.1) != model.hidden_dropout)
+    from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
+  model.attention_dropout = from.number("attn_pdrop", 0.1);
+  model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings", true);
+  from.must_be("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
+  from.must_be("scale_attn_weights", {true}, true);
+  from.must_be("scale_attn_by_inverse_layer_idx", {false}, false);
+  from.must_be("add_cross_attention", {false}, false);
+  return model;
+}
+
+constexpr double kLowTurns = 1, kHighTurns = 4, kScaledPositions = 8192;  // as in models/gpt.cpp
+
+// Newer versions of the library keep all of it in 'rope_parameters', older ones in two fields.
+void read_rotary(ConfigReader& from, ModelConfig& model) {
+  model.rotary_base = from.number("rope_theta", 10000);
+  const char* key = from.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!from.has(key)) return;
+  ConfigReader rope(from.at(key));
+  const auto report = [&](const char* what) { from.problem(fmt::format("'{}': {}", key, what)); };
+  if (!from.at(key).is_object()) return report("it is no object");
+  model.rotary_base = rope.number("rope_theta", model.rotary_base);
+  const char* name = rope.has("rope_type") ? "rope_type" : "type";
+  const json type = rope.has(name) ? rope.at(name) : json("default");
+  if (type == "default") return;
+  if (type != "llama3") return report("only the types default and llama3 are supported");
+  model.use_rope_scaling = true;
+  model.rope_scaling_factor = rope.number("factor", 0);
+  if (rope.number("low_freq_factor", 0) != kLowTurns || rope.number("high_freq_factor", 0) != kHighTurns ||
+      rope.number("original_max_position_embeddings", 0) != kScaledPositions)
+    report(
+        "only low_freq_factor 1, high_freq_factor 4 and original_max_position_embeddings 8192 are supported");
+}
+
+ModelConfig read_llama(ConfigReader& from) {
+  ModelConfig model;
+  model.normalization = "RMSNorm";
+  model.position_embedding_type = "rope";
+  model.swiglu = true;
+  model.num_layers = from.size("num_hidden_layers");
+  model.hidden_size = from.size("hidden_size");
+  model.num_attention_heads = from.size("num_attention_heads");
+  const int64_t groups = from.size("num_key_value_heads", model.num_attention_heads);
+  model.group_query_attention = groups != model.num_attention_heads;
+  if (model.group_query_attention) model.num_query_groups = groups;
+  const int64_t heads = std::max<int64_t>(1, model.num_attention_heads);
+  const int64_t width = from.size("head_dim", model.hidden_size / heads);
+  if (width * heads != model.hidden_size) model.kv_channels = width;
+  model.ffn_hidden_size = from.size("intermediate_size");
+  model.max_position_embeddings = from.size("max_position_embeddings");
+  model.vocab_size = from.size("vocab_size");
+  model.norm_epsilon = from.number("rms_norm_eps", 1e-6);
+  model.init_method_std = from.number("initializer_range", 0.02);
+  model.attention_dropout = from.number("attention_dropout", 0);
+  model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings", false);
+  model.disable_bias_linear = !from.flag("attention_bias", false);
+  if (from.flag("mlp_bias", false) == model.disable_bias_linear)
+    from.problem("'attention_bias' and 'mlp_bias' differ; biases are everywhere or nowhere here");
+  from.must_be("hidden_act", {"silu"}, "silu");
+  from.must_be("pretraining_tp", {1}, 1);
+  read_rotary(from, model);
+  return model;
+}
+
+json gpt2_json(const ModelConfig& model) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"activation_function", "gelu_new"},
+          {"n_layer", model.num_layers},
+          {"n_embd", model.hidden_size},
+          {"n_head", model.num_attention_heads},
+          {"n_inner", *model.ffn_hidden_size},
+          {"n_positions", *model.max_position_embeddings},
+          {"n_ctx", *model.max_position_embeddings},
+          {"layer_norm_epsilon", model.norm_epsilon},
+          {"resid_pdrop", model.hidden_dropout},
+          {"embd_pdrop", model.hidden_dropout},
+          {"attn_pdrop", model.attention_dropout}};
+}
+
+json llama_json(const ModelConfig& model) {
+  json config{{"architectures", {"LlamaForCausalLM"}},
+              {"model_type", "llama"},
+              {"hidden_act", "silu"},
+              {"num_hidden_layers", model.num_layers},
+              {"hidden_size", model.hidden_size},
+              {"num_attention_heads", model.num_attention_heads},
+              {"num_key_value_heads", key_heads(model)},
+              {"head_dim", head_width(model)},
+              {"intermediate_size", *model.ffn_hidden_size},
+              {"max_position_embeddings", *model.max_position_embeddings},
+              {"rms_norm_eps", model.norm_epsilon},
+              {"attention_bias", !model.disable_bias_linear},
+              {"mlp_bias", !model.disable_bias_linear},
+              {"attention_dropout", model.attention_dropout},
+              {"rope_theta", model.rotary_base}};
+  if (model.use_rope_scaling)
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", model.rope_scaling_factor},
+                              {"low_freq_factor", kLowTurns},
+                              {"high_freq_factor", kHighTurns},
+                              {"original_max_position_embeddings", static_cast<int64_t>(kScaledPositions)}};
+  return config;
+}
+
+// Which fields keep a model from being one of the two families.
+std::vector<std::string> foreign_fields(const ModelConfig& model) {
+  std::vector<std::string> problems;
+  const bool llama = is_llama(model);
+  const char* family = llama ? "Llama" : "GPT-2";
+  const auto need = [&](bool fits, const char* what) {
+    if (!fits) problems.push_back(fmt::format("{} has {}", family, what));
+  };
+  need(!model.qk_layernorm, "no --qk-layernorm");
+  if (llama) {
+    need(model.position_embedding_type == "rope", "--position-embedding-type rope");
+    need(model.rotary_percent == 1, "--rotary-percent 1");
+    need(model.swiglu, "--swiglu");
+    need(model.hidden_dropout == 0, "--hidden-dropout 0");
+  } else {
+    need(model.position_embedding_type == "learned_absolute", "--position-embedding-type learned_absolute");
+    need(!model.swiglu, "no --swiglu");
+    need(!model.disable_bias_linear, "no --disable-bias-linear");
+    need(key_heads(model) == model.num_attention_heads, "as many key heads as query heads");
+    need(head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels");
+  }
+  return problems;
+}
+
+// All rules of a training run hold for the model, whatever mesh.
+ModelConfig resolved(ModelConfig model) {
+  PlanConfig plan;
+  plan.run.model = std::move(model);
+  plan.run.batch.micro_batch_size = 1;
+  return resolve(std::move(plan)).run.model;
+}
+
+}  // namespace
+
+std::vector<int64_t> WeightMap::their_shape() const {
+  if (vector) return {rows_each()};
+  if (transposed) return {columns(), rows_each()};
+  return {rows_each(), columns()};
+}
+
+std::vector<WeightMap> weight_map(const ModelConfig& model) {
+  const Model made = make_gpt(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
+  std::vector<WeightMap> maps;
+  for (const ParamSpec& param : made.params.specs()) {
+    if (param.tied_to) continue;
+    Shape shape = param.shard.global;
+    if (param.rows) shape[0] = *param.rows;
+    maps.push_back(map_of(param.shard.name, shape, names_of(model)));
+  }
+  return maps;
+}
+
+std::string name_prefix(const ModelConfig& model) { return names_of(model).prefix; }
+
+bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
+  if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
+  for (const char* ending : {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
+    if (theirs.ends_with(ending)) return true;
+  return false;
+}
+
+json to_hugging_face(const ModelConfig& model) {
+  if (const auto problems = foreign_fields(model); !problems.empty())
+    bad_input("transformers has no model like this one:\n  {}", fmt::join(problems, "\n  "));
+  json config = is_llama(model) ? llama_json(model) : gpt2_json(model);
+  config["vocab_size"] = *model.vocab_size;
+  config["initializer_range"] = model.init_method_std;
+  config["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
+  config["use_cache"] = true;
+  return config;
+}
+
+ModelConfig from_hugging_face(const json& config, const std::string& where) {
+  if (!config.is_object()) bad_input("{} is no JSON object", where);
+  ConfigReader from(config);
+  const json type = from.has("model_type") ? config["model_type"] : json();
+  ModelConfig model;
+  if (type == "gpt2")
+    model = read_gpt2(from);
+  else if (type == "llama")
+    model = read_llama(from);
+  else
+    bad_input("{}: its 'model_type' is {}; gpt2 and llama are supported", where,
+              type.dump(-1, ' ', false, json::error_handler_t::replace));
+  from.finish(where);
+  model.seq_length = *model.max_position_embeddings;
+  try {
+    return resolved(std::move(model));
+  } catch (Error& error) {
+    error.add_context(where);
+    throw;
+  }
+}
+
+}  // namespace trifold

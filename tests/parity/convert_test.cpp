@@ -1,0 +1,263 @@
+// Models in Hugging Face's format: a small GPT-2 and a small Llama that PyTorch made
+// (tools/reference/hugging_face_torch.py) give PyTorch's logits here, and go back to the bytes they came
+// from.
+#include "train/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "checkpoint/files.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/safetensors.h"
+#include "support/training.h"
+#include "train/checkpoint_model.h"
+
+namespace trifold::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class Convert : public testing::Test {
+ protected:
+  Convert() : folder_(fs::temp_directory_path() / ("trifold_convert_" + random_id())) {
+    fs::create_directories(folder_);
+  }
+  ~Convert() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  static fs::path golden(const std::string& name) { return fs::path(TRIFOLD_TEST_DATA) / "golden" / name; }
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+
+  Converted import(const std::string& from, const std::string& to, double max_memory = 256) {
+    ConvertConfig config;
+    config.load = from;
+    config.save = to;
+    config.max_memory = max_memory;
+    return import_model(config);
+  }
+  Converted export_to(const std::string& from, const std::string& to, double max_memory = 256,
+                      double max_file_size = 5, std::optional<std::string> dtype = {}) {
+    ConvertConfig config;
+    config.load = from;
+    config.save = to;
+    config.max_memory = max_memory;
+    config.max_file_size = max_file_size;
+    config.dtype = std::move(dtype);
+    CheckpointReader reader(from);
+    return export_model(reader, config);
+  }
+  // A copy of the golden GPT-2 whose config.json is changed.
+  std::string changed(const std::function<void(json&)>& change) {
+    const fs::path to = folder_ / "changed";
+    fs::remove_all(to);
+    fs::copy(golden("hf_gpt2"), to);
+    json config = json::parse(std::ifstream(to / "config.json"));
+    change(config);
+    std::ofstream(to / "config.json") << config;
+    return to.string();
+  }
+  std::string refusal(const std::string& from) {
+    try {
+      import(from, at("refused"));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      EXPECT_FALSE(fs::exists(at("refused"))) << "something was written";
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+
+  fs::path folder_;
+};
+
+// Logits of all positions, in f32.
+std::vector<double> logits_of(const std::string& checkpoint, const std::vector<int32_t>& ids) {
+  const CheckpointModel found = describe_checkpoint(checkpoint);
+  MeshConfig mesh;
+  mesh.data_parallel_size = mesh.threads_per_rank = 1;
+  std::vector<double> result;
+  run_on_ranks(mesh, [&](Communicator& world) {
+    Replica replica(world, mesh, found.model, DType::F32, 0);
+    load_weights(replica, checkpoint);
+    const auto length = static_cast<int64_t>(ids.size());
+    std::vector<int32_t> tokens = ids, positions(ids.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    Batch batch;
+    batch.tokens = {tokens.data(), DType::I32, {1, length}};
+    batch.positions = {positions.data(), DType::I32, {1, length}};
+    Arena arena(size_t{1} << 24);
+    Run run{replica.compute(),
+            replica.compute(),
+            replica.ops(),
+            replica.mesh(),
+            replica.weights(),
+            nullptr,
+            arena,
+            arena,
+            arena,
+            &batch,
+            DType::F32,
+            false,
+            0,
+            0,
+            {},
+            {}};
+    const std::vector<Block>& blocks = replica.model().blocks;
+    Tensor x;
+    for (size_t i = 0; i + 1 < blocks.size(); ++i) {
+      Saved saved(blocks[i].slots);
+      x = blocks[i].layer->forward(run, x, saved);
+    }
+    Saved saved(blocks.back().slots);
+    const Tensor logits = dynamic_cast<const GptHead&>(*blocks.back().layer).logits(run, x, 0, length, saved);
+    replica.compute().synchronize();
+    for (int64_t row = 0; row < length; ++row)  // without the padding of the vocabulary
+      for (int64_t id = 0; id < *found.model.vocab_size; ++id)
+        result.push_back(logits.as<float>()[row * logits.last_dim() + id]);
+  });
+  return result;
+}
+
+TEST_F(Convert, GivesTheLogitsOfPyTorch) {
+  for (const std::string name : {"hf_gpt2", "hf_llama"}) {
+    SCOPED_TRACE(name);
+    const Converted done = import(golden(name), at(name));
+    const json expected = json::parse(std::ifstream(golden(name) / "logits.json"));
+    std::vector<double> flat;
+    for (const json& row : expected.at("logits"))
+      for (const json& logit : row) flat.push_back(logit.get<double>());
+    const std::vector<double> found = logits_of(done.to, expected.at("ids").get<std::vector<int32_t>>());
+    ASSERT_EQ(found.size(), flat.size());
+    for (size_t i = 0; i < flat.size(); ++i) ASSERT_NEAR(found[i], flat[i], 1e-5) << i;
+  }
+}
+
+std::vector<char> bytes_of(const SafetensorsModel::Entry& entry) {
+  std::vector<char> bytes(static_cast<size_t>(entry.tensor->bytes()));
+  entry.file->read(*entry.tensor, 0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+// Whatever the buffers and files: little memory makes parts of matrices, little files make many.
+TEST_F(Convert, GivesBackEveryBit) {
+  for (const std::string name : {"hf_gpt2", "hf_llama"})
+    for (const double memory : {256.0, 0.002})
+      for (const double gigabytes : {5.0, 2e-5}) {
+        SCOPED_TRACE(fmt::format("{}, {} MiB, {} GB", name, memory, gigabytes));
+        fs::remove_all(folder_);
+        const Converted in = import(golden(name), at("in"), memory);
+        const Converted out = export_to(in.to, at("out"), memory, gigabytes);
+        EXPECT_EQ(out.files > 1, gigabytes < 1);
+        const SafetensorsModel before(golden(name)), after(at("out"));
+        int64_t compared = 0;
+        for (const auto& [full, entry] : after.tensors()) {
+          const size_t prefix = name == "hf_gpt2" ? std::string("transformer.").size() : 0;
+          const auto& source = before.tensors().at(full.substr(prefix));
+          EXPECT_EQ(entry.tensor->dtype, source.tensor->dtype);
+          EXPECT_EQ(entry.tensor->shape, source.tensor->shape);
+          EXPECT_TRUE(bytes_of(entry) == bytes_of(source)) << full;
+          ++compared;
+        }
+        EXPECT_EQ(compared, in.tensors);
+        const json given = json::parse(std::ifstream(golden(name) / "config.json"));
+        const json written = json::parse(std::ifstream(at("out") + "/config.json"));
+        for (const auto& item : given.items()) EXPECT_EQ(written[item.key()], item.value()) << item.key();
+
+        const Converted again = import(at("out"), at("again"), memory);
+        CheckpointReader left(in.to), right(again.to);
+        const CheckpointDifference difference = trifold::difference(left, right);
+        EXPECT_TRUE(difference.bitwise_equal() && difference.fields.empty()) << to_text(difference);
+      }
+}
+
+TEST_F(Convert, RoundsToTheTypeThatIsAskedFor) {
+  const Converted in = import(golden("hf_gpt2"), at("in"));
+  export_to(in.to, at("out"), 256, 5, "bf16");
+  const SafetensorsModel before(golden("hf_gpt2")), after(at("out"));
+  for (const auto& [name, entry] : after.tensors()) {
+    EXPECT_EQ(entry.tensor->dtype, "BF16");
+    const std::vector<char> wide =
+        bytes_of(before.tensors().at(name.substr(std::string("transformer.").size())));
+    const std::vector<char> narrow = bytes_of(entry);
+    const auto* from = reinterpret_cast<const float*>(wide.data());
+    const auto* to = reinterpret_cast<const Bfloat16*>(narrow.data());
+    for (size_t i = 0; i < narrow.size() / sizeof(Bfloat16); ++i)
+      ASSERT_EQ(static_cast<float>(to[i]), static_cast<float>(Bfloat16(from[i]))) << name;
+  }
+  EXPECT_EQ(json::parse(std::ifstream(at("out") + "/config.json"))["torch_dtype"], "bfloat16");
+}
+
+// A run of ours on four ranks, with padding and moments, becomes a model, and that the same weights.
+TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
+  PretrainConfig config = on_mesh(small_run(), 2, 2);
+  config.zero.zero_stage = 1;
+  config.model.seq_length = 8;
+  train(config, 1, "", at("run"));
+  const Converted out = export_to(at("run"), at("out"));
+  EXPECT_EQ(out.model.seq_length, 8);
+  const Converted in = import(at("out"), at("in"));
+  CheckpointReader run(at("run")), back(in.to);
+  const CheckpointDifference difference = trifold::difference(run, back);
+  EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+  EXPECT_EQ(difference.tensors_equal, static_cast<int64_t>(back.tensors().size()));
+  for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
+  compare_checkpoint_model(run.meta().model, back.meta().model, ModelUse::SameRun);
+}
+
+TEST_F(Convert, RefusesAModelItCannotCompute) {
+  const std::string text = refusal(changed([](json& config) {
+    config["activation_function"] = "relu";
+    config["scale_attn_by_inverse_layer_idx"] = true;
+    config["add_cross_attention"] = true;
+    config["embd_pdrop"] = 0.2;
+    config["n_layer"] = "two";
+    config.erase("n_head");
+  }));
+  for (const char* part : {"'activation_function' is \"relu\"; only \"gelu_new\" is supported",
+                           "'scale_attn_by_inverse_layer_idx' is true; only false",
+                           "'add_cross_attention' is true", "'embd_pdrop' and 'resid_pdrop' differ",
+                           "'n_layer' is no whole number", "'n_head' is missing", "config.json"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_NE(refusal(changed([](json& c) { c["model_type"] = "bloom"; })).find("gpt2 and llama are supported"),
+            std::string::npos);
+  EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
+}
+
+TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {
+  const std::string text = refusal(changed([](json& config) {
+    config["n_layer"] = 3;
+    config["vocab_size"] = 68;
+  }));
+  EXPECT_NE(text.find("tensor transformer.h.2.ln_1.weight is missing"), std::string::npos) << text;
+  EXPECT_NE(text.find("tensor wte.weight is [67, 24]; config.json makes it [68, 24]"), std::string::npos)
+      << text;
+  EXPECT_NE(
+      refusal(changed([](json& c) { c["n_layer"] = 1; })).find("tensor h.1.attn.c_attn.bias has no place"),
+      std::string::npos);
+}
+
+TEST_F(Convert, WritesNoModelThatTransformersLacks) {
+  PretrainConfig config = on_mesh(small_run(), 1);
+  config.model.normalization = "RMSNorm";
+  train(config, 1, "", at("run"));
+  try {
+    export_to(at("run"), at("out"));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("Llama has --position-embedding-type rope"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("Llama has --swiglu"), std::string::npos);
+  }
+  EXPECT_FALSE(fs::exists(at("out")));
+  fs::create_directories(at("full") + "/x");
+  import(golden("hf_gpt2"), at("in"));
+  EXPECT_THROW(export_to(at("in"), at("full")), Error);
+}
+
+}  // namespace
+}  // namespace trifold::test
