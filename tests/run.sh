@@ -4,7 +4,7 @@
 #   tests/run.sh           everything but the long tests: under 25 minutes on two cores
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
 #   tests/run.sh --long    the above, and: tests of the label long (real training runs, speed figures), the unit tests
-#                          as clang optimises them, and launch/quickstart.sh from start to end
+#                          as clang optimises them, fuzzers, and launch/quickstart.sh from start to end
 #
 # Builds go under build/, one folder per preset. Exit status: 0 when all is well; 1 with the failing parts named.
 # shellcheck disable=SC2317  # the functions are called through part()
@@ -86,7 +86,10 @@ tsan_unit() {
       --exclude-regex '^house\.' --progress
 }
 
-shell_scripts() { shellcheck tests/*.sh tools/*.sh launch/*.sh .ci/run; }
+# Fuzzers: a minute each.
+fuzz() { build asan fuzzers && tests/fuzz/run.sh build/asan build/release/launch/trifold; }
+
+shell_scripts() { shellcheck tests/*.sh tests/fuzz/*.sh tools/*.sh launch/*.sh .ci/run; }
 
 say_what_is_not_here() {
   if ! command -v nvidia-smi >/dev/null; then skip "tests on a GPU" "this machine has none"; fi
@@ -128,6 +131,7 @@ part "clang; unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" as
 part "gcc; unit tests with ThreadSanitizer" tsan_unit
 part "clang-tidy" tools/tidy.sh
 if [[ $mode == long ]]; then
+  part "Fuzzers" fuzz
   part "clang, optimised: unit tests" clang_unit
   part "Quickstart" launch/quickstart.sh
 fi

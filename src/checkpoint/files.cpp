@@ -100,6 +100,10 @@ void File::write(const void* from, size_t bytes, int64_t offset) const {
   }
 }
 
+void File::expect(size_t bytes, int64_t offset) const {
+  ::posix_fadvise(fd_, offset, static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);  // a hint: it may fail
+}
+
 void File::resize(int64_t bytes) const {
   const bool done = ::ftruncate(fd_, bytes) == 0;
   check(done, "{} cannot be given {} bytes: {}", path_.string(), bytes, std::strerror(errno));

@@ -32,6 +32,8 @@ class File {
   // Exactly `bytes` bytes at `offset`; an earlier end of the file is an Error.
   void read(void* to, size_t bytes, int64_t offset) const;
   void write(const void* from, size_t bytes, int64_t offset) const;
+  // Says that these bytes will be read soon: the system may fetch them meanwhile.
+  void expect(size_t bytes, int64_t offset) const;
   void resize(int64_t bytes) const;
   // Asks for disk space for the first `bytes` bytes, where the file system can promise it: a full disk shows
   // before anything is written.

@@ -41,10 +41,23 @@ class PieceReader {
       for (int64_t b = flat_index(read_.piece->rect, part.second.offset) / of_block_; b <= last; ++b)
         blocks.insert(b);
     }
-    for (const int64_t block : blocks) take(block);
+    auto expected = blocks.begin();
+    int64_t ahead = 0;
+    for (const int64_t block : blocks) {
+      for (; expected != blocks.end() && ahead < kAhead; ++expected, ++ahead)
+        file_.expect(static_cast<size_t>(bytes_of(*expected)), place_of(*expected));
+      --ahead;
+      if (std::byte* place = place_in_wanted())
+        load(block, place + block * kCrcBlock);
+      else
+        take(block);
+    }
   }
 
  private:
+  // Blocks that the system may fetch while others are checked and copied.
+  static constexpr int64_t kAhead = 8;
+
   void take(int64_t block) {
     const int64_t begin = block * of_block_;
     const int64_t end = std::min(elements_, begin + of_block_);
@@ -54,7 +67,7 @@ class PieceReader {
     for (const Rect& rect : rects) {
       for (const auto& [wanted, part] : read_.parts)
         if (const auto common = intersect(rect, part)) {
-          if (!is_loaded) load(block, (end - begin) * size_);
+          if (!is_loaded) load(block, block_.data());
           is_loaded = true;
           copy(*wanted, rect, done, *common);
         }
@@ -62,11 +75,26 @@ class PieceReader {
     }
   }
 
-  void load(int64_t block, int64_t bytes) {
-    file_.read(block_.data(), static_cast<size_t>(bytes), read_.piece->byte_offset + block * kCrcBlock);
+  int64_t bytes_of(int64_t block) const { return std::min(kCrcBlock, elements_ * size_ - block * kCrcBlock); }
+  int64_t place_of(int64_t block) const { return read_.piece->byte_offset + block * kCrcBlock; }
+
+  // Where the whole box lies in what is wanted, if it does and in one stretch: then nothing has to be copied.
+  std::byte* place_in_wanted() const {
+    const Rect& box = read_.piece->rect;
+    if (read_.parts.size() != 1 || read_.parts.front().second != box) return nullptr;
+    const NamedTensor& wanted = *read_.parts.front().first;
+    if (wanted.data.dtype != dtype_) return nullptr;
+    for (int dim = 1; dim < box.extent.rank(); ++dim)
+      if (box.extent[dim] != wanted.spec.local.extent[dim]) return nullptr;
+    return static_cast<std::byte*>(wanted.data.data) + flat_index(wanted.spec.local, box.offset) * size_;
+  }
+
+  void load(int64_t block, std::byte* to) {
+    const auto bytes = static_cast<size_t>(bytes_of(block));
+    file_.read(to, bytes, place_of(block));
     const uint32_t crc =
         read_.piece->blocks.empty() ? read_.piece->crc : read_.piece->blocks[static_cast<size_t>(block)];
-    if (crc_of_memory(block_.data(), static_cast<size_t>(bytes)) != crc)
+    if (crc_of_memory(to, bytes) != crc)
       bad_input("{}: tensor {}, box {} is damaged: block {} of its elements is not what was written",
                 file_.path().string(), read_.tensor->name, to_string(read_.piece->rect), block);
   }

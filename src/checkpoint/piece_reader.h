@@ -17,9 +17,10 @@ struct PieceRead {
   std::vector<std::pair<const NamedTensor*, Rect>> parts;
 };
 
-// Reads the blocks of kCrcBlock bytes that hold any of the parts, in order, and checks each before it is
-// used; one that is damaged is a BadInput that names file, tensor and box. Floating-point elements are
-// converted to the type that is wanted, rounded to nearest. Needs memory for one block.
+// Reads the blocks of kCrcBlock bytes that hold any of the parts, in order, and checks each; one that is
+// damaged is a BadInput that names file, tensor and box, and what is wanted is then unspecified.
+// Floating-point elements are converted to the type that is wanted, rounded to nearest. Needs memory for one
+// block.
 void read_piece(const File& file, const PieceRead& read);
 
 }  // namespace trifold

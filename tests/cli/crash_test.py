@@ -4,10 +4,10 @@
   TRIFOLD_CRASH_ROUNDS=200 ...     the long one; TRIFOLD_CRASH_SEED=N another one. A failure names its seed and round.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import random
-import resource
 import shutil
 import subprocess
 import time
@@ -20,6 +20,7 @@ SEED = int(os.environ.get("TRIFOLD_CRASH_SEED", "1"))
 MPIEXEC = os.environ.get("MPIEXEC", "")
 HAS_MPI = bool(MPIEXEC) and "NOTFOUND" not in MPIEXEC
 STEPS = 40
+AT_ONCE = 4  # runs side by side
 PHASES = ["folder-made", "laid-out", "half-written", "shard-written", "view-written", "manifest-written", "committed",
           "latest-written", "old-moved-away", "done"]
 KILLED = -9
@@ -132,29 +133,51 @@ class Crash(ProgramTest):
                           OMPI_MCA_rmaps_base_oversubscribe="1")
         self.kill_rounds(max(2, ROUNDS // 3), ["--distributed-timeout-minutes", "1"], [MPIEXEC, "-n", "2"])
 
+    def kill_at(self, phase, more, reference):
+        """Killed in this phase of a save: what was committed is there, and the run goes on to the same end."""
+        save = f"{phase}_{reference}"
+        # The fourth save: there are old ones, and one goes.
+        writers = 2 if phase in ("laid-out", "half-written", "shard-written") else 1
+        times = 4 if phase != "old-moved-away" else 2
+        when = f"{phase}:{(times - 1) * writers + 1}"
+        self.complete(self.line(save, *more, steps=12), status=KILLED, environment={"TRIFOLD_TEST_KILL_AT": when})
+        committed = self.check_folder(save, [2, 4])
+        expected = 8 if PHASES.index(phase) >= PHASES.index("committed") else 6
+        self.assertEqual(committed[-1], expected, phase)
+        _, text = self.complete(self.line(save, *more, steps=12))
+        self.assertIn(f"steps       {expected + 1} to 12", text, phase)
+        self.expect_same(save, reference)
+        names = sorted(p.name for p in (self.folder / save).iterdir())
+        self.assertEqual(names, ["LATEST", "step_0000000010", "step_0000000012"], phase)
+        shutil.rmtree(self.folder / save)
+
     def test_killed_at_each_phase_of_a_save(self):
         ranks = ["--ranks", "2", "--zero-stage", "1"]  # both of them write
-        for more in (ranks, [*ranks, "--async-save"]):
-            shutil.rmtree(self.folder / "whole", ignore_errors=True)
-            self.reference(*more, steps=12)
-            for phase in PHASES:
-                with self.subTest(phase=phase, more=more):
-                    save = f"{phase}{len(more)}"
-                    # The fourth save: there are old ones, and one goes.
-                    writers = 2 if phase in ("laid-out", "half-written", "shard-written") else 1
-                    times = 4 if phase != "old-moved-away" else 2
-                    when = f"{phase}:{(times - 1) * writers + 1}"
-                    self.complete(self.line(save, *more, steps=12), status=KILLED,
-                                  environment={"TRIFOLD_TEST_KILL_AT": when})
-                    committed = self.check_folder(save, [2, 4])
-                    expected = 8 if PHASES.index(phase) >= PHASES.index("committed") else 6
-                    self.assertEqual(committed[-1], expected)
-                    _, text = self.complete(self.line(save, *more, steps=12))
-                    self.assertIn(f"steps       {expected + 1} to 12", text)
-                    self.expect_same(save, "whole")
-                    names = sorted(p.name for p in (self.folder / save).iterdir())
-                    self.assertEqual(names, ["LATEST", "step_0000000010", "step_0000000012"])
-                    shutil.rmtree(self.folder / save)
+        modes = {"at_once": ranks, "behind": [*ranks, "--async-save"]}
+        for reference, more in modes.items():
+            self.complete(self.line(reference, *more, steps=12))
+        # Most of the time goes by in waiting for the disk, so several runs go on at a time.
+        cases = [(phase, more, reference) for reference, more in modes.items() for phase in PHASES]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for case, done in [(case, pool.submit(self.kill_at, *case)) for case in cases]:
+                with self.subTest(phase=case[0], mode=case[2]):
+                    done.result()
+
+    def limited(self, policy, number, limits, before):
+        """No file may have more bytes than that: an error, no crash, and what is committed stays."""
+        save, limit = f"{policy}{number}", limits[number]
+        # By a program, not between fork and exec: this process has threads.
+        status, text = self.complete(self.line(save, "--ranks", "2", "--on-save-error", policy, steps=8),
+                                     ["prlimit", f"--fsize={limit}:{limit}"], status=None)
+        self.assertEqual(status, 1, text)
+        self.assertIn(f"saving {save}/step_", text)
+        self.assertIn("File too large", text)
+        # With 'continue' the run gets to its end, and only the last save ends it.
+        self.assertEqual("WARNING" in text, policy == "continue", text)
+        self.assertEqual(self.committed(save), before)
+        for step in before:
+            self.trifold("inspect", f"{save}/step_{step:010}", "--verify")
+        self.assertFalse([p.name for p in (self.folder / save).iterdir() if "tmp" in p.name], text)
 
     def test_a_file_that_may_not_grow(self):
         """RLIMIT_FSIZE from nothing to nearly enough: each phase of a save meets it."""
@@ -163,20 +186,13 @@ class Crash(ProgramTest):
         before = self.committed("d")
         limits = [0, 100, 1000, 3000, 10_000, largest // 4, largest // 2, largest - 5000, largest - 1]
         for policy in ("stop", "continue"):
-            for limit in limits:
-                with self.subTest(policy=policy, limit=limit):
-                    status, text = self.complete(
-                        self.line("d", "--ranks", "2", "--on-save-error", policy, steps=8), status=None,
-                        preexec_fn=lambda size=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
-                    self.assertEqual(status, 1, text)  # an error, no crash
-                    self.assertIn("saving d/step_", text)
-                    self.assertIn("File too large", text)
-                    # With 'continue' the run gets to its end, and only the last save ends it.
-                    self.assertEqual("WARNING" in text, policy == "continue", text)
-                    self.assertEqual(self.committed("d"), before)
-                    for step in before:
-                        self.trifold("inspect", f"d/step_{step:010}", "--verify")
-                    self.assertFalse([p.name for p in (self.folder / "d").iterdir() if "tmp" in p.name], text)
+            for name in range(len(limits)):
+                shutil.copytree(self.folder / "d", self.folder / f"{policy}{name}")
+        cases = [(policy, number) for policy in ("stop", "continue") for number in range(len(limits))]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for case, done in [(case, pool.submit(self.limited, *case, limits, before)) for case in cases]:
+                with self.subTest(policy=case[0], limit=limits[case[1]]):
+                    done.result()
         self.complete(self.line("d", "--ranks", "2", steps=8))
 
     def test_a_full_disk(self):

@@ -32,7 +32,8 @@ std::string completions(const std::string& words) {
 TEST(ConfigCompletion, OffersCommands) {
   EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess");
   EXPECT_EQ(completions("trifold \"\""),
-            "pretrain generate evaluate inspect reshard bench plan tokenize preprocess recommend completion "
+            "pretrain generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
+            "completion "
             "--help "
             "--version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");

@@ -1,0 +1,68 @@
+"""Writes good inputs for the fuzzers to start from: seeds.py FOLDER TRIFOLD. A folder for each fuzzer."""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def safetensors(folder):
+    def entry(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    headers = [{"a": entry("F32", [2, 3], 0, 24), "__metadata__": {"format": "pt"}},
+               {"a": entry("BF16", [6], 12, 24), "b": entry("U8", [2, 2, 3], 0, 12), "c": entry("F64", [0], 24, 24)},
+               {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}]
+    for number, header in enumerate(headers):
+        (folder / f"header{number}").write_bytes(bytes([6]) + json.dumps(header).encode())
+    for model in ("hf_gpt2/model.safetensors", "hf_llama/model-00001-of-00002.safetensors"):
+        data = (ROOT / "tests" / "golden" / model).read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        (folder / model.replace("/", "_")).write_bytes(bytes([255]) + data[8:8 + length])
+    (folder / "index").write_bytes(b"\0" + (ROOT / "tests/golden/hf_llama/model.safetensors.index.json").read_bytes())
+
+
+def index(folder):
+    def make(code, size, lengths, documents):
+        pointers = [size * sum(lengths[:i]) for i in range(len(lengths))]
+        head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(documents))
+        body = struct.pack(f"<{len(lengths)}i{len(lengths)}q{len(documents)}q", *lengths, *pointers, *documents)
+        return struct.pack("<H", size * sum(lengths)) + head + body
+
+    for number, case in enumerate([(8, 2, [3, 4, 0], [0, 1, 3]), (4, 4, [5], [0, 1]), (1, 1, [], [0]), (5, 8, [2, 2], [0, 2])]):
+        (folder / f"index{number}").write_bytes(make(*case))
+
+
+def manifest(folder, trifold):
+    scratch = folder / "run"
+    line = ("pretrain --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --lr 1e-3 "
+            "--train-iters 1 --ranks 2 --zero-stage 1 --threads-per-rank 1").split()
+    subprocess.run([trifold, *line, "--data-path", ROOT / "data" / "tinyshakespeare.txt", "--save", scratch], check=True,
+                   capture_output=True)
+    text = (scratch / "step_0000000001" / "manifest.json").read_bytes()
+    subprocess.run(["rm", "-r", scratch], check=True)
+    (folder / "manifest").write_bytes(text)
+    # A small one: most of what is changed in it matters.
+    value = json.loads(text)
+    small = {key: value[key] for key in ("format", "version", "save_id", "step", "consumed_samples", "crc_block_bytes")}
+    piece = {"file": 0, "offset": [0], "extent": [4], "byte_offset": 8, "crc32": "00000000"}
+    other = {**piece, "offset": [4], "extent": [3], "byte_offset": 24}
+    small.update(model={}, mesh={}, config={}, state={}, files=value["files"][:1],
+                 tensors=[{"name": "param/a", "dtype": "f32", "shape": [7], "pieces": [piece, other]}])
+    (folder / "small").write_bytes(json.dumps(small)[:-1].encode() + b',\n"crc32": "00000000"\n}\n')
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    for name in ("safetensors", "index", "manifest"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    safetensors(root / "safetensors")
+    index(root / "index")
+    manifest(root / "manifest", sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()
