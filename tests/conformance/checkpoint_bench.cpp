@@ -153,26 +153,28 @@ int main(int argc, char** argv) {
   const fs::path folder = fs::path(argv[1]) / ("checkpoint_bench_" + random_id());
   fs::create_directories(folder);
   std::vector<double> write, read, stall;
-  test::run_ranks(ranks,
-                  [&](Communicator& world) {
-                    const State state(megabytes, world.rank(), ranks);
-                    const int64_t bytes = state.bytes() * ranks;
-                    for (int round = 0; round < rounds; ++round) {
-                      const Times t = measure(world, state, folder, bytes);
-                      if (world.rank() != 0) continue;
-                      const auto rate = [&](double time) { return static_cast<double>(bytes) / time / 1e9; };
-                      std::cout << fmt::format(
-                          "{:.2f} GB, {} ranks, GB/s: dd conv=fsync {:.2f}, save {:.2f}; dd read {:.2f}, "
-                          "load {:.2f}; copy {:.2f}, "
-                          "stall of --async-save {:.2f}\n",
-                          static_cast<double>(bytes) / 1e9, ranks, rate(t.dd_write), rate(t.save),
-                          rate(t.dd_read), rate(t.load), rate(t.copy), rate(t.stall));
-                      write.push_back(t.dd_write / t.save);
-                      read.push_back(t.dd_read / t.load);
-                      stall.push_back(t.stall / t.copy);
-                    }
-                  },
-                  {std::chrono::minutes(10), std::chrono::minutes(10)});
+  test::run_ranks(
+      ranks,
+      [&](Communicator& world) {
+        const State state(megabytes, world.rank(), ranks);
+        const int64_t bytes = state.bytes() * ranks;
+        for (int round = 0; round < rounds; ++round) {
+          const Times t = measure(world, state, folder, bytes);
+          if (world.rank() != 0) continue;
+          const auto rate = [&](double time) { return static_cast<double>(bytes) / time / 1e9; };
+          std::cout << fmt::format(
+                           "{:.2f} GB, {} ranks, GB/s: dd conv=fsync {:.2f}, save {:.2f}; dd read {:.2f}, "
+                           "load {:.2f}; copy {:.2f}, "
+                           "stall of --async-save {:.2f}\n",
+                           static_cast<double>(bytes) / 1e9, ranks, rate(t.dd_write), rate(t.save),
+                           rate(t.dd_read), rate(t.load), rate(t.copy), rate(t.stall))
+                    << std::flush;
+          write.push_back(t.dd_write / t.save);
+          read.push_back(t.dd_read / t.load);
+          stall.push_back(t.stall / t.copy);
+        }
+      },
+      {std::chrono::minutes(10), std::chrono::minutes(10)});
   fs::remove_all(folder);
   std::cout << fmt::format(
       "medians of {} rounds: save {:.2f} of dd (at least 0.80), load {:.2f} of dd (at least 0.80), stall "
