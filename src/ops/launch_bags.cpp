@@ -4,8 +4,6 @@
 // does not depend on who computes it, and tables of very different sizes still keep all workers busy.
 #include <atomic>
 #include <bit>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "ops/launch.h"
@@ -40,27 +38,11 @@ int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part;
 
 const float* floats(const Tensor& t) { return t.data == nullptr ? nullptr : t.as<float>(); }
 
-void expect_lookup(const char* op, const BagLookup& lookup, int64_t bags) {
-  expect(op, "offsets", lookup.offsets, DType::I32, bags + 1);
-  expect(op, "ids", lookup.ids, DType::I32, lookup.ids.elements());
-  if (lookup.weights.data != nullptr)
-    expect(op, "weights", lookup.weights, DType::F32, lookup.ids.elements());
-}
-
 }  // namespace
 
 void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::span<const BagLookup> lookups) {
-  constexpr const char* kOp = "embedding_bags";
-  expect_matrix(kOp, "y", y);
   const int64_t bags = y.row_count();
-  for (const BagLookup& lookup : lookups) {
-    expect_matrix(kOp, "table", lookup.table);
-    expect_lookup(kOp, lookup, bags);
-    check(lookup.table.dtype == y.dtype && lookup.column >= 0 &&
-              lookup.column + lookup.table.last_dim() <= y.last_dim(),
-          "{}: a table of {} {} does not fit column {} of {} {}", kOp, name_of(lookup.table.dtype),
-          to_string(lookup.table.shape), lookup.column, name_of(y.dtype), to_string(y.shape));
-  }
+  expect_lookups(y, lookups);
   dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), stride = y.last_dim(),
@@ -146,20 +128,7 @@ void sort_one(const LookupOrder& order, const BagLookup& lookup) {
 
 void sort_lookups(const KernelTable&, Stream& stream, std::span<const LookupOrder> orders,
                   std::span<const BagLookup> lookups) {
-  constexpr const char* kOp = "sort_lookups";
-  check(orders.size() == lookups.size(), "{}: {} orders for {} lookups", kOp, orders.size(), lookups.size());
-  for (size_t i = 0; i < orders.size(); ++i) {
-    const LookupOrder& order = orders[i];
-    const int64_t n = lookups[i].ids.elements();
-    expect_lookup(kOp, lookups[i], lookups[i].offsets.elements() - 1);
-    expect(kOp, "row", order.row, DType::I32, n);
-    expect(kOp, "begin", order.begin, DType::I32, n + 1);
-    expect(kOp, "bag", order.bag, DType::I32, n);
-    if (lookups[i].weights.data != nullptr) expect(kOp, "weight", order.weight, DType::F32, n);
-    expect(kOp, "count", order.count, DType::I64, 1);
-    expect(kOp, "scratch", order.scratch, DType::I64, 2 * n);
-    check(n <= std::numeric_limits<int32_t>::max(), "{}: {} lookups in one table are too many", kOp, n);
-  }
+  expect_orders(orders, lookups);
   stream.run([=, pool = &stream.pool()] {
     over_pieces(
         *pool, orders.size(), [](size_t) { return int64_t{1}; },
@@ -199,26 +168,9 @@ RowTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
           .whole_width = update.squares.data == nullptr ? width : update.whole_width};
 }
 
-void expect_update(const char* op, const RowUpdate& update, const Tensor& dy, RowAction action) {
-  const Tensor& t = update.table;
-  const int64_t width = t.last_dim();
-  const int64_t rows = t.row_count();
-  check(t.dtype == dy.dtype && update.column >= 0 && update.column + width <= dy.last_dim(),
-        "{}: the gradient of a table of {} {} is not in column {} of {} {}", op, name_of(t.dtype),
-        to_string(t.shape), update.column, name_of(dy.dtype), to_string(dy.shape));
-  const bool whole = action == RowAction::Adagrad || action == RowAction::Adam;
-  if (whole) expect(op, "state", update.state, dy.dtype, rows * width);
-  if (action == RowAction::Adam) expect(op, "second", update.second, dy.dtype, rows * width);
-  if (action == RowAction::RowwiseAdagrad || action == RowAction::Store)
-    expect(op, "state", update.state, dy.dtype, rows);
-  if (action == RowAction::Squares || update.squares.data != nullptr)
-    expect(op, "squares", update.squares, dy.dtype, update.order->row.elements());
-}
-
 void over_touched_rows(const char* op, const KernelTable& table, Stream& stream, Tensor dy,
                        std::span<const RowUpdate> updates, const RowRule& rule) {
-  expect_matrix(op, "dy", dy);
-  for (const RowUpdate& update : updates) expect_update(op, update, dy, rule.action);
+  expect_updates(op, updates, dy, rule.action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), kernel = recommender_kernels<T>(table).update_rows] {
@@ -240,35 +192,11 @@ void over_touched_rows(const char* op, const KernelTable& table, Stream& stream,
   });
 }
 
-RowAction action_of(SparseKind kind) {
-  switch (kind) {
-    case SparseKind::Sgd:
-      return RowAction::Sgd;
-    case SparseKind::Adagrad:
-      return RowAction::Adagrad;
-    case SparseKind::RowwiseAdagrad:
-      return RowAction::RowwiseAdagrad;
-    case SparseKind::Adam:
-      return RowAction::Adam;
-  }
-  fail("there is no sparse optimizer number {}", static_cast<int>(kind));
-}
-
 }  // namespace
 
 void update_rows(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  const SparseRule& rule) {
-  check(rule.step >= 1, "update_rows: the first step is 1, not {}", rule.step);
-  const auto step = static_cast<double>(rule.step);
-  const RowRule folded{.action = action_of(rule.kind),
-                       .grad_scale = rule.grad_scale,
-                       .lr = rule.lr,
-                       .eps = rule.eps,
-                       .beta1 = rule.beta1,
-                       .beta2 = rule.beta2,
-                       .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, step)),
-                       .step_size = rule.lr / (1 - std::pow(rule.beta1, step))};
-  over_touched_rows("update_rows", table, stream, dy, updates, folded);
+  over_touched_rows("update_rows", table, stream, dy, updates, fold(rule));
 }
 
 void row_squares(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,

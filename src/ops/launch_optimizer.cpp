@@ -1,5 +1,4 @@
 // Launchers of update rules and of sums of squares by chunk.
-#include <cmath>
 #include <cstddef>
 
 #include "ops/launch.h"
@@ -13,38 +12,6 @@ namespace {
 constexpr int64_t kUpdateGrain = kCheapGrain / 4;
 constexpr int64_t kChunkGrain = kCheapGrain / kNormChunk;
 static_assert(kSquaresChunk == kNormChunk);
-
-int64_t chunks_of(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
-
-// The rule's own names for beta^step corrections; throws where they cannot be.
-template <class Rule>
-MomentRule moment_rule(const char* op, const Rule& rule) {
-  check(rule.step >= 1, "{}: the first step is 1, not {}", op, rule.step);
-  return {.grad_scale = rule.grad_scale,
-          .beta1 = rule.beta1,
-          .one_minus_beta1 = 1 - rule.beta1,
-          .beta2 = rule.beta2,
-          .one_minus_beta2 = 1 - rule.beta2,
-          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(rule.step))),
-          .eps = rule.eps};
-}
-
-double first_correction(double beta1, int64_t step) { return 1 - std::pow(beta1, static_cast<double>(step)); }
-
-LambRule fold(const char* op, const Lamb& rule, double trust_ratio) {
-  return {.moments = moment_rule(op, rule),
-          .first_scale = 1 / first_correction(rule.beta1, rule.step),
-          .weight_decay = rule.weight_decay,
-          .step_size = rule.lr * trust_ratio};
-}
-
-WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {
-  if (copy.data == nullptr) return {};
-  const bool narrow = p.dtype == DType::F32 && (copy.dtype == DType::BF16 || copy.dtype == DType::F16);
-  expect(op, "copy", copy, narrow ? copy.dtype : p.dtype, p.elements());
-  if (!narrow) return {CopyType::Same, copy.data};
-  return {copy.dtype == DType::BF16 ? CopyType::Bfloat16 : CopyType::Float16, copy.data};
-}
 
 // The part of a copy of weights of type T that begins at element `begin`.
 template <class T>
@@ -94,9 +61,7 @@ void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tens
   expect("adamw", "m", m, p.dtype, p.elements());
   expect("adamw", "v", v, p.dtype, p.elements());
   expect("adamw", "g", g, p.dtype, p.elements());
-  const AdamWRule folded{.moments = moment_rule("adamw", rule),
-                         .decay = 1 - rule.lr * rule.weight_decay,
-                         .step_size = rule.lr / first_correction(rule.beta1, rule.step)};
+  const AdamWRule folded = fold("adamw", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).adamw, p, copy_of("adamw", p, copy), folded, m.as<T>(), v.as<T>(),
@@ -109,7 +74,7 @@ void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor
   const bool has_momentum = rule.momentum != 0;
   if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
   expect("sgd", "g", g, p.dtype, p.elements());
-  const SgdRule folded{rule.grad_scale, rule.weight_decay, rule.momentum, rule.lr};
+  const SgdRule folded = fold(rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).sgd, p, copy_of("sgd", p, copy), folded,
@@ -121,7 +86,7 @@ void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Te
              const Adagrad& rule) {
   expect("adagrad", "s", s, p.dtype, p.elements());
   expect("adagrad", "g", g, p.dtype, p.elements());
-  const AdagradRule folded{rule.grad_scale, rule.weight_decay, rule.eps, rule.lr};
+  const AdagradRule folded = fold(rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).adagrad, p, copy_of("adagrad", p, copy), folded, s.as<T>(),

@@ -77,21 +77,6 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
   });
 }
 
-namespace {
-
-// Checks the three shapes; x, whose F vectors of `width` numbers are counted, is the whole input.
-int64_t interaction_vectors(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self) {
-  expect_matrix(op, "x", x);
-  check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers are no vectors of {}", op,
-        x.last_dim(), width);
-  const int64_t vectors = x.last_dim() / width;
-  const int64_t pairs = self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2;
-  expect(op, "y", y, x.dtype, x.row_count() * (width + pairs));
-  return vectors;
-}
-
-}  // namespace
-
 void dot_interaction(const KernelTable& table, Stream& stream, Tensor y, Tensor x, int64_t width, bool self) {
   const int64_t vectors = interaction_vectors("dot_interaction", x, y, width, self);
   const int64_t rows = x.row_count();
@@ -198,19 +183,10 @@ void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Te
 
 void copy_columns(const KernelTable&, Stream& stream, Tensor y, Tensor x,
                   std::span<const ColumnCopy> copies) {
-  expect_matrix("copy_columns", "x", x);
-  expect_matrix("copy_columns", "y", y);
+  expect_copies(y, x, copies);
   const int64_t rows = x.row_count();
   const int64_t from_width = x.last_dim();
   const int64_t to_width = y.last_dim();
-  expect("copy_columns", "y", y, x.dtype, rows * to_width);
-  for (const ColumnCopy& copy : copies) {
-    check(copy.from >= 0 && copy.from + copy.width <= from_width && copy.to >= 0 &&
-              copy.to + copy.width <= to_width,
-          "copy_columns: {} columns from {} of {} to {} of {}", copy.width, copy.from, from_width, copy.to,
-          to_width);
-    if (copy.row_scale.data != nullptr) expect("copy_columns", "row_scale", copy.row_scale, x.dtype, rows);
-  }
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, rows, row_grain(to_width, kCheapGrain),

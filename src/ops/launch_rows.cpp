@@ -6,14 +6,6 @@
 
 namespace trifold::cpu {
 
-namespace {
-
-VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab) {
-  return {columns, std::clamp<int64_t>(vocab - first_id, 0, columns), first_id};
-}
-
-}  // namespace
-
 void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                 Tensor gain, Tensor bias, double eps) {
   expect_matrix("layer_norm", "x", x);

@@ -87,4 +87,28 @@ void expect_matrix(const char* op, const char* name, const Tensor& tensor);
 // The kernels' form of `how`; throws where the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);
 
+// ---- what every back end's launchers check and fold alike ----
+
+// Each throws unless shapes and types are those that ops.h asks for.
+VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how);
+// How many vectors of `width` numbers a row of x, the input of the interaction, holds.
+int64_t interaction_vectors(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self);
+void expect_lookups(const Tensor& y, std::span<const BagLookup> lookups);
+void expect_orders(std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
+void expect_updates(const char* op, std::span<const RowUpdate> updates, const Tensor& dy, RowAction action);
+void expect_copies(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
+
+// Update rules with everything that does not depend on the element folded into constants; they throw where a
+// rule cannot be.
+AdamWRule fold(const char* op, const AdamW& rule);
+LambRule fold(const char* op, const Lamb& rule, double trust_ratio);
+SgdRule fold(const Sgd& rule);
+AdagradRule fold(const Adagrad& rule);
+RowRule fold(const SparseRule& rule);
+WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy);
+
+// Partial sums of chunk_squares.
+inline int64_t chunks_of(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
+
 }  // namespace trifold::cpu

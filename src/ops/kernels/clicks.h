@@ -3,8 +3,8 @@
 
 #include "ops/kernels.h"
 #include "ops/kernels/columns.h"
+#include "ops/kernels/formulas.h"
 #include "ops/kernels/lane.h"
-#include "ops/kernels/math.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
@@ -55,48 +55,21 @@ void cross_backward(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t
   });
 }
 
-// exp(-|z|) is never above 1, so neither form overflows.
-template <class T>
-[[gnu::always_inline]] inline T sigmoid_of(T z) {
-  const T e = exp_of(z < 0 ? z : -z);
-  return (z < 0 ? e : T(1)) / (1 + e);
-}
-
 template <class T>
 void sigmoid(T* p, const T* z, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = sigmoid_of(z[i]);
 }
 
 template <class T>
-[[gnu::always_inline]] inline T log1p_of(T x) {
-  if constexpr (sizeof(T) == 4)
-    return __builtin_log1pf(x);
-  else
-    return __builtin_log1p(x);
-}
-
-template <class T>
 void click_loss(T* loss, const T* z, const float* labels, int64_t n, bool squared) {
-  for (int64_t i = 0; i < n; ++i) {
-    const T label = labels[i];
-    if (squared) {
-      const T gap = sigmoid_of(z[i]) - label;
-      loss[i] = gap * gap;
-    } else {
-      loss[i] = (z[i] > 0 ? z[i] : T(0)) - z[i] * label + log1p_of(exp_of(z[i] < 0 ? z[i] : -z[i]));
-    }
-  }
+  for (int64_t i = 0; i < n; ++i) loss[i] = Click::loss(z[i], T(labels[i]), squared);
 }
 
 template <class T>
 void click_loss_backward(T* dz, const T* z, const float* labels, const float* weight, double scale, int64_t n,
                          bool squared) {
   const T factor = static_cast<T>(scale);
-  for (int64_t i = 0; i < n; ++i) {
-    const T p = sigmoid_of(z[i]);
-    const T gap = p - T(labels[i]);
-    dz[i] = T(weight[i]) * factor * (squared ? 2 * gap * p * (1 - p) : gap);
-  }
+  for (int64_t i = 0; i < n; ++i) dz[i] = T(weight[i]) * factor * Click::slope(z[i], T(labels[i]), squared);
 }
 
 }  // namespace

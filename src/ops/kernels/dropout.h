@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/kernels.h"
+#include "ops/kernels/formulas.h"
 #include "ops/kernels/lane.h"
 
 namespace trifold::cpu {
@@ -9,31 +10,13 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // words[4 i + j] = word j of counter `first + i`, for i in [0, counters).
 inline void philox_words(uint32_t* words, const DropRule& rule, uint64_t first, int64_t counters) {
-  const uint32_t key_lo = rule.key_lo;
-  const uint32_t key_hi = rule.key_hi;
 #pragma omp simd
   for (int64_t i = 0; i < counters; ++i) {
-    const uint64_t counter = first + static_cast<uint64_t>(i);
-    auto x0 = static_cast<uint32_t>(counter);
-    auto x1 = static_cast<uint32_t>(counter >> 32);
-    uint32_t x2 = 0;
-    uint32_t x3 = 0;
-    uint32_t lo = key_lo;
-    uint32_t hi = key_hi;
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t a = uint64_t{0xD2511F53} * x0;
-      const uint64_t b = uint64_t{0xCD9E8D57} * x2;
-      x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ lo;
-      x1 = static_cast<uint32_t>(b);
-      x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ hi;
-      x3 = static_cast<uint32_t>(a);
-      lo += 0x9E3779B9U;
-      hi += 0xBB67AE85U;
-    }
-    words[4 * i] = x0;
-    words[4 * i + 1] = x1;
-    words[4 * i + 2] = x2;
-    words[4 * i + 3] = x3;
+    const PhiloxWords block = philox_block(rule.key_lo, rule.key_hi, first + static_cast<uint64_t>(i));
+    words[4 * i] = block.at[0];
+    words[4 * i + 1] = block.at[1];
+    words[4 * i + 2] = block.at[2];
+    words[4 * i + 3] = block.at[3];
   }
 }
 

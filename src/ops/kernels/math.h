@@ -1,7 +1,10 @@
-// Scalar mathematics that a compiler can vectorise: exp for f32, and names common to f32 and f64.
+// Scalar mathematics that a compiler can vectorise: exp for f32, and names common to f32 and f64. A GPU takes
+// its own library's functions, which are within two units in the last place.
 #pragma once
 
 #include <cstdint>
+
+#include "core/hd.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
@@ -14,7 +17,7 @@ template <>
 inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
 
 // 2^n for -126 <= n <= 127.
-[[gnu::always_inline]] inline float power_of_two(int32_t n) {
+[[gnu::always_inline]] HD inline float power_of_two(int32_t n) {
   return __builtin_bit_cast(float, (n + 127) << 23);
 }
 
@@ -23,7 +26,10 @@ inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
 // number and leaves it in the low bits. log 2 is taken in two parts, the first short enough that n times it
 // is exact. exp(r) is a polynomial; 2^n is applied as two factors so that results near the ends of the range
 // neither overflow nor flush.
-[[gnu::always_inline]] inline float exp_of(float x) {
+[[gnu::always_inline]] HD inline float exp_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return expf(x);
+#else
   x = x < -104.0F ? -104.0F : x;
   x = x > 89.0F ? 89.0F : x;
   constexpr float kRounder = 12582912.0F;
@@ -41,17 +47,64 @@ inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
   p = p * (r * r) + r + 1.0F;
   const int32_t half = n >> 1;
   return p * power_of_two(half) * power_of_two(n - half);
+#endif
 }
-[[gnu::always_inline]] inline double exp_of(double x) { return __builtin_exp(x); }
+[[gnu::always_inline]] HD inline double exp_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return exp(x);
+#else
+  return __builtin_exp(x);
+#endif
+}
 
-[[gnu::always_inline]] inline float log_of(float x) { return __builtin_logf(x); }
-[[gnu::always_inline]] inline double log_of(double x) { return __builtin_log(x); }
+[[gnu::always_inline]] HD inline float log_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return logf(x);
+#else
+  return __builtin_logf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double log_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return log(x);
+#else
+  return __builtin_log(x);
+#endif
+}
 
-[[gnu::always_inline]] inline float root_of(float x) { return __builtin_sqrtf(x); }
-[[gnu::always_inline]] inline double root_of(double x) { return __builtin_sqrt(x); }
+[[gnu::always_inline]] HD inline float root_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return sqrtf(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double root_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return sqrt(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
+
+// log(1 + x), also for x far below 1
+[[gnu::always_inline]] HD inline float log1p_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return log1pf(x);
+#else
+  return __builtin_log1pf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double log1p_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return log1p(x);
+#else
+  return __builtin_log1p(x);
+#endif
+}
 
 template <class T>
-[[gnu::always_inline]] inline T larger(T a, T b) {
+[[gnu::always_inline]] HD inline T larger(T a, T b) {
   return a > b ? a : b;
 }
 

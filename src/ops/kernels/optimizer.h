@@ -2,8 +2,8 @@
 #pragma once
 
 #include "ops/kernels.h"
+#include "ops/kernels/formulas.h"
 #include "ops/kernels/lane.h"
-#include "ops/kernels/math.h"
 #include "ops/kernels/storage.h"
 
 namespace trifold::cpu {
@@ -80,94 +80,48 @@ template <class T, class Updated>
   }
 }
 
-// Adam's moments: decaying means of the gradient and its square.
-template <class T>
-struct Moments {
-  T grad_scale, beta1, rest1, beta2, rest2, root_scale, eps;
-
-  explicit Moments(const MomentRule& rule)
-      : grad_scale(T(rule.grad_scale)),
-        beta1(T(rule.beta1)),
-        rest1(T(rule.one_minus_beta1)),
-        beta2(T(rule.beta2)),
-        rest2(T(rule.one_minus_beta2)),
-        root_scale(T(rule.root_scale)),
-        eps(T(rule.eps)) {}
-
-  [[gnu::always_inline]] inline void move(T& m, T& v, T g) const {
-    const T grad = g * grad_scale;
-    m = beta1 * m + rest1 * grad;
-    v = beta2 * v + rest2 * grad * grad;
-  }
-  // The corrected root of the second moment, that directions are divided by.
-  [[gnu::always_inline]] inline T root(T v) const { return root_of(v) * root_scale + eps; }
-};
-
 template <class T>
 void adamw(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule) {
-  const Moments<T> moments(rule.moments);
-  const auto decay = T(rule.decay);
-  const auto step_size = T(rule.step_size);
+  const AdamWStep<T> step(rule);
   update_weights(
       p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
         T first = m[i];
         T second = v[i];
-        moments.move(first, second, g[i]);
+        const T weight = step(p[i], first, second, g[i]);
         m[i] = first;
         v[i] = second;
-        return p[i] * decay - step_size * first / moments.root(second);
+        return weight;
       });
 }
 
 template <class T>
 void sgd(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule) {
-  const auto grad_scale = T(rule.grad_scale);
-  const auto weight_decay = T(rule.weight_decay);
-  const auto momentum = T(rule.momentum);
-  const auto lr = T(rule.lr);
+  const SgdStep<T> step(rule);
   if (b == nullptr) {
     update_weights(
-        p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
-          return p[i] - lr * (g[i] * grad_scale + weight_decay * p[i]);
-        });
+        p, copy, n, [=](int64_t i) __attribute__((always_inline)) { return step(p[i], g[i]); });
     return;
   }
   update_weights(
       p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
-        const T velocity = momentum * b[i] + (g[i] * grad_scale + weight_decay * p[i]);
+        T velocity = b[i];
+        const T weight = step(p[i], velocity, g[i]);
         b[i] = velocity;
-        return p[i] - lr * velocity;
+        return weight;
       });
 }
 
 template <class T>
 void adagrad(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRule& rule) {
-  const auto grad_scale = T(rule.grad_scale);
-  const auto weight_decay = T(rule.weight_decay);
-  const auto eps = T(rule.eps);
-  const auto lr = T(rule.lr);
+  const AdagradStep<T> step(rule);
   update_weights(
       p, copy, n, [=](int64_t i) __attribute__((always_inline)) {
-        const T grad = g[i] * grad_scale + weight_decay * p[i];
-        const T sum = s[i] + grad * grad;
+        T sum = s[i];
+        const T weight = step(p[i], sum, g[i]);
         s[i] = sum;
-        return p[i] - lr * grad / (root_of(sum) + eps);
+        return weight;
       });
 }
-
-// Both phases of LAMB take the direction from here.
-template <class T>
-struct LambDirection {
-  Moments<T> moments;
-  T first_scale, weight_decay;
-
-  explicit LambDirection(const LambRule& rule)
-      : moments(rule.moments), first_scale(T(rule.first_scale)), weight_decay(T(rule.weight_decay)) {}
-
-  [[gnu::always_inline]] inline T operator()(T p, T m, T v) const {
-    return m * first_scale / moments.root(v) + weight_decay * p;
-  }
-};
 
 template <class T>
 void lamb_moments(double* p_squares, double* u_squares, T* m, T* v, const T* p, const T* g, int64_t n,

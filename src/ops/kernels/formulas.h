@@ -1,0 +1,192 @@
+// The formulas of elementwise operations and update rules, one number at a time: what every back end applies
+// to its own vectors, warps or blocks of them.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// With u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + exp(-2u)): one exponential, no
+// cancellation.
+struct Gelu {
+  static constexpr double kTwice = 1.5957691216057307117;  // 2 sqrt(2/pi)
+  static constexpr double kCubic = 0.044715;
+
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T x) {
+    const T twice_u = x * (T(kTwice) + T(kTwice * kCubic) * x * x);
+    return x / (1 + exp_of(-twice_u));
+  }
+  // d/dx x s(2u) = s + x s (1 - s) 2u', s the logistic function.
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T x) {
+    const T square = x * x;
+    const T twice_u = x * (T(kTwice) + T(kTwice * kCubic) * square);
+    const T s = 1 / (1 + exp_of(-twice_u));
+    return s + s * (1 - s) * x * (T(kTwice) + T(3 * kTwice * kCubic) * square);
+  }
+};
+
+// The gate g goes through g s, s the logistic function of g: d(g s)/dg = s + g s (1 - s).
+struct Swiglu {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T g, T up) {
+    return g / (1 + exp_of(-g)) * up;
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline void backward(T& dgate, T& dup, T d, T g, T up) {
+    const T s = 1 / (1 + exp_of(-g));
+    dgate = d * up * (s + g * s * (1 - s));
+    dup = d * (g * s);
+  }
+};
+
+// The larger of two numbers; a NaN in b fails the first comparison and is taken, one in a is seen by the
+// second.
+template <class T>
+[[gnu::always_inline]] HD inline T maximum_of(T a, T b) {
+  const T most = a > b ? a : b;
+  return a != a ? a : most;
+}
+
+// exp(-|z|) is never above 1, so neither form overflows.
+template <class T>
+[[gnu::always_inline]] HD inline T sigmoid_of(T z) {
+  const T e = exp_of(z < 0 ? z : -z);
+  return (z < 0 ? e : T(1)) / (1 + e);
+}
+
+// The loss of a click's logit z, and its derivative.
+struct Click {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T loss(T z, T label, bool squared) {
+    if (squared) {
+      const T gap = sigmoid_of(z) - label;
+      return gap * gap;
+    }
+    return (z > 0 ? z : T(0)) - z * label + log1p_of(exp_of(z < 0 ? z : -z));
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T z, T label, bool squared) {
+    const T p = sigmoid_of(z);
+    const T gap = p - label;
+    return squared ? 2 * gap * p * (1 - p) : gap;
+  }
+};
+
+// The four words of Philox4x32-10 for one counter, as core/random.h has them.
+struct PhiloxWords {
+  uint32_t at[4];
+};
+[[gnu::always_inline]] HD inline PhiloxWords philox_block(uint32_t lo, uint32_t hi, uint64_t counter) {
+  auto x0 = static_cast<uint32_t>(counter);
+  auto x1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t x2 = 0;
+  uint32_t x3 = 0;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * x0;
+    const uint64_t b = uint64_t{0xCD9E8D57} * x2;
+    x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ lo;
+    x1 = static_cast<uint32_t>(b);
+    x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ hi;
+    x3 = static_cast<uint32_t>(a);
+    lo += 0x9E3779B9U;
+    hi += 0xBB67AE85U;
+  }
+  return {{x0, x1, x2, x3}};
+}
+
+// Adam's moments: decaying means of the gradient and its square.
+template <class T>
+struct Moments {
+  T grad_scale, beta1, rest1, beta2, rest2, root_scale, eps;
+
+  HD explicit Moments(const MomentRule& rule)
+      : grad_scale(T(rule.grad_scale)),
+        beta1(T(rule.beta1)),
+        rest1(T(rule.one_minus_beta1)),
+        beta2(T(rule.beta2)),
+        rest2(T(rule.one_minus_beta2)),
+        root_scale(T(rule.root_scale)),
+        eps(T(rule.eps)) {}
+
+  [[gnu::always_inline]] HD inline void move(T& m, T& v, T g) const {
+    const T grad = g * grad_scale;
+    m = beta1 * m + rest1 * grad;
+    v = beta2 * v + rest2 * grad * grad;
+  }
+  // The corrected root of the second moment, that directions are divided by.
+  [[gnu::always_inline]] HD inline T root(T v) const { return root_of(v) * root_scale + eps; }
+};
+
+template <class T>
+struct AdamWStep {
+  Moments<T> moments;
+  T decay, step_size;
+
+  HD explicit AdamWStep(const AdamWRule& rule)
+      : moments(rule.moments), decay(T(rule.decay)), step_size(T(rule.step_size)) {}
+
+  // The new weight; moves m and v.
+  [[gnu::always_inline]] HD inline T operator()(T p, T& m, T& v, T g) const {
+    moments.move(m, v, g);
+    return p * decay - step_size * m / moments.root(v);
+  }
+};
+
+template <class T>
+struct SgdStep {
+  T grad_scale, weight_decay, momentum, lr;
+
+  HD explicit SgdStep(const SgdRule& rule)
+      : grad_scale(T(rule.grad_scale)),
+        weight_decay(T(rule.weight_decay)),
+        momentum(T(rule.momentum)),
+        lr(T(rule.lr)) {}
+
+  // The new weight, without momentum and with it; the second moves b.
+  [[gnu::always_inline]] HD inline T operator()(T p, T g) const {
+    return p - lr * (g * grad_scale + weight_decay * p);
+  }
+  [[gnu::always_inline]] HD inline T operator()(T p, T& b, T g) const {
+    b = momentum * b + (g * grad_scale + weight_decay * p);
+    return p - lr * b;
+  }
+};
+
+template <class T>
+struct AdagradStep {
+  T grad_scale, weight_decay, eps, lr;
+
+  HD explicit AdagradStep(const AdagradRule& rule)
+      : grad_scale(T(rule.grad_scale)),
+        weight_decay(T(rule.weight_decay)),
+        eps(T(rule.eps)),
+        lr(T(rule.lr)) {}
+
+  // The new weight; adds to s.
+  [[gnu::always_inline]] HD inline T operator()(T p, T& s, T g) const {
+    const T grad = g * grad_scale + weight_decay * p;
+    s += grad * grad;
+    return p - lr * grad / (root_of(s) + eps);
+  }
+};
+
+// Both phases of LAMB take the direction from here.
+template <class T>
+struct LambDirection {
+  Moments<T> moments;
+  T first_scale, weight_decay;
+
+  HD explicit LambDirection(const LambRule& rule)
+      : moments(rule.moments), first_scale(T(rule.first_scale)), weight_decay(T(rule.weight_decay)) {}
+
+  [[gnu::always_inline]] HD inline T operator()(T p, T m, T v) const {
+    return m * first_scale / moments.root(v) + weight_decay * p;
+  }
+};
+
+}  // namespace
+}  // namespace trifold::cpu

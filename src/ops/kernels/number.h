@@ -1,0 +1,85 @@
+// Number: how a kernel reads and writes one number of any floating-point type. `value` gives what it computes
+// with (f32 for the 16-bit types, else the number itself), `put` rounds a result to nearest, ties to even.
+// For a processor both are arithmetic without branches, so that a loop over them becomes vector code for
+// every instruction set; a GPU has instructions for them.
+#pragma once
+
+#include "core/float16.h"
+#include "core/hd.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// The numbers whose words (one each in 32 bits) these are; Word is uint32_t or a vector of them, Wide the
+// floats of the same size.
+template <class Wide, class Word>
+[[gnu::always_inline]] HD inline Wide widen_bfloat16(Word word) {
+  return __builtin_bit_cast(Wide, word << 16);
+}
+
+// Exponent and mantissa move to their place in an f32 and the exponent's bias is put right by a
+// multiplication, which also normalises subnormals. Infinity and NaN need the largest exponent instead.
+template <class Wide, class Word>
+[[gnu::always_inline]] HD inline Wide widen_float16(Word word) {
+  const Word magnitude = (word & 0x7fffU) << 13;
+  const Word finite = __builtin_bit_cast(Word, __builtin_bit_cast(Wide, magnitude) * 0x1p112F);
+  const Word result = (word & 0x7c00U) == 0x7c00U ? magnitude | 0x7f800000U : finite;
+  return __builtin_bit_cast(Wide, result | (word & 0x8000U) << 16);
+}
+
+[[gnu::always_inline]] HD inline float value(float x) { return x; }
+[[gnu::always_inline]] HD inline double value(double x) { return x; }
+[[gnu::always_inline]] HD inline float value(Bfloat16 x) { return widen_bfloat16<float>(uint32_t{x.bits}); }
+[[gnu::always_inline]] HD inline float value(Float16 x) {
+#if defined(__CUDA_ARCH__)
+  float wide = 0;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+  return wide;
+#else
+  return widen_float16<float>(uint32_t{x.bits});
+#endif
+}
+
+[[gnu::always_inline]] HD inline void put(float& to, float x) { to = x; }
+[[gnu::always_inline]] HD inline void put(double& to, double x) { to = x; }
+
+// Adding just under half of the last kept bit, and that bit, carries exactly when rounding goes up.
+[[gnu::always_inline]] HD inline void put(Bfloat16& to, float x) {
+#if defined(__CUDA_ARCH__)
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
+#else
+  const auto word = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (word + 0x7fffU + (word >> 16 & 1U)) >> 16;
+  const uint32_t nan = word >> 16 | 0x40U;
+  to.bits = static_cast<uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
+#endif
+}
+
+// The same for normal results, after the exponent's bias. For subnormal ones the f32 addition of 0.5 rounds
+// to their unit, 2^-24, and leaves the number of units in the low bits.
+[[gnu::always_inline]] HD inline void put(Float16& to, float x) {
+#if defined(__CUDA_ARCH__)
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
+#else
+  const auto word = __builtin_bit_cast(uint32_t, x);
+  const uint32_t magnitude = word & 0x7fffffffU;
+  const uint32_t normal = (magnitude - (112U << 23) + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
+  const uint32_t subnormal =
+      __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, magnitude) + 0.5F) - 0x3f000000U;
+  uint32_t result = magnitude < 0x38800000U ? subnormal : normal;  // below 2^-14
+  result = magnitude >= 0x477ff000U ? 0x7c00U : result;            // from 65520 on
+  result = magnitude > 0x7f800000U ? 0x7e00U : result;             // NaN
+  to.bits = static_cast<uint16_t>(result | (word >> 16 & 0x8000U));
+#endif
+}
+
+// Whether numbers of this type are computed with as they are stored.
+template <class T>
+inline constexpr bool kIsWide = true;
+template <>
+inline constexpr bool kIsWide<Bfloat16> = false;
+template <>
+inline constexpr bool kIsWide<Float16> = false;
+
+}  // namespace
+}  // namespace trifold::cpu
