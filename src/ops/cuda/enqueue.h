@@ -5,10 +5,12 @@
 
 #include "core/stream.h"
 
+struct CUstream_st;
+
 namespace trifold::cuda {
 
 // A cudaStream_t, without CUDA's headers.
-using CudaStream = struct CUstream_st*;
+using CudaStream = CUstream_st*;
 
 // Calls launch(CudaStream), at once or on the stream's thread, with the stream's device current, and throws
 // an Error that names `op` when CUDA refused what it launched. On a Dry stream nothing happens. A stream of

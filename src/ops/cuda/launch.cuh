@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #if defined(TRIFOLD_CUDA_EMULATION)
-#include "ops/cuda/emulation.cuh"
+#include "ops/cuda/emulation/emulation.cuh"
 #else
 #include <cuda_runtime.h>
 
@@ -24,12 +24,14 @@
   kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 #endif
 
-#define HD __host__ __device__ __forceinline__
+#include "core/hd.h"
+
+struct CUstream_st;
 
 namespace trifold::cuda {
 
 // A cudaStream_t, without CUDA's headers.
-using CudaStream = struct CUstream_st*;
+using CudaStream = CUstream_st*;
 
 // As many numbers as one access of a lane moves.
 template <class T>

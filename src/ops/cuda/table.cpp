@@ -3,21 +3,12 @@
 
 #include "core/error.h"
 #include "ops/cuda/attention.h"
+#include "ops/cuda/entries.h"
 #include "ops/cuda/gemm.h"
 
 namespace trifold::cuda {
 
 namespace {
-
-// An operation that has no CUDA form yet.
-template <auto Entry>
-struct Missing;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
-struct Missing<Entry> {
-  static void call(Stream& /*stream*/, Args... /*args*/) {
-    fail("this operation cannot run on CUDA yet: use --device cpu");
-  }
-};
 
 // Between any two of device, shared and host memory.
 void copy(Stream& stream, Tensor y, Tensor x) {
@@ -34,59 +25,59 @@ OpTable make_table(Device* device) {
   return {
       .name = "cuda",
       .device = device,
-      .fill = Missing<&OpTable::fill>::call,
+      .fill = fill,
       .copy = copy,
-      .convert = Missing<&OpTable::convert>::call,
-      .scale = Missing<&OpTable::scale>::call,
-      .add = Missing<&OpTable::add>::call,
-      .reduce = Missing<&OpTable::reduce>::call,
-      .fill_rows = Missing<&OpTable::fill_rows>::call,
+      .convert = convert,
+      .scale = scale,
+      .add = add,
+      .reduce = reduce,
+      .fill_rows = fill_rows,
       .gemm = gemm,
-      .gelu = Missing<&OpTable::gelu>::call,
-      .gelu_backward = Missing<&OpTable::gelu_backward>::call,
-      .swiglu = Missing<&OpTable::swiglu>::call,
-      .swiglu_backward = Missing<&OpTable::swiglu_backward>::call,
-      .dropout = Missing<&OpTable::dropout>::call,
-      .dropout_add = Missing<&OpTable::dropout_add>::call,
-      .layer_norm = Missing<&OpTable::layer_norm>::call,
-      .layer_norm_backward = Missing<&OpTable::layer_norm_backward>::call,
-      .layer_norm_backward_weight = Missing<&OpTable::layer_norm_backward_weight>::call,
-      .rms_norm = Missing<&OpTable::rms_norm>::call,
-      .rms_norm_backward = Missing<&OpTable::rms_norm_backward>::call,
-      .rms_norm_backward_weight = Missing<&OpTable::rms_norm_backward_weight>::call,
-      .column_sum = Missing<&OpTable::column_sum>::call,
-      .rotary = Missing<&OpTable::rotary>::call,
-      .embedding = Missing<&OpTable::embedding>::call,
-      .embedding_backward = Missing<&OpTable::embedding_backward>::call,
+      .gelu = gelu,
+      .gelu_backward = gelu_backward,
+      .swiglu = swiglu,
+      .swiglu_backward = swiglu_backward,
+      .dropout = dropout,
+      .dropout_add = dropout_add,
+      .layer_norm = layer_norm,
+      .layer_norm_backward = layer_norm_backward,
+      .layer_norm_backward_weight = layer_norm_backward_weight,
+      .rms_norm = rms_norm,
+      .rms_norm_backward = rms_norm_backward,
+      .rms_norm_backward_weight = rms_norm_backward_weight,
+      .column_sum = column_sum,
+      .rotary = rotary,
+      .embedding = embedding,
+      .embedding_backward = embedding_backward,
       .attention = attention,
       .attention_backward = attention_backward,
-      .softmax_stats = Missing<&OpTable::softmax_stats>::call,
-      .softmax_rescale = Missing<&OpTable::softmax_rescale>::call,
-      .cross_entropy = Missing<&OpTable::cross_entropy>::call,
-      .cross_entropy_backward = Missing<&OpTable::cross_entropy_backward>::call,
-      .sum_squares = Missing<&OpTable::sum_squares>::call,
-      .weighted_sum = Missing<&OpTable::weighted_sum>::call,
-      .chunk_squares = Missing<&OpTable::chunk_squares>::call,
-      .adamw = Missing<&OpTable::adamw>::call,
-      .sgd = Missing<&OpTable::sgd>::call,
-      .adagrad = Missing<&OpTable::adagrad>::call,
-      .lamb_moments = Missing<&OpTable::lamb_moments>::call,
-      .lamb = Missing<&OpTable::lamb>::call,
+      .softmax_stats = softmax_stats,
+      .softmax_rescale = softmax_rescale,
+      .cross_entropy = cross_entropy,
+      .cross_entropy_backward = cross_entropy_backward,
+      .sum_squares = sum_squares,
+      .weighted_sum = weighted_sum,
+      .chunk_squares = chunk_squares,
+      .adamw = adamw,
+      .sgd = sgd,
+      .adagrad = adagrad,
+      .lamb_moments = lamb_moments,
+      .lamb = lamb,
       .linear = linear,
-      .relu_backward = Missing<&OpTable::relu_backward>::call,
-      .embedding_bags = Missing<&OpTable::embedding_bags>::call,
-      .sort_lookups = Missing<&OpTable::sort_lookups>::call,
-      .update_rows = Missing<&OpTable::update_rows>::call,
-      .row_squares = Missing<&OpTable::row_squares>::call,
-      .row_gradients = Missing<&OpTable::row_gradients>::call,
-      .dot_interaction = Missing<&OpTable::dot_interaction>::call,
-      .dot_interaction_backward = Missing<&OpTable::dot_interaction_backward>::call,
-      .cross = Missing<&OpTable::cross>::call,
-      .cross_backward = Missing<&OpTable::cross_backward>::call,
-      .sigmoid = Missing<&OpTable::sigmoid>::call,
-      .click_loss = Missing<&OpTable::click_loss>::call,
-      .click_loss_backward = Missing<&OpTable::click_loss_backward>::call,
-      .copy_columns = Missing<&OpTable::copy_columns>::call,
+      .relu_backward = relu_backward,
+      .embedding_bags = embedding_bags,
+      .sort_lookups = sort_lookups,
+      .update_rows = update_rows,
+      .row_squares = row_squares,
+      .row_gradients = row_gradients,
+      .dot_interaction = dot_interaction,
+      .dot_interaction_backward = dot_interaction_backward,
+      .cross = cross,
+      .cross_backward = cross_backward,
+      .sigmoid = sigmoid,
+      .click_loss = click_loss,
+      .click_loss_backward = click_loss_backward,
+      .copy_columns = copy_columns,
   };
 }
 

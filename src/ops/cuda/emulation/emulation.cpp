@@ -1,0 +1,240 @@
+#include "ops/cuda/emulation/emulation.cuh"
+
+#include <ucontext.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TRIFOLD_FIBERS_ARE_WATCHED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define TRIFOLD_FIBERS_ARE_WATCHED 1
+#endif
+#if defined(TRIFOLD_FIBERS_ARE_WATCHED)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace trifold::cuda::emulation {
+
+thread_local Place place;
+thread_local int thread_order = 0;
+
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr unsigned kWarp = 32;
+
+enum class State : uint8_t { New, Ready, AtBlock, AtWarp, Done };
+
+// A stack that runs CUDA threads: one after another, unless one has to wait on it.
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  void* shadow = nullptr;  // what AddressSanitizer keeps of a stack that is left
+};
+
+struct Thread {
+  State state = State::New;
+  Fiber* fiber = nullptr;  // that it waits on
+};
+
+// The exchange slots of a warp: two sets in turn, for a fast lane may leave its next value before a slow one
+// has read.
+struct Warp {
+  uint64_t slots[2][kWarp];
+};
+
+class Machine {
+ public:
+  void run(dim3 grid, dim3 block, FunctionRef<void()> body) {
+    body_ = &body;
+    place.block_size = block;
+    place.grid_size = grid;
+    const unsigned count = block.x * block.y * block.z;
+    check(count >= 1 && count <= 1024 && grid.x >= 1 && grid.y >= 1 && grid.y <= 65535 && grid.z == 1,
+          "a grid of {}x{}x{} blocks of {} threads cannot be launched", grid.x, grid.y, grid.z, count);
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        place.block = {x, y, 0};
+        run_block(count);
+      }
+  }
+
+  void wait(State what) {
+    Thread& me = threads_[current_];
+    me.state = what;
+    me.fiber = running_;
+    to_scheduler();
+  }
+
+  uint64_t* slots_of_current() { return warps_[current_ / kWarp].slots[turn_[current_]++ & 1]; }
+  unsigned current() const { return current_; }
+
+ private:
+  void run_block(unsigned count) {
+    threads_.assign(count, {});
+    turn_.assign(count, 0);
+    warps_.resize((count + kWarp - 1) / kWarp);
+    started_ = 0;
+    while (started_ < count) resume(free_fiber());
+    while (release())
+      for (unsigned i = 0; i < count; ++i) {
+        const unsigned t = ordered(i, count);
+        if (threads_[t].state != State::Ready) continue;
+        enter(t);
+        resume(*threads_[t].fiber);
+      }
+  }
+
+  // Lets go what waits where all have arrived; false when every thread is done.
+  bool release() {
+    const auto count = static_cast<unsigned>(threads_.size());
+    unsigned at_block = 0;
+    unsigned done = 0;
+    for (const Thread& t : threads_) {
+      at_block += t.state == State::AtBlock ? 1 : 0;
+      done += t.state == State::Done ? 1 : 0;
+    }
+    if (done == count) return false;
+    bool any = false;
+    if (at_block == count) {
+      for (Thread& t : threads_) t.state = State::Ready;
+      return true;
+    }
+    for (unsigned first = 0; first < count; first += kWarp) {
+      const unsigned last = first + kWarp < count ? first + kWarp : count;
+      bool all = true;
+      for (unsigned t = first; t < last; ++t) all = all && threads_[t].state == State::AtWarp;
+      if (!all) continue;
+      any = true;
+      for (unsigned t = first; t < last; ++t) threads_[t].state = State::Ready;
+    }
+    check(any,
+          "{} threads of a block of {} wait at a barrier that {} have passed by for good, others elsewhere",
+          at_block, count, done);
+    return true;
+  }
+
+  unsigned ordered(unsigned i, unsigned count) const {
+    if (thread_order == 0) return i;
+    if (thread_order == 1) return count - 1 - i;
+    return (i * 37 + static_cast<unsigned>(thread_order)) % count;  // counts are powers of two times 3 or 5
+  }
+
+  void enter(unsigned t) {
+    current_ = t;
+    threads_[t].state = State::New;
+    const dim3& size = place.block_size;
+    place.thread = {t % size.x, t / size.x % size.y, t / size.x / size.y};
+  }
+
+  static void fiber_main() { machine().fiber_loop(); }
+  void fiber_loop() {
+    arrive(running_->shadow);
+    while (true) {
+      while (started_ < threads_.size()) {
+        enter(ordered(started_++, static_cast<unsigned>(threads_.size())));
+        (*body_)();
+        threads_[current_].state = State::Done;
+      }
+      idle_.push_back(running_);
+      to_scheduler();
+    }
+  }
+
+  Fiber& free_fiber() {
+    if (!idle_.empty()) {
+      Fiber* fiber = idle_.back();
+      idle_.pop_back();
+      return *fiber;
+    }
+    fibers_.push_back(std::make_unique<Fiber>());
+    prepare(*fibers_.back());
+    return *fibers_.back();
+  }
+
+  // getcontext may return twice to a caller, as far as a compiler knows: nothing else is done here.
+  static void prepare(Fiber& fiber) {
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, fiber_main, 0);
+  }
+
+  void resume(Fiber& fiber) {
+    running_ = &fiber;
+#if defined(TRIFOLD_FIBERS_ARE_WATCHED)
+    __sanitizer_start_switch_fiber(&scheduler_shadow_, fiber.stack.get(), kStackBytes);
+#endif
+    swapcontext(&scheduler_, &fiber.context);
+    arrive(scheduler_shadow_);
+  }
+
+  void to_scheduler() {
+    Fiber* mine = running_;
+#if defined(TRIFOLD_FIBERS_ARE_WATCHED)
+    __sanitizer_start_switch_fiber(&mine->shadow, scheduler_stack_, scheduler_stack_bytes_);
+#endif
+    swapcontext(&mine->context, &scheduler_);
+    arrive(mine->shadow);
+  }
+
+  // A sanitizer is told that the stack has changed. Where it was before is the scheduler's the first time.
+  void arrive([[maybe_unused]] void* shadow) {
+#if defined(TRIFOLD_FIBERS_ARE_WATCHED)
+    const void* stack = nullptr;
+    size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(shadow, &stack, &bytes);
+    if (scheduler_stack_ != nullptr) return;
+    scheduler_stack_ = stack;
+    scheduler_stack_bytes_ = bytes;
+#endif
+  }
+
+ public:
+  static Machine& machine() {
+    static thread_local Machine the_machine;
+    return the_machine;
+  }
+
+ private:
+  FunctionRef<void()>* body_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<uint32_t> turn_;  // exchanges of each thread so far
+  std::vector<Warp> warps_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  ucontext_t scheduler_;
+  [[maybe_unused]] void* scheduler_shadow_ = nullptr;
+  [[maybe_unused]] const void* scheduler_stack_ = nullptr;
+  [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;
+  Fiber* running_ = nullptr;
+  unsigned current_ = 0;
+  unsigned started_ = 0;
+};
+
+}  // namespace
+
+void launch(dim3 grid, dim3 block, FunctionRef<void()> thread) {
+  Machine::machine().run(grid, block, thread);
+}
+
+void await_block() { Machine::machine().wait(State::AtBlock); }
+void await_warp() { Machine::machine().wait(State::AtWarp); }
+
+unsigned lane() { return Machine::machine().current() % kWarp; }
+
+uint64_t* leave_for_warp(uint64_t bits) {
+  Machine& machine = Machine::machine();
+  uint64_t* slots = machine.slots_of_current();
+  slots[lane()] = bits;
+  machine.wait(State::AtWarp);
+  return slots;
+}
+
+}  // namespace trifold::cuda::emulation

@@ -1,0 +1,114 @@
+// An emulation of CUDA's blocks and warps on one processor core, so that the kernels of ops/cuda/kernels run,
+// and are tested, where there is no GPU. launch.cuh includes this instead of CUDA's header when
+// TRIFOLD_CUDA_EMULATION is defined.
+//
+// Blocks run one after another; the threads of a block are fibers that give way to each other at barriers and
+// wherever a warp exchanges values. What it finds: wrong indices and sums, threads that miss a barrier
+// (an Error), and, because the order of threads between barriers can be changed (`thread_order`), most
+// missing barriers. What it cannot find: races within one access, real memory ordering, speed.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/function_ref.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+// Blocks run one after another, so all may share one memory; fibers stay on their thread.
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  // NOLINTNEXTLINE(google-explicit-constructor): as in CUDA
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+namespace trifold::cuda::emulation {
+
+struct Place {
+  uint3 thread, block;
+  dim3 block_size, grid_size;
+};
+extern thread_local Place place;  // of the running CUDA thread
+
+// Which thread of a block runs first between two barriers: 0 the first, 1 the last, others mixed. Results
+// must not depend on it.
+extern thread_local int thread_order;
+
+// Runs `thread` for every thread of the grid.
+void launch(dim3 grid, dim3 block, FunctionRef<void()> thread);
+
+// Gives way until all threads of the block, or the 32 of the warp, are here too.
+void await_block();
+void await_warp();
+
+// `bits` as the other lanes of the warp see them: every lane leaves its own, and reads after all have.
+// Slots are used in turn, so that one wait suffices.
+uint64_t* leave_for_warp(uint64_t bits);
+
+template <class T>
+T lane_value(const uint64_t* slots, unsigned lane) {
+  T result;
+  std::memcpy(&result, &slots[lane], sizeof(T));
+  return result;
+}
+template <class T>
+const uint64_t* exchange(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return leave_for_warp(bits);
+}
+unsigned lane();
+
+}  // namespace trifold::cuda::emulation
+
+#define threadIdx trifold::cuda::emulation::place.thread
+#define blockIdx trifold::cuda::emulation::place.block
+#define blockDim trifold::cuda::emulation::place.block_size
+#define gridDim trifold::cuda::emulation::place.grid_size
+
+inline void __syncthreads() { trifold::cuda::emulation::await_block(); }
+inline void __syncwarp() { trifold::cuda::emulation::await_warp(); }
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  using namespace trifold::cuda::emulation;
+  return lane_value<T>(exchange(value), lane() ^ static_cast<unsigned>(mask));
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned delta) {
+  using namespace trifold::cuda::emulation;
+  return lane_value<T>(exchange(value), lane() < delta ? lane() : lane() - delta);
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int from) {
+  using namespace trifold::cuda::emulation;
+  return lane_value<T>(exchange(value), static_cast<unsigned>(from) % 32);
+}
+template <class T>
+unsigned __match_any_sync(unsigned, T value) {
+  using namespace trifold::cuda::emulation;
+  const uint64_t* slots = exchange(value);
+  unsigned same = 0;
+  for (unsigned i = 0; i < 32; ++i) same |= static_cast<unsigned>(lane_value<T>(slots, i) == value) << i;
+  return same;
+}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
+#define TRIFOLD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  (static_cast<void>(stream), trifold::cuda::emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))

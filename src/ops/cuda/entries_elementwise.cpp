@@ -1,0 +1,194 @@
+// Entries of the CUDA table: movement, activations, dropout, sums to one number.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/entries_support.h"
+
+namespace trifold::cuda {
+
+void* host_workspace(size_t bytes) {
+  static thread_local std::vector<std::max_align_t> memory;
+  const size_t count = bytes / sizeof(std::max_align_t) + 1;
+  if (memory.size() < count) memory.resize(count);
+  return memory.data();
+}
+
+void fill(Stream& stream, Tensor y, double value) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "fill",
+            [out = y.as<T>(), n = y.elements(), value](CudaStream on) { fill<T>(on, out, n, value); });
+  });
+}
+
+void convert(Stream& stream, Tensor y, Tensor x) {
+  expect_float("convert", "y", y);
+  expect_float("convert", "x", x);
+  check(
+      y.elements() == x.elements() && (y.dtype == x.dtype || y.dtype == DType::F32 || x.dtype == DType::F32),
+      "convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
+      name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
+  const int64_t n = y.elements();
+  if (y.dtype == x.dtype) {
+    enqueue(stream, "convert",
+            [to = y.data, from = x.data, bytes = static_cast<int64_t>(y.bytes())](CudaStream on) {
+              copy_bytes(on, to, from, bytes);
+            });
+    return;
+  }
+  const bool wider = y.dtype == DType::F32;
+  dispatch_float(wider ? x.dtype : y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (wider)
+      enqueue(stream, "convert",
+              [to = y.as<float>(), from = x.as<T>(), n](CudaStream on) { to_f32<T>(on, to, from, n); });
+    else
+      enqueue(stream, "convert",
+              [to = y.as<T>(), from = x.as<float>(), n](CudaStream on) { from_f32<T>(on, to, from, n); });
+  });
+}
+
+void scale(Stream& stream, Tensor y, double a) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "scale",
+            [out = y.as<T>(), n = y.elements(), a](CudaStream on) { scale<T>(on, out, n, a); });
+  });
+}
+
+void add(Stream& stream, Tensor y, Tensor a, Tensor b) {
+  expect("add", "a", a, y.dtype, y.elements());
+  expect("add", "b", b, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "add",
+            [out = y.as<T>(), left = a.as<T>(), right = b.as<T>(), n = y.elements()](CudaStream on) {
+              add<T>(on, out, left, right, n);
+            });
+  });
+}
+
+namespace {
+
+template <class T>
+void reduce_as(Stream& stream, Tensor y, Tensor x, Reduce how) {
+  enqueue(stream, "reduce", [out = y.as<T>(), in = x.as<T>(), n = y.elements(), how](CudaStream on) {
+    if (how == Reduce::Sum)
+      add<T>(on, out, out, in, n);
+    else
+      maximum<T>(on, out, in, n);
+  });
+}
+
+}  // namespace
+
+void reduce(Stream& stream, Tensor y, Tensor x, Reduce how) {
+  expect("reduce", "x", x, y.dtype, y.elements());
+  if (y.dtype == DType::I32) return reduce_as<int32_t>(stream, y, x, how);
+  if (y.dtype == DType::I64) return reduce_as<int64_t>(stream, y, x, how);
+  dispatch_float(y.dtype, [&](auto zero) { reduce_as<decltype(zero)>(stream, y, x, how); });
+}
+
+void fill_rows(Stream& stream, Tensor y, Tensor row) {
+  expect_matrix("fill_rows", "y", y);
+  expect("fill_rows", "row", row, y.dtype, y.last_dim());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "fill_rows",
+            [out = y.as<T>(), in = row.as<T>(), rows = y.row_count(), columns = y.last_dim()](CudaStream on) {
+              fill_rows<T>(on, out, in, rows, columns);
+            });
+  });
+}
+
+void gelu(Stream& stream, Tensor y, Tensor x) {
+  expect("gelu", "x", x, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "gelu",
+            [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) { gelu<T>(on, out, in, n); });
+  });
+}
+
+void gelu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("gelu_backward", "x", x, dx.dtype, dx.elements());
+  dispatch_float(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "gelu_backward",
+            [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), n = dx.elements()](CudaStream on) {
+              gelu_backward<T>(on, out, grad, in, n);
+            });
+  });
+}
+
+void swiglu(Stream& stream, Tensor y, Tensor x) {
+  expect_matrix("swiglu", "y", y);
+  expect("swiglu", "x", x, y.dtype, 2 * y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "swiglu",
+            [out = y.as<T>(), in = x.as<T>(), rows = y.row_count(), columns = y.last_dim()](CudaStream on) {
+              swiglu<T>(on, out, in, rows, columns);
+            });
+  });
+}
+
+void swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  expect_matrix("swiglu_backward", "dy", dy);
+  expect("swiglu_backward", "dx", dx, dy.dtype, 2 * dy.elements());
+  expect("swiglu_backward", "x", x, dy.dtype, 2 * dy.elements());
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(
+        stream, "swiglu_backward",
+        [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), rows = dy.row_count(),
+         columns = dy.last_dim()](CudaStream on) { swiglu_backward<T>(on, out, grad, in, rows, columns); });
+  });
+}
+
+namespace {
+
+void drop(Stream& stream, const char* op, Tensor y, const Tensor* residual, Tensor x, const Dropout& how) {
+  expect(op, "x", x, y.dtype, y.elements());
+  if (residual != nullptr) expect(op, "residual", *residual, y.dtype, y.elements());
+  const cpu::DropRule rule = cpu::drop_rule(op, how);
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* base = residual == nullptr ? nullptr : residual->as<T>();
+    enqueue(stream, op,
+            [out = y.as<T>(), base, in = x.as<T>(), n = y.elements(), first = how.first_element,
+             rule](CudaStream on) { dropout<T>(on, out, base, in, n, first, rule); });
+  });
+}
+
+}  // namespace
+
+void dropout(Stream& stream, Tensor y, Tensor x, const Dropout& how) {
+  drop(stream, "dropout", y, nullptr, x, how);
+}
+
+void dropout_add(Stream& stream, Tensor y, Tensor residual, Tensor x, const Dropout& how) {
+  drop(stream, "dropout_add", y, &residual, x, how);
+}
+
+void sum_squares(Stream& stream, Tensor total, Tensor x) {
+  expect("sum_squares", "total", total, DType::F64, 1);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, "sum_squares", kSumScratch,
+                         [out = total.as<double>(), in = x.as<T>(), n = x.elements()](
+                             CudaStream on, void* scratch) { sum_squares<T>(on, scratch, out, in, n); });
+  });
+}
+
+void weighted_sum(Stream& stream, Tensor total, Tensor x, Tensor weight) {
+  expect("weighted_sum", "total", total, DType::F64, 1);
+  expect("weighted_sum", "weight", weight, DType::F32, x.elements());
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, "weighted_sum", kSumScratch,
+                         [out = total.as<double>(), in = x.as<T>(), w = weight.as<float>(), n = x.elements()](
+                             CudaStream on, void* scratch) { weighted_sum<T>(on, scratch, out, in, w, n); });
+  });
+}
+
+}  // namespace trifold::cuda

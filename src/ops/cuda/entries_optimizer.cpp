@@ -1,0 +1,96 @@
+// Entries of the CUDA table: update rules and sums of squares by chunk.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/entries_support.h"
+
+namespace trifold::cuda {
+
+using cpu::chunks_of;
+using cpu::copy_of;
+using cpu::fold;
+
+void chunk_squares(Stream& stream, Tensor partials, Tensor x) {
+  expect("chunk_squares", "partials", partials, DType::F64, chunks_of(x.elements()));
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "chunk_squares",
+            [out = partials.as<double>(), in = x.as<T>(), n = x.elements()](CudaStream on) {
+              chunk_squares<T>(on, out, in, n);
+            });
+  });
+}
+
+void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule) {
+  expect("adamw", "m", m, p.dtype, p.elements());
+  expect("adamw", "v", v, p.dtype, p.elements());
+  expect("adamw", "g", g, p.dtype, p.elements());
+  const Given<cpu::AdamWRule> folded{fold("adamw", rule)};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "adamw",
+            [folded, weights = p.as<T>(), also = copy_of("adamw", p, copy), first = m.as<T>(),
+             second = v.as<T>(), grad = g.as<T>(), n = p.elements()](CudaStream on) {
+              adamw<T>(on, weights, also, first, second, grad, n, folded);
+            });
+  });
+}
+
+void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule) {
+  const bool has_momentum = rule.momentum != 0;
+  if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
+  expect("sgd", "g", g, p.dtype, p.elements());
+  const Given<cpu::SgdRule> folded{fold(rule)};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* velocity = has_momentum ? b.as<T>() : nullptr;
+    enqueue(stream, "sgd",
+            [folded, velocity, weights = p.as<T>(), also = copy_of("sgd", p, copy), grad = g.as<T>(),
+             n = p.elements()](CudaStream on) { sgd<T>(on, weights, also, velocity, grad, n, folded); });
+  });
+}
+
+void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule) {
+  expect("adagrad", "s", s, p.dtype, p.elements());
+  expect("adagrad", "g", g, p.dtype, p.elements());
+  const Given<cpu::AdagradRule> folded{fold(rule)};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(
+        stream, "adagrad",
+        [folded, weights = p.as<T>(), also = copy_of("adagrad", p, copy), sums = s.as<T>(), grad = g.as<T>(),
+         n = p.elements()](CudaStream on) { adagrad<T>(on, weights, also, sums, grad, n, folded); });
+  });
+}
+
+void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
+                  const Lamb& rule) {
+  const int64_t n = p.elements();
+  expect("lamb_moments", "p_squares", p_squares, DType::F64, chunks_of(n));
+  expect("lamb_moments", "u_squares", u_squares, DType::F64, chunks_of(n));
+  expect("lamb_moments", "m", m, p.dtype, n);
+  expect("lamb_moments", "v", v, p.dtype, n);
+  expect("lamb_moments", "g", g, p.dtype, n);
+  const cpu::LambRule folded = fold("lamb_moments", rule, 1);
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "lamb_moments",
+            [=, of_weight = p_squares.as<double>(), of_direction = u_squares.as<double>(), first = m.as<T>(),
+             second = v.as<T>(), weights = p.as<T>(), grad = g.as<T>()](CudaStream on) {
+              lamb_moments<T>(on, of_weight, of_direction, first, second, weights, grad, n, folded);
+            });
+  });
+}
+
+void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio) {
+  expect("lamb", "m", m, p.dtype, p.elements());
+  expect("lamb", "v", v, p.dtype, p.elements());
+  const Given<cpu::LambRule> folded{fold("lamb", rule, trust_ratio)};
+  dispatch_wide_float(p.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(
+        stream, "lamb",
+        [folded, weights = p.as<T>(), also = copy_of("lamb", p, copy), first = m.as<T>(), second = v.as<T>(),
+         n = p.elements()](CudaStream on) { lamb<T>(on, weights, also, first, second, n, folded); });
+  });
+}
+
+}  // namespace trifold::cuda

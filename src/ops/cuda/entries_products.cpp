@@ -1,0 +1,86 @@
+// Plain products and attention on CUDA, for types that the libraries do not take and to check them against.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/entries_support.h"
+
+namespace trifold::cuda {
+
+void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b,
+                double alpha, double beta) {
+  expect_matrix("gemm", "c", c);
+  expect_matrix("gemm", "a", a);
+  expect_matrix("gemm", "b", b);
+  const int64_t m = c.row_count();
+  const int64_t n = c.last_dim();
+  const int64_t k = transpose_a ? a.row_count() : a.last_dim();
+  expect("gemm", "a", a, a.dtype, m * k);
+  expect("gemm", "b", b, a.dtype, k * n);
+  expect("gemm", "c", c, c.dtype == a.dtype ? a.dtype : accumulate_type(a.dtype), m * n);
+  dispatch_float(a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto product = [&](auto* out) {
+      using C = std::remove_reference_t<decltype(*out)>;
+      enqueue(stream, "gemm", [=, left = a.as<T>(), right = b.as<T>()](CudaStream on) {
+        plain_gemm<T, C>(on, out, left, transpose_a, right, transpose_b, m, n, k, alpha, beta);
+      });
+    };
+    if (c.dtype == a.dtype)  // NOLINT(bugprone-branch-clone): the types differ
+      product(c.as<T>());
+    else
+      product(c.as<Accumulate<T>>());
+  });
+}
+
+namespace {
+
+PlainAttention plain(const char* op, const Attention& how, const Tensor& out, const Tensor& lse,
+                     const Tensor& qkv) {
+  check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
+        "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
+  check(how.head_dim >= 1 && how.head_dim <= kPlainAttentionWidth,
+        "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, how.head_dim,
+        kPlainAttentionWidth);
+  expect(op, "qkv", qkv, out.dtype, how.batch * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim);
+  expect(op, "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
+  expect(op, "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
+  return {how.batch,
+          how.seq,
+          how.heads,
+          how.kv_heads,
+          how.head_dim,
+          how.first_sample,
+          how.first_head,
+          how.global_heads,
+          how.scale,
+          how.causal,
+          cpu::drop_rule(op, how.dropout)};
+}
+
+}  // namespace
+
+void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
+  const PlainAttention shape = plain("attention", how, out, lse, qkv);
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "attention",
+            [shape, to = out.as<T>(), sums = lse.as<Accumulate<T>>(), in = qkv.as<T>()](CudaStream on) {
+              plain_attention<T>(on, to, sums, in, shape);
+            });
+  });
+}
+
+void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
+                              const Attention& how) {
+  const PlainAttention shape = plain("attention_backward", how, out, lse, qkv);
+  expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
+  expect("attention_backward", "dout", dout, out.dtype, out.elements());
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "attention_backward",
+            [shape, to = dqkv.as<T>(), grad = dout.as<T>(), in = qkv.as<T>(), from = out.as<T>(),
+             sums = lse.as<Accumulate<T>>()](CudaStream on) {
+              plain_attention_backward<T>(on, to, grad, in, from, sums, shape);
+            });
+  });
+}
+
+}  // namespace trifold::cuda

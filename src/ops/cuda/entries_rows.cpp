@@ -1,0 +1,264 @@
+// Entries of the CUDA table: norms, column sums, rotary, table rows, cross entropy.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/entries_support.h"
+
+namespace trifold::cuda {
+
+void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
+                double eps) {
+  expect_matrix("layer_norm", "x", x);
+  const int64_t rows = x.row_count();
+  const int64_t columns = x.last_dim();
+  expect("layer_norm", "y", y, x.dtype, x.elements());
+  expect("layer_norm", "mean", mean, accumulate_type(x.dtype), rows);
+  expect("layer_norm", "rstd", rstd, accumulate_type(x.dtype), rows);
+  expect("layer_norm", "gain", gain, x.dtype, columns);
+  expect("layer_norm", "bias", bias, x.dtype, columns);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "layer_norm",
+            [=, out = y.as<T>(), center = mean.as<Accumulate<T>>(), inverse = rstd.as<Accumulate<T>>(),
+             in = x.as<T>(), gains = gain.as<T>(), biases = bias.as<T>()](CudaStream on) {
+              norm<T>(on, out, center, inverse, in, gains, biases, rows, columns, eps);
+            });
+  });
+}
+
+void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
+                         Tensor gain) {
+  expect_matrix("layer_norm_backward", "x", x);
+  const int64_t rows = x.row_count();
+  const int64_t columns = x.last_dim();
+  expect("layer_norm_backward", "dx", dx, x.dtype, x.elements());
+  expect("layer_norm_backward", "dy", dy, x.dtype, x.elements());
+  expect("layer_norm_backward", "mean", mean, accumulate_type(x.dtype), rows);
+  expect("layer_norm_backward", "rstd", rstd, accumulate_type(x.dtype), rows);
+  expect("layer_norm_backward", "gain", gain, x.dtype, columns);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "layer_norm_backward",
+            [=, out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), center = mean.as<Accumulate<T>>(),
+             inverse = rstd.as<Accumulate<T>>(), gains = gain.as<T>()](CudaStream on) {
+              norm_backward<T>(on, out, grad, in, center, inverse, gains, rows, columns);
+            });
+  });
+}
+
+namespace {
+
+// Bytes that a sum over the rows of x needs.
+size_t column_scratch_of(const Tensor& x, int64_t rows, int64_t columns) {
+  return column_scratch(rows, columns, size_of(accumulate_type(x.dtype)));
+}
+
+}  // namespace
+
+void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
+                                Tensor rstd) {
+  constexpr const char* kOp = "layer_norm_backward_weight";
+  expect_matrix(kOp, "x", x);
+  const int64_t rows = x.row_count();
+  const int64_t columns = x.last_dim();
+  const DType wide = accumulate_type(x.dtype);
+  expect(kOp, "dgain", dgain, wide, columns);
+  expect(kOp, "dbias", dbias, wide, columns);
+  expect(kOp, "dy", dy, x.dtype, x.elements());
+  expect(kOp, "mean", mean, wide, rows);
+  expect(kOp, "rstd", rstd, wide, rows);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, kOp, column_scratch_of(x, rows, columns),
+                         [=, gains = dgain.as<Accumulate<T>>(), biases = dbias.as<Accumulate<T>>(),
+                          grad = dy.as<T>(), in = x.as<T>(), center = mean.as<Accumulate<T>>(),
+                          inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
+                           norm_backward_weight<T>(on, scratch, gains, biases, grad, in, center, inverse,
+                                                   rows, columns);
+                         });
+  });
+}
+
+void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps) {
+  expect_matrix("rms_norm", "gain", gain);
+  const int64_t columns = gain.elements();
+  const int64_t rows = rstd.elements();
+  expect("rms_norm", "y", y, gain.dtype, rows * columns);
+  expect("rms_norm", "x", x, gain.dtype, rows * columns);
+  expect("rms_norm", "rstd", rstd, accumulate_type(gain.dtype), rows);
+  dispatch_float(gain.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(
+        stream, "rms_norm",
+        [=, out = y.as<T>(), inverse = rstd.as<Accumulate<T>>(), in = x.as<T>(), gains = gain.as<T>()](
+            CudaStream on) { norm<T>(on, out, nullptr, inverse, in, gains, nullptr, rows, columns, eps); });
+  });
+}
+
+void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain) {
+  expect_matrix("rms_norm_backward", "gain", gain);
+  const int64_t columns = gain.elements();
+  const int64_t rows = rstd.elements();
+  expect("rms_norm_backward", "dx", dx, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "dy", dy, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "x", x, gain.dtype, rows * columns);
+  expect("rms_norm_backward", "rstd", rstd, accumulate_type(gain.dtype), rows);
+  dispatch_float(gain.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "rms_norm_backward",
+            [=, out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), inverse = rstd.as<Accumulate<T>>(),
+             gains = gain.as<T>()](CudaStream on) {
+              norm_backward<T>(on, out, grad, in, nullptr, inverse, gains, rows, columns);
+            });
+  });
+}
+
+void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd) {
+  constexpr const char* kOp = "rms_norm_backward_weight";
+  expect_matrix(kOp, "dy", dy);
+  const int64_t columns = dgain.elements();
+  const int64_t rows = rstd.elements();
+  expect(kOp, "dgain", dgain, accumulate_type(dy.dtype), columns);
+  expect(kOp, "dy", dy, dy.dtype, rows * columns);
+  expect(kOp, "x", x, dy.dtype, rows * columns);
+  expect(kOp, "rstd", rstd, accumulate_type(dy.dtype), rows);
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, kOp, column_scratch_of(dy, rows, columns),
+                         [=, gains = dgain.as<Accumulate<T>>(), grad = dy.as<T>(), in = x.as<T>(),
+                          inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
+                           norm_backward_weight<T>(on, scratch, gains, nullptr, grad, in, nullptr, inverse,
+                                                   rows, columns);
+                         });
+  });
+}
+
+void column_sum(Stream& stream, Tensor db, Tensor dy) {
+  expect_matrix("column_sum", "dy", dy);
+  const int64_t rows = dy.row_count();
+  const int64_t columns = dy.last_dim();
+  expect("column_sum", "db", db, accumulate_type(dy.dtype), columns);
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, "column_sum", column_scratch_of(dy, rows, columns),
+                         [=, out = db.as<Accumulate<T>>(), grad = dy.as<T>()](CudaStream on, void* scratch) {
+                           column_sum<T>(on, scratch, out, grad, rows, columns);
+                         });
+  });
+}
+
+void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& how) {
+  const int64_t rows = positions.elements();
+  const cpu::RotaryShape shape = cpu::rotary_shape(y, x, positions, how);
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "rotary",
+            [=, out = y.as<T>() + how.y_column, in = x.as<T>() + how.x_column,
+             position = positions.as<int32_t>()](CudaStream on) {
+              rotary<T>(on, out, in, position, rows, shape);
+            });
+  });
+}
+
+void embedding(Stream& stream, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate) {
+  expect_matrix("embedding", "y", y);
+  const int64_t columns = y.last_dim();
+  const int64_t held = table.rank() == 0 ? 0 : table.dim(0);
+  expect("embedding", "table", table, y.dtype, held * columns);
+  expect("embedding", "ids", ids, DType::I32, y.row_count());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "embedding",
+            [=, out = y.as<T>(), in = table.as<T>(), id = ids.as<int32_t>(), rows = y.row_count()](
+                CudaStream on) { embedding<T>(on, out, in, id, rows, columns, first_id, held, accumulate); });
+  });
+}
+
+// `order`, the work space of other back ends, is left alone: sorting takes more than it holds.
+void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor ids, Tensor order,
+                        int64_t first_id) {
+  expect_matrix("embedding_backward", "dy", dy);
+  const int64_t rows = dy.row_count();
+  const int64_t columns = dy.last_dim();
+  const int64_t held = dtable.rank() == 0 ? 0 : dtable.dim(0);
+  expect("embedding_backward", "dtable", dtable, accumulate_type(dy.dtype), held * columns);
+  expect("embedding_backward", "ids", ids, DType::I32, rows);
+  expect("embedding_backward", "order", order, DType::I32, rows);
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue_with_scratch(stream, "embedding_backward", embedding_scratch(rows, held),
+                         [=, out = dtable.as<Accumulate<T>>(), grad = dy.as<T>(), id = ids.as<int32_t>()](
+                             CudaStream on, void* scratch) {
+                           embedding_backward<T>(on, scratch, out, grad, id, rows, columns, first_id, held);
+                         });
+  });
+}
+
+void softmax_stats(Stream& stream, Tensor max, Tensor sum, Tensor target, Tensor logits, Tensor labels,
+                   int64_t first_id, int64_t vocab) {
+  expect_matrix("softmax_stats", "logits", logits);
+  const int64_t rows = max.elements();
+  const cpu::VocabularyPart part = cpu::vocabulary_part(logits.last_dim(), first_id, vocab);
+  const DType wide = accumulate_type(logits.dtype);
+  expect("softmax_stats", "logits", logits, logits.dtype, rows * part.columns);
+  expect("softmax_stats", "max", max, wide, rows);
+  expect("softmax_stats", "sum", sum, wide, rows);
+  expect("softmax_stats", "target", target, wide, rows);
+  expect("softmax_stats", "labels", labels, DType::I32, rows);
+  dispatch_float(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "softmax_stats",
+            [=, most = max.as<Accumulate<T>>(), total = sum.as<Accumulate<T>>(),
+             hit = target.as<Accumulate<T>>(), in = logits.as<T>(), label = labels.as<int32_t>()](
+                CudaStream on) { softmax_stats<T>(on, most, total, hit, in, label, rows, part); });
+  });
+}
+
+void softmax_rescale(Stream& stream, Tensor sum, Tensor local_max, Tensor global_max) {
+  const int64_t rows = sum.elements();
+  expect("softmax_rescale", "local_max", local_max, sum.dtype, rows);
+  expect("softmax_rescale", "global_max", global_max, sum.dtype, rows);
+  dispatch_wide_float(sum.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "softmax_rescale",
+            [=, total = sum.as<T>(), local = local_max.as<T>(), global = global_max.as<T>()](CudaStream on) {
+              softmax_rescale<T>(on, total, local, global, rows);
+            });
+  });
+}
+
+void cross_entropy(Stream& stream, Tensor loss, Tensor max, Tensor sum, Tensor target) {
+  const int64_t rows = loss.elements();
+  expect("cross_entropy", "max", max, loss.dtype, rows);
+  expect("cross_entropy", "sum", sum, loss.dtype, rows);
+  expect("cross_entropy", "target", target, loss.dtype, rows);
+  dispatch_wide_float(loss.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "cross_entropy",
+            [=, out = loss.as<T>(), most = max.as<T>(), total = sum.as<T>(),
+             hit = target.as<T>()](CudaStream on) { cross_entropy<T>(on, out, most, total, hit, rows); });
+  });
+}
+
+void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
+                            Tensor labels, Tensor weight, double scale, int64_t first_id, int64_t vocab) {
+  constexpr const char* kOp = "cross_entropy_backward";
+  expect_matrix(kOp, "logits", logits);
+  const int64_t rows = max.elements();
+  const cpu::VocabularyPart part = cpu::vocabulary_part(logits.last_dim(), first_id, vocab);
+  expect(kOp, "logits", logits, logits.dtype, rows * part.columns);
+  expect(kOp, "max", max, accumulate_type(logits.dtype), rows);
+  expect(kOp, "dlogits", dlogits, logits.dtype, rows * part.columns);
+  expect(kOp, "sum", sum, max.dtype, rows);
+  expect(kOp, "labels", labels, DType::I32, rows);
+  expect(kOp, "weight", weight, DType::F32, rows);
+  dispatch_float(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, kOp,
+            [=, out = dlogits.as<T>(), in = logits.as<T>(), most = max.as<Accumulate<T>>(),
+             total = sum.as<Accumulate<T>>(), label = labels.as<int32_t>(),
+             weights = weight.as<float>()](CudaStream on) {
+              cross_entropy_backward<T>(on, out, in, most, total, label, weights, scale, rows, part);
+            });
+  });
+}
+
+}  // namespace trifold::cuda

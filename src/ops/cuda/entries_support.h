@@ -1,0 +1,34 @@
+// What the entries of the CUDA table share besides ops/launch_support.h.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "core/stream.h"
+#include "ops/cuda/enqueue.h"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cuda {
+
+using cpu::expect;
+using cpu::expect_float;
+using cpu::expect_matrix;
+
+// Memory for a launch on a stream of the host, whose kernels are emulated: they have run when the launch
+// returns.
+void* host_workspace(size_t bytes);
+
+// As enqueue, for launches that need some memory: calls launch(CudaStream, scratch).
+template <class Launch>
+void enqueue_with_scratch(Stream& stream, const char* op, size_t bytes, Launch launch) {
+  stream.enqueue([queue = stream.queue(), op, bytes, launch = std::move(launch)]() mutable {
+    if (queue == nullptr) return launch(nullptr, host_workspace(bytes));
+    void* scratch = queue->workspace(bytes);
+    launch(static_cast<CudaStream>(queue->native()), scratch);
+    queue->check_launch(op);
+  });
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,118 @@
+// GELU, SwiGLU, dropout.
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/map.cuh"
+#include "ops/kernels/formulas.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+struct GeluOf {
+  template <class Wide>
+  __device__ void operator()(Wide& y, Wide x) const {
+    y = cpu::Gelu::forward(x);
+  }
+};
+struct GeluSlope {
+  template <class Wide>
+  __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
+    dx = dy * cpu::Gelu::slope(x);
+  }
+};
+struct SwigluOf {
+  template <class Wide>
+  __device__ void operator()(Wide& y, Wide gate, Wide up) const {
+    y = cpu::Swiglu::forward(gate, up);
+  }
+};
+struct SwigluSlope {
+  template <class Wide>
+  __device__ void operator()(Wide& dgate, Wide& dup, Wide dy, Wide gate, Wide up) const {
+    cpu::Swiglu::backward(dgate, dup, dy, gate, up);
+  }
+};
+
+// Words are made four at a time, for four neighbouring elements of the whole tensor; a pack whose first
+// element is not the first of four makes the words it shares with its neighbours too.
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    dropout_kernel(T* y, const T* residual, const T* x, int64_t n, uint64_t first, cpu::DropRule rule,
+                   bool aligned) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPer;
+  const int count = count_at(at, n, kPer);
+  FullPack<T> in;
+  FullPack<T> base;
+  in.load(x + at, count, aligned);
+  if (residual != nullptr) base.load(residual + at, count, aligned);
+  const auto multiplier = static_cast<Wide>(rule.multiplier);
+  const uint64_t element = first + static_cast<uint64_t>(at);
+  const bool together = element % 4 == 0;
+  cpu::PhiloxWords words{};
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    if (i >= count) continue;
+    uint32_t word = 0;
+    if (rule.active) {
+      if (together) {
+        if (i % 4 == 0)
+          words = cpu::philox_block(rule.key_lo, rule.key_hi, (element + static_cast<unsigned>(i)) / 4);
+        word = words.at[i % 4];
+      } else {
+        const uint64_t e = element + static_cast<unsigned>(i);
+        if (i == 0 || e % 4 == 0) words = cpu::philox_block(rule.key_lo, rule.key_hi, e / 4);
+        const auto which = static_cast<unsigned>(e % 4);
+        word =
+            which < 2 ? (which == 0 ? words.at[0] : words.at[1]) : (which == 2 ? words.at[2] : words.at[3]);
+      }
+    }
+    // Without dropout the multiplier is 1 and the threshold 0: everything is kept.
+    const Wide kept = word >= rule.threshold ? value(in.at[i]) * multiplier : Wide(0);
+    put(in.at[i], residual != nullptr ? value(base.at[i]) + kept : kept);
+  }
+  in.store(y + at, count, aligned);
+}
+
+}  // namespace
+
+template <class T>
+void gelu(CudaStream stream, T* y, const T* x, int64_t n) {
+  map(stream, n, GeluOf{}, Out<T>{y}, In<T>{x});
+}
+template <class T>
+void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
+  map(stream, n, GeluSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
+}
+template <class T>
+void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns) {
+  map_rows(stream, rows, columns, SwigluOf{}, Out<T>{y, columns}, In<T>{x, 2 * columns},
+           In<T>{x + columns, 2 * columns});
+}
+template <class T>
+void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns) {
+  map_rows(stream, rows, columns, SwigluSlope{}, Out<T>{dx, 2 * columns}, Out<T>{dx + columns, 2 * columns},
+           In<T>{dy, columns}, In<T>{x, 2 * columns}, In<T>{x + columns, 2 * columns});
+}
+template <class T>
+void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, uint64_t first,
+             const cpu::DropRule& rule) {
+  if (n == 0) return;
+  const auto blocks = static_cast<unsigned>(parts(n, kMapThreads * kPerPack<T>));
+  TRIFOLD_LAUNCH((dropout_kernel<T>), dim3(blocks), dim3(kMapThreads), 0, stream, y, residual, x, n, first,
+                 rule, packs<T>(0, y, residual, x));
+}
+
+#define INSTANTIATE(T)                                                                    \
+  template void gelu<T>(CudaStream, T*, const T*, int64_t);                               \
+  template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
+  template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                    \
+  template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t); \
+  template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, uint64_t, const cpu::DropRule&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,162 @@
+// The elementwise parts of recommender models.
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/map.cuh"
+#include "ops/kernels/formulas.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+struct BiasRelu {
+  bool relu;
+  template <class W>
+  __device__ void operator()(W& y, W bias) const {
+    const W sum = y + bias;
+    y = relu && sum < 0 ? W(0) : sum;  // a NaN stays one
+  }
+};
+struct CrossOf {
+  template <class W>
+  __device__ void operator()(W& y, W x0, W u, W x) const {
+    y = x0 * u + x;
+  }
+};
+struct CrossSlope {
+  template <class W>
+  __device__ void operator()(W& du, W& dx0, W dy, W x0, W u) const {
+    du = dy * x0;
+    dx0 += dy * u;
+  }
+};
+struct SigmoidOf {
+  template <class W>
+  __device__ void operator()(W& p, W z) const {
+    p = cpu::sigmoid_of(z);
+  }
+};
+struct ClickLossOf {
+  bool squared;
+  template <class W>
+  __device__ void operator()(W& loss, W z, float label) const {
+    loss = cpu::Click::loss(z, static_cast<W>(label), squared);
+  }
+};
+template <class W>
+struct ClickSlope {
+  W factor;
+  bool squared;
+  __device__ void operator()(W& dz, W z, float label, float weight) const {
+    dz = static_cast<W>(weight) * factor * cpu::Click::slope(z, static_cast<W>(label), squared);
+  }
+};
+
+struct Scaled {
+  template <class W>
+  __device__ void operator()(W& y, W x) const {
+    y = x;
+  }
+  template <class W>
+  __device__ void operator()(W& y, W x, W factor) const {
+    y = factor * x;
+  }
+};
+struct ScaledSum {
+  template <class W>
+  __device__ void operator()(W& y, W x) const {
+    y += x;
+  }
+  template <class W>
+  __device__ void operator()(W& y, W x, W factor) const {
+    y += factor * x;
+  }
+};
+
+// One number for a whole row: every column of the row reads the same.
+template <class T>
+struct OfRow {
+  using Number = T;
+  const T* data;
+  int64_t stride = 1;
+};
+
+}  // namespace
+
+template <int N, class T, class... Rest>
+struct Slots<N, OfRow<T>, Rest...> {
+  T number{};
+  const T* data;
+  Slots<N, Rest...> rest;
+  __device__ inline explicit Slots(const OfRow<T>& a, const Rest&... others)
+      : data(a.data), rest(others...) {}
+  __device__ inline void load(int64_t row, int64_t column, int count, bool aligned) {
+    if (count > 0) number = data[row];
+    rest.load(row, column, count, aligned);
+  }
+  __device__ inline void store(int64_t row, int64_t column, int count, bool aligned) const {
+    rest.store(row, column, count, aligned);
+  }
+  template <class F, class... Refs>
+  __device__ inline void apply(const F& f, int i, Refs&... refs) {
+    rest.apply(f, i, refs..., number);
+  }
+};
+
+template <class T>
+uint64_t alignment_bits(const OfRow<T>&, int) {
+  return 0;
+}
+
+template <class W>
+void bias_relu(CudaStream stream, W* y, const W* bias, int64_t rows, int64_t columns, bool relu) {
+  map_rows(stream, rows, columns, BiasRelu{relu}, Both<W>{y, columns}, In<W>{bias, 0});
+}
+template <class W>
+void cross(CudaStream stream, W* y, const W* x0, const W* u, const W* x, int64_t n) {
+  map(stream, n, CrossOf{}, Out<W>{y}, In<W>{x0}, In<W>{u}, In<W>{x});
+}
+template <class W>
+void cross_backward(CudaStream stream, W* du, W* dx0, const W* dy, const W* x0, const W* u, int64_t n) {
+  map(stream, n, CrossSlope{}, Out<W>{du}, Both<W>{dx0}, In<W>{dy}, In<W>{x0}, In<W>{u});
+}
+template <class W>
+void sigmoid(CudaStream stream, W* p, const W* z, int64_t n) {
+  map(stream, n, SigmoidOf{}, Out<W>{p}, In<W>{z});
+}
+template <class W>
+void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int64_t n, bool squared) {
+  map(stream, n, ClickLossOf{squared}, Out<W>{loss}, In<W>{z}, In<float>{labels});
+}
+template <class W>
+void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
+                         double scale, int64_t n, bool squared) {
+  map(stream, n, ClickSlope<W>{static_cast<W>(scale), squared}, Out<W>{dz}, In<W>{z}, In<float>{labels},
+      In<float>{weight});
+}
+template <class W>
+void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
+                  int64_t rows, int64_t width, bool add) {
+  const In<W> from{x, x_stride};
+  if (add && row_scale != nullptr)
+    map_rows(stream, rows, width, ScaledSum{}, Both<W>{y, y_stride}, from, OfRow<W>{row_scale});
+  else if (add)
+    map_rows(stream, rows, width, ScaledSum{}, Both<W>{y, y_stride}, from);
+  else if (row_scale != nullptr)
+    map_rows(stream, rows, width, Scaled{}, Out<W>{y, y_stride}, from, OfRow<W>{row_scale});
+  else
+    map_rows(stream, rows, width, Scaled{}, Out<W>{y, y_stride}, from);
+}
+
+#define INSTANTIATE(W)                                                                               \
+  template void bias_relu<W>(CudaStream, W*, const W*, int64_t, int64_t, bool);                      \
+  template void cross<W>(CudaStream, W*, const W*, const W*, const W*, int64_t);                     \
+  template void cross_backward<W>(CudaStream, W*, W*, const W*, const W*, const W*, int64_t);        \
+  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                                       \
+  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);                \
+  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*, double, \
+                                       int64_t, bool);                                               \
+  template void copy_columns<W>(CudaStream, W*, int64_t, const W*, int64_t, const W*, int64_t, int64_t, bool);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,229 @@
+// The hand-written CUDA kernels as functions that launch them: raw pointers and counts, in device memory
+// unless said otherwise. ops/ops.h says what the operations compute. T is any of double, float, Bfloat16,
+// Float16; Wide what it is computed in; W is double or float alone. Instantiations are in the .cu files.
+//
+// Some sums need `scratch`, device memory that this launch may use until the stream has passed it, of as many
+// bytes as the function beside it says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/float16.h"
+#include "ops/kernels.h"
+
+struct CUstream_st;
+
+namespace trifold::cuda {
+
+// A cudaStream_t, without CUDA's headers.
+using CudaStream = CUstream_st*;
+
+// ---- movement and elementwise (elementwise.cu) ----
+void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
+template <class T>
+void fill(CudaStream stream, T* y, int64_t n, double number);
+template <class T>
+void to_f32(CudaStream stream, float* y, const T* x, int64_t n);
+template <class T>
+void from_f32(CudaStream stream, T* y, const float* x, int64_t n);
+template <class T>
+void scale(CudaStream stream, T* y, int64_t n, double a);
+// T also int32_t and int64_t
+template <class T>
+void add(CudaStream stream, T* y, const T* a, const T* b, int64_t n);
+template <class T>
+void maximum(CudaStream stream, T* y, const T* x, int64_t n);
+template <class T>
+void fill_rows(CudaStream stream, T* y, const T* row, int64_t rows, int64_t columns);
+
+// ---- activations (activations.cu) ----
+template <class T>
+void gelu(CudaStream stream, T* y, const T* x, int64_t n);
+template <class T>
+void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
+template <class T>
+void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns);
+template <class T>
+void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
+// y = residual + drop(x), or drop(x) where residual is null
+template <class T>
+void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, uint64_t first,
+             const cpu::DropRule& rule);
+
+// ---- norms (norms.cu); a null mean and bias make it the root-mean-square norm ----
+template <class T>
+void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
+          const T* bias, int64_t rows, int64_t columns, double eps);
+template <class T>
+void norm_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accumulate<T>* mean,
+                   const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns);
+
+// ---- sums over rows (columns.cu) ----
+// Of every sum over rows of `columns` numbers: two sums at most.
+size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_wide);
+template <class T>
+void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
+                          const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
+                          int64_t rows, int64_t columns);
+template <class T>
+void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
+                int64_t columns);
+template <class W>
+void relu_backward(CudaStream stream, void* scratch, W* dx, W* db, const W* dy, const W* y, int64_t rows,
+                   int64_t columns);
+
+// ---- rotary (rotary.cu); shape.frequencies is host memory, read before this returns ----
+template <class T>
+void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
+            const cpu::RotaryShape& shape);
+
+// ---- rows by id (embedding.cu) ----
+template <class T>
+void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns,
+               int64_t first_id, int64_t held, bool accumulate);
+size_t embedding_scratch(int64_t rows, int64_t held);
+template <class T>
+void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable, const T* dy,
+                        const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id, int64_t held);
+
+// ---- cross entropy (loss.cu) ----
+template <class T>
+void softmax_stats(CudaStream stream, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
+                   const T* logits, const int32_t* labels, int64_t rows, const cpu::VocabularyPart& part);
+template <class W>
+void softmax_rescale(CudaStream stream, W* sum, const W* local_max, const W* global_max, int64_t n);
+template <class W>
+void cross_entropy(CudaStream stream, W* loss, const W* max, const W* sum, const W* target, int64_t n);
+template <class T>
+void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, const Accumulate<T>* max,
+                            const Accumulate<T>* sum, const int32_t* labels, const float* weight,
+                            double scale, int64_t rows, const cpu::VocabularyPart& part);
+
+// ---- sums to one number (sums.cu) ----
+constexpr size_t kSumScratch = 1024 * sizeof(double);
+template <class T>
+void sum_squares(CudaStream stream, void* scratch, double* total, const T* x, int64_t n);
+template <class W>
+void weighted_sum(CudaStream stream, void* scratch, double* total, const W* x, const float* weight,
+                  int64_t n);
+template <class W>
+void chunk_squares(CudaStream stream, double* partials, const W* x, int64_t n);
+template <class W>
+void lamb_moments(CudaStream stream, double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g,
+                  int64_t n, const cpu::LambRule& rule);
+
+// ---- update rules (optimizer.cu) ----
+// A rule whose numbers change from step to step: as an argument of the launch, or, where `device` is not
+// null, in device memory, so that a captured graph of launches stays good for the next step.
+template <class Rule>
+struct Given {
+  Rule rule{};
+  const Rule* device = nullptr;
+};
+template <class W>
+void adamw(CudaStream stream, W* p, cpu::WeightCopy copy, W* m, W* v, const W* g, int64_t n,
+           const Given<cpu::AdamWRule>& rule);
+template <class W>
+void sgd(CudaStream stream, W* p, cpu::WeightCopy copy, W* b, const W* g, int64_t n,
+         const Given<cpu::SgdRule>& rule);  // b may be null
+template <class W>
+void adagrad(CudaStream stream, W* p, cpu::WeightCopy copy, W* s, const W* g, int64_t n,
+             const Given<cpu::AdagradRule>& rule);
+template <class W>
+void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
+          const Given<cpu::LambRule>& rule);
+
+// ---- recommenders (clicks.cu) ----
+// y += bias, then where `relu` is set max(0, that)
+template <class W>
+void bias_relu(CudaStream stream, W* y, const W* bias, int64_t rows, int64_t columns, bool relu);
+template <class W>
+void cross(CudaStream stream, W* y, const W* x0, const W* u, const W* x, int64_t n);
+template <class W>
+void cross_backward(CudaStream stream, W* du, W* dx0, const W* dy, const W* x0, const W* u, int64_t n);
+template <class W>
+void sigmoid(CudaStream stream, W* p, const W* z, int64_t n);
+template <class W>
+void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int64_t n, bool squared);
+template <class W>
+void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
+                         double scale, int64_t n, bool squared);
+// Columns [0, width) of rows that are so far apart; times row_scale[r] unless that is null.
+template <class W>
+void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
+                  int64_t rows, int64_t width, bool add);
+
+// ---- interaction (interaction.cu) ----
+template <class W>
+void dot_interaction(CudaStream stream, W* y, const W* x, int64_t rows, int64_t vectors, int64_t width,
+                     bool self);
+template <class W>
+void dot_interaction_backward(CudaStream stream, W* dx, const W* dy, const W* x, int64_t rows,
+                              int64_t vectors, int64_t width, bool self);
+
+// ---- embedding bags (bags.cu, lookups.cu): many tables in one launch ----
+constexpr int kTablesAtOnce = 32;
+template <class W>
+struct BagTask {
+  const W* table;
+  const int32_t* ids;
+  const int32_t* offsets;
+  const float* weights;  // or null
+  W* y;                  // at its first column
+  int64_t width;
+};
+template <class W>
+void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_t bags, int64_t y_stride);
+
+// As LookupOrder and BagLookup (ops/recommender.h); weights may be null. `keys` and `spare` have n places.
+struct SortTask {
+  uint64_t* keys;
+  uint64_t* spare;
+  const int32_t* ids;
+  const int32_t* offsets;
+  const float* weights;
+  int32_t* row;
+  int32_t* begin;
+  int32_t* bag;
+  float* weight;
+  int64_t* count;
+  int64_t n;
+  int64_t bags;
+  int64_t rows;  // ids are below
+};
+size_t sort_scratch(std::span<const SortTask> tasks);
+void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> tasks);
+
+template <class W>
+struct UpdateTask {
+  cpu::RowTask<W> rows;
+  const int64_t* count;  // touched rows
+  int64_t lookups;
+};
+template <class W>
+void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, const cpu::RowRule& rule);
+
+// ---- products (product.cu, attention.cu): plain ones, to check the libraries' against ----
+// c = alpha op(a) op(b) + beta c, C being T or Accumulate<T>
+template <class T, class C>
+void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* b, bool transpose_b,
+                int64_t m, int64_t n, int64_t k, double alpha, double beta);
+
+// Attention as in ops.h; head_dim is at most kPlainAttentionWidth. Of dropout, `rule` has all but the index.
+constexpr int64_t kPlainAttentionWidth = 256;
+struct PlainAttention {
+  int64_t batch, seq, heads, kv_heads, head_dim;
+  int64_t first_sample, first_head, global_heads;
+  double scale;
+  bool causal;
+  cpu::DropRule rule;
+};
+template <class T>
+void plain_attention(CudaStream stream, T* out, Accumulate<T>* lse, const T* qkv, const PlainAttention& how);
+template <class T>
+void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T* qkv, const T* out,
+                              const Accumulate<T>* lse, const PlainAttention& how);
+
+}  // namespace trifold::cuda

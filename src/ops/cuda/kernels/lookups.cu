@@ -1,0 +1,181 @@
+// The order of lookups by row (LookupOrder): keys (row, bag) or (row, lookup) are sorted, and the places
+// where a new row begins are counted by tiles, the counts added up, and the lists written.
+#include <vector>
+
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/sort.cuh"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kEach = 8;  // neighbours that a thread looks at
+constexpr int kTile = kThreads * kEach;
+
+struct Tasks {
+  SortTask at[kTablesAtOnce];
+};
+
+// A list's sorted keys, and how many rows begin in each of its tiles.
+struct Starts {
+  const uint64_t* keys[kTablesAtOnce];
+  uint32_t* tiles[kTablesAtOnce];
+};
+
+// The bag that lookup i is in: the last whose offset is not beyond it.
+__device__ inline int64_t bag_of(const SortTask& task, int64_t i) {
+  int64_t low = 0;
+  int64_t high = task.bags;  // its offset is beyond i
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (task.offsets[middle] <= i)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kThreads) make_keys(Tasks tasks) {
+  const SortTask& task = tasks.at[blockIdx.y];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= task.n) return;
+  const int64_t low = task.weights == nullptr ? bag_of(task, i) : i;
+  task.keys[i] = static_cast<uint64_t>(static_cast<uint32_t>(task.ids[i])) << 32 | static_cast<uint64_t>(low);
+}
+
+__device__ inline bool begins(const uint64_t* keys, int64_t i) {
+  return i == 0 || keys[i] >> 32 != keys[i - 1] >> 32;
+}
+
+// Of this thread's kEach places, those where a row begins; `before` is how many begin at earlier places of
+// the tile. The last thread learns the tile's total that way.
+__device__ inline uint32_t count_starts(const uint64_t* keys, int64_t first, int64_t n, uint32_t& before) {
+  __shared__ uint32_t of_warp[kWarps];
+  uint32_t mine = 0;
+  for (int64_t i = first; i < first + kEach && i < n; ++i) mine += begins(keys, i) ? 1 : 0;
+  uint32_t through = mine;
+  const unsigned lane = threadIdx.x % kWarp;
+  for (unsigned d = 1; d < kWarp; d *= 2) {
+    const uint32_t below = __shfl_up_sync(kAllLanes, through, d);
+    if (lane >= d) through += below;
+  }
+  if (lane == kWarp - 1) of_warp[threadIdx.x / kWarp] = through;
+  __syncthreads();
+  before = through - mine;
+  for (unsigned w = 0; w < threadIdx.x / kWarp; ++w) before += of_warp[w];
+  return mine;
+}
+
+__device__ inline int64_t tiles_of_list(int64_t n) { return (n + kTile - 1) / kTile; }
+
+__global__ void __launch_bounds__(kThreads) count_rows(Tasks tasks, Starts starts) {
+  const SortTask& task = tasks.at[blockIdx.y];
+  if (blockIdx.x >= tiles_of_list(task.n)) return;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile + threadIdx.x * kEach;
+  uint32_t before = 0;
+  const uint32_t mine = count_starts(starts.keys[blockIdx.y], first, task.n, before);
+  if (threadIdx.x == kThreads - 1) starts.tiles[blockIdx.y][blockIdx.x] = before + mine;
+}
+
+// One warp a list: tiles are few.
+__global__ void __launch_bounds__(kWarp) add_rows(Tasks tasks, Starts starts) {
+  const SortTask& task = tasks.at[blockIdx.y];
+  uint32_t* tiles = starts.tiles[blockIdx.y];
+  const int64_t count = tiles_of_list(task.n);
+  const unsigned lane = threadIdx.x;
+  uint32_t place = 0;
+  for (int64_t first = 0; first < count; first += kWarp) {
+    const uint32_t mine = first + lane < count ? tiles[first + lane] : 0;
+    uint32_t through = mine;
+    for (unsigned d = 1; d < kWarp; d *= 2) {
+      const uint32_t below = __shfl_up_sync(kAllLanes, through, d);
+      if (lane >= d) through += below;
+    }
+    if (first + lane < count) tiles[first + lane] = place + through - mine;
+    place += __shfl_sync(kAllLanes, through, kWarp - 1);
+  }
+  if (lane != 0) return;
+  *task.count = place;
+  task.begin[place] = static_cast<int32_t>(task.n);
+}
+
+__global__ void __launch_bounds__(kThreads) write_rows(Tasks tasks, Starts starts) {
+  const SortTask& task = tasks.at[blockIdx.y];
+  if (blockIdx.x >= tiles_of_list(task.n)) return;
+  const uint64_t* keys = starts.keys[blockIdx.y];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile + threadIdx.x * kEach;
+  uint32_t place = 0;
+  count_starts(keys, first, task.n, place);
+  place += starts.tiles[blockIdx.y][blockIdx.x];
+  for (int64_t i = first; i < first + kEach && i < task.n; ++i) {
+    if (begins(keys, i)) {
+      task.row[place] = static_cast<int32_t>(keys[i] >> 32);
+      task.begin[place] = static_cast<int32_t>(i);
+      ++place;
+    }
+    const auto low = static_cast<int64_t>(keys[i] & 0xffffffffU);
+    if (task.weights == nullptr) {
+      task.bag[i] = static_cast<int32_t>(low);
+    } else {
+      task.weight[i] = task.weights[low];
+      task.bag[i] = static_cast<int32_t>(bag_of(task, low));
+    }
+  }
+}
+
+SortList list_of(const SortTask& task) { return {task.keys, task.spare, task.n, bits_below(task.rows)}; }
+
+void sort_some(CudaStream stream, void* scratch, std::span<const SortTask> tasks) {
+  Tasks all{};
+  SortList lists[kTablesAtOnce] = {};
+  int64_t most = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    all.at[i] = tasks[i];
+    lists[i] = list_of(tasks[i]);
+    most = tasks[i].n > most ? tasks[i].n : most;
+  }
+  const auto count = static_cast<unsigned>(tasks.size());
+  const std::span<const SortList> used(lists, tasks.size());
+  if (most > 0)
+    TRIFOLD_LAUNCH(make_keys, dim3(static_cast<unsigned>(parts(most, kThreads)), count), dim3(kThreads), 0,
+                   stream, all);
+  sort_lists(stream, scratch, used);
+  // The digits' counts are done with: their memory is the tiles' now.
+  Starts starts{};
+  auto* tiles = static_cast<uint32_t*>(scratch);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    starts.keys[i] = sorted_in_spare(sort_passes(used)) ? lists[i].spare : lists[i].keys;
+    starts.tiles[i] = tiles;
+    tiles += parts(lists[i].n, kTile);
+  }
+  const dim3 grid(static_cast<unsigned>(parts(most, kTile)), count);
+  if (most > 0) TRIFOLD_LAUNCH(count_rows, grid, dim3(kThreads), 0, stream, all, starts);
+  TRIFOLD_LAUNCH(add_rows, dim3(1, count), dim3(kWarp), 0, stream, all, starts);
+  if (most > 0) TRIFOLD_LAUNCH(write_rows, grid, dim3(kThreads), 0, stream, all, starts);
+}
+
+}  // namespace
+
+size_t sort_scratch(std::span<const SortTask> tasks) {
+  size_t most = 0;
+  for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
+    std::vector<SortList> lists;
+    for (size_t i = begin; i < tasks.size() && i < begin + kTablesAtOnce; ++i)
+      lists.push_back(list_of(tasks[i]));
+    const size_t bytes = sort_lists_scratch(lists);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> tasks) {
+  for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
+    const size_t left = tasks.size() - begin;
+    sort_some(stream, scratch, tasks.subspan(begin, left < kTablesAtOnce ? left : kTablesAtOnce));
+  }
+}
+
+}  // namespace trifold::cuda

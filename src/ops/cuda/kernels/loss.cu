@@ -1,0 +1,170 @@
+// Cross entropy over a part of the vocabulary: one pass over the logits for the statistics of their rows, one
+// for the gradient.
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/map.cuh"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kStatsThreads = 512;
+
+// The largest of some numbers, and the sum of the exponentials of their distances from it.
+template <class Wide>
+struct Online {
+  Wide most, total;
+
+  template <int N, class T>
+  __device__ inline void add(const Numbers<T, N>& pack, int count) {
+    Wide now = most;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) now = cpu::larger(value(pack.at[i]), now);  // a NaN is passed over, and ends in the sum
+    if (now > most) {
+      total *= cpu::exp_of(most - now);
+      most = now;
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) total += cpu::exp_of(value(pack.at[i]) - most);
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kStatsThreads)
+    softmax_stats_kernel(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,
+                         const int32_t* labels, cpu::VocabularyPart part, bool aligned) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  const int64_t r = blockIdx.x;
+  const T* row = logits + r * part.columns;
+  Online<Wide> mine{cpu::kLowest<Wide>, 0};
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kPer;
+  // Two packs are under way at a time.
+  for (int64_t c = threadIdx.x * kPer; c < part.held; c += 2 * step) {
+    FullPack<T> one;
+    FullPack<T> two;
+    const int first = count_at(c, part.held, kPer);
+    const int second = count_at(c + step, part.held, kPer);
+    one.load(row + c, first, aligned);
+    two.load(row + c + step, second, aligned);
+    mine.add(one, first);
+    mine.add(two, second);
+  }
+  Wide most[1] = {mine.most};
+  combine_row(most, Most{});
+  Wide total[1] = {mine.total * cpu::exp_of(mine.most - most[0])};
+  combine_row(total, Plus{});
+  if (threadIdx.x != 0) return;
+  const int64_t label = labels[r] - part.first_id;
+  max[r] = most[0];
+  sum[r] = total[0];
+  target[r] = label >= 0 && label < part.held ? value(row[label]) : Wide(0);
+}
+
+constexpr int kGradThreads = 256;
+constexpr int kGradPacks = 2;
+
+template <class T>
+__global__ void __launch_bounds__(kGradThreads)
+    cross_entropy_backward_kernel(T* dlogits, const T* logits, const Accumulate<T>* max,
+                                  const Accumulate<T>* sum, const int32_t* labels, const float* weight,
+                                  double scale, cpu::VocabularyPart part, unsigned blocks_per_row,
+                                  bool aligned) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  const int64_t r = blockIdx.x / blocks_per_row;
+  const int64_t block = blockIdx.x % blocks_per_row;
+  const int64_t c = (block * kGradPacks * kGradThreads + threadIdx.x) * kPer;
+  FullPack<T> in[kGradPacks];
+#pragma unroll
+  for (int k = 0; k < kGradPacks; ++k) {
+    const int64_t at = c + k * kGradThreads * kPer;
+    in[k].load(logits + r * part.columns + at, count_at(at, part.columns, kPer), aligned);
+  }
+  const Wide most = max[r];
+  const auto factor = static_cast<Wide>(static_cast<double>(weight[r]) * scale);
+  const Wide share = factor / sum[r];
+  const int64_t label = labels[r] - part.first_id;
+#pragma unroll
+  for (int k = 0; k < kGradPacks; ++k) {
+    const int64_t at = c + k * kGradThreads * kPer;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      if (at + i >= part.columns) continue;
+      Wide grad = 0;
+      if (at + i < part.held) {
+        grad = cpu::exp_of(value(in[k].at[i]) - most) * share;
+        if (at + i == label) grad -= factor;
+      }
+      put(in[k].at[i], grad);
+    }
+    in[k].store(dlogits + r * part.columns + at, count_at(at, part.columns, kPer), aligned);
+  }
+}
+
+struct Rescale {
+  template <class W>
+  __device__ void operator()(W& sum, W local_max, W global_max) const {
+    sum *= cpu::exp_of(local_max - global_max);
+  }
+};
+struct Entropy {
+  template <class W>
+  __device__ void operator()(W& loss, W max, W sum, W target) const {
+    loss = cpu::log_of(sum) + (max - target);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void softmax_stats(CudaStream stream, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
+                   const T* logits, const int32_t* labels, int64_t rows, const cpu::VocabularyPart& part) {
+  if (rows == 0) return;
+  const int64_t wanted = parts(parts(part.columns, kPerPack<T>), kWarp) * kWarp;
+  const auto threads = static_cast<unsigned>(wanted < kWarp           ? kWarp
+                                             : wanted < kStatsThreads ? wanted
+                                                                      : kStatsThreads);
+  TRIFOLD_LAUNCH((softmax_stats_kernel<T>), dim3(static_cast<unsigned>(rows)), dim3(threads), 0, stream, max,
+                 sum, target, logits, labels, part, packs<T>(part.columns, logits));
+}
+template <class W>
+void softmax_rescale(CudaStream stream, W* sum, const W* local_max, const W* global_max, int64_t n) {
+  map(stream, n, Rescale{}, Both<W>{sum}, In<W>{local_max}, In<W>{global_max});
+}
+template <class W>
+void cross_entropy(CudaStream stream, W* loss, const W* max, const W* sum, const W* target, int64_t n) {
+  map(stream, n, Entropy{}, Out<W>{loss}, In<W>{max}, In<W>{sum}, In<W>{target});
+}
+template <class T>
+void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, const Accumulate<T>* max,
+                            const Accumulate<T>* sum, const int32_t* labels, const float* weight,
+                            double scale, int64_t rows, const cpu::VocabularyPart& part) {
+  if (rows == 0 || part.columns == 0) return;
+  const auto per_row = static_cast<unsigned>(parts(part.columns, kGradThreads * kGradPacks * kPerPack<T>));
+  TRIFOLD_LAUNCH((cross_entropy_backward_kernel<T>), dim3(static_cast<unsigned>(rows) * per_row),
+                 dim3(kGradThreads), 0, stream, dlogits, logits, max, sum, labels, weight, scale, part,
+                 per_row, packs<T>(part.columns, dlogits, logits));
+}
+
+#define INSTANTIATE(T)                                                                                 \
+  template void softmax_stats<T>(CudaStream, Accumulate<T>*, Accumulate<T>*, Accumulate<T>*, const T*, \
+                                 const int32_t*, int64_t, const cpu::VocabularyPart&);                 \
+  template void cross_entropy_backward<T>(CudaStream, T*, const T*, const Accumulate<T>*,              \
+                                          const Accumulate<T>*, const int32_t*, const float*, double,  \
+                                          int64_t, const cpu::VocabularyPart&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+#define INSTANTIATE(W)                                                           \
+  template void softmax_rescale<W>(CudaStream, W*, const W*, const W*, int64_t); \
+  template void cross_entropy<W>(CudaStream, W*, const W*, const W*, const W*, int64_t);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,118 @@
+// Update rules: maps over master weights, their state and gradients, with the copy that layers compute in.
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/map.cuh"
+#include "ops/kernels/formulas.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+// A rule as functors take it: read from device memory where it is there.
+template <template <class> class Step, class W, class Rule>
+struct Stepped {
+  Given<Rule> given;
+  __device__ inline Step<W> step() const {
+    return Step<W>(given.device != nullptr ? *given.device : given.rule);
+  }
+};
+
+// The new weight goes to p and, with a copy, there too; the map rounds it to the copy's type.
+template <class W>
+struct AdamWMap : Stepped<cpu::AdamWStep, W, cpu::AdamWRule> {
+  __device__ void operator()(W& p, W& m, W& v, W g) const { p = this->step()(p, m, v, g); }
+  __device__ void operator()(W& p, W& m, W& v, W g, W& copy) const {
+    copy = this->step()(p, m, v, g);
+    p = copy;
+  }
+};
+template <class W>
+struct PlainSgdMap : Stepped<cpu::SgdStep, W, cpu::SgdRule> {
+  __device__ void operator()(W& p, W g) const { p = this->step()(p, g); }
+  __device__ void operator()(W& p, W g, W& copy) const {
+    copy = this->step()(p, g);
+    p = copy;
+  }
+};
+template <class W>
+struct SgdMap : Stepped<cpu::SgdStep, W, cpu::SgdRule> {
+  __device__ void operator()(W& p, W& b, W g) const { p = this->step()(p, b, g); }
+  __device__ void operator()(W& p, W& b, W g, W& copy) const {
+    copy = this->step()(p, b, g);
+    p = copy;
+  }
+};
+template <class W>
+struct AdagradMap : Stepped<cpu::AdagradStep, W, cpu::AdagradRule> {
+  __device__ void operator()(W& p, W& s, W g) const { p = this->step()(p, s, g); }
+  __device__ void operator()(W& p, W& s, W g, W& copy) const {
+    copy = this->step()(p, s, g);
+    p = copy;
+  }
+};
+
+template <class W>
+struct LambStep {
+  cpu::LambDirection<W> direction;
+  W step_size;
+  __device__ explicit LambStep(const cpu::LambRule& rule)
+      : direction(rule), step_size(static_cast<W>(rule.step_size)) {}
+  __device__ inline W operator()(W p, W m, W v) const { return p - step_size * direction(p, m, v); }
+};
+template <class W>
+struct LambMap : Stepped<LambStep, W, cpu::LambRule> {
+  __device__ void operator()(W& p, W m, W v) const { p = this->step()(p, m, v); }
+  __device__ void operator()(W& p, W m, W v, W& copy) const {
+    copy = this->step()(p, m, v);
+    p = copy;
+  }
+};
+
+// The map over `arrays`, and the copy behind them where there is one.
+template <class W, class Map, class... Arrays>
+void update(CudaStream stream, int64_t n, const Map& f, cpu::WeightCopy copy, Arrays... arrays) {
+  if (copy.type == cpu::CopyType::None) return map(stream, n, f, arrays...);
+  if (copy.type == cpu::CopyType::Same) return map(stream, n, f, arrays..., Out<W>{static_cast<W*>(copy.to)});
+  if constexpr (sizeof(W) == sizeof(float)) {
+    if (copy.type == cpu::CopyType::Bfloat16)
+      return map(stream, n, f, arrays..., Out<Bfloat16>{static_cast<Bfloat16*>(copy.to)});
+    map(stream, n, f, arrays..., Out<Float16>{static_cast<Float16*>(copy.to)});
+  }
+}
+
+}  // namespace
+
+template <class W>
+void adamw(CudaStream stream, W* p, cpu::WeightCopy copy, W* m, W* v, const W* g, int64_t n,
+           const Given<cpu::AdamWRule>& rule) {
+  update<W>(stream, n, AdamWMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{m}, Both<W>{v}, In<W>{g});
+}
+template <class W>
+void sgd(CudaStream stream, W* p, cpu::WeightCopy copy, W* b, const W* g, int64_t n,
+         const Given<cpu::SgdRule>& rule) {
+  if (b == nullptr) return update<W>(stream, n, PlainSgdMap<W>{{rule}}, copy, Both<W>{p}, In<W>{g});
+  update<W>(stream, n, SgdMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{b}, In<W>{g});
+}
+template <class W>
+void adagrad(CudaStream stream, W* p, cpu::WeightCopy copy, W* s, const W* g, int64_t n,
+             const Given<cpu::AdagradRule>& rule) {
+  update<W>(stream, n, AdagradMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{s}, In<W>{g});
+}
+template <class W>
+void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
+          const Given<cpu::LambRule>& rule) {
+  update<W>(stream, n, LambMap<W>{{rule}}, copy, Both<W>{p}, In<W>{m}, In<W>{v});
+}
+
+#define INSTANTIATE(W)                                                                                      \
+  template void adamw<W>(CudaStream, W*, cpu::WeightCopy, W*, W*, const W*, int64_t,                        \
+                         const Given<cpu::AdamWRule>&);                                                     \
+  template void sgd<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t, const Given<cpu::SgdRule>&); \
+  template void adagrad<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t,                          \
+                           const Given<cpu::AdagradRule>&);                                                 \
+  template void lamb<W>(CudaStream, W*, cpu::WeightCopy, const W*, const W*, int64_t,                       \
+                        const Given<cpu::LambRule>&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,94 @@
+// Pack: some neighbouring numbers of an array, read and written at once, computed with as f32 or f64.
+#pragma once
+
+#include "ops/cuda/launch.cuh"
+#include "ops/kernels/math.h"
+#include "ops/kernels/number.h"
+
+namespace trifold::cuda {
+
+using cpu::put;
+using cpu::value;
+
+// Whole numbers pass through arithmetic as they are.
+__device__ inline int32_t value(int32_t x) { return x; }
+__device__ inline int64_t value(int64_t x) { return x; }
+__device__ inline void put(int32_t& to, int32_t x) { to = x; }
+__device__ inline void put(int64_t& to, int64_t x) { to = x; }
+__device__ inline uint16_t value(uint16_t x) { return x; }
+__device__ inline uint8_t value(uint8_t x) { return x; }
+__device__ inline void put(uint16_t& to, uint16_t x) { to = x; }
+__device__ inline void put(uint8_t& to, uint8_t x) { to = x; }
+
+// What one access moves.
+template <int Bytes>
+struct WordOf;
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+template <>
+struct WordOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordOf<4> {
+  using Type = uint32_t;
+};
+template <>
+struct WordOf<2> {
+  using Type = uint16_t;
+};
+
+template <class T, int N>
+struct Numbers {
+  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N;
+  using Word = typename WordOf<(kBytes > 16 ? 16 : kBytes)>::Type;
+  static constexpr int kWords = kBytes / static_cast<int>(sizeof(Word));
+
+  alignas(Word) T at[N];
+
+  // The first `count` of N numbers at `from`; in whole words where `aligned` says that the address allows it.
+  __device__ inline void load(const T* from, int count, bool aligned) {
+    if (aligned && count == N) {
+      Word words[kWords];
+      for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word*>(from)[i];
+      memcpy(at, words, sizeof at);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        if (i < count) at[i] = from[i];
+    }
+  }
+  __device__ inline void store(T* to, int count, bool aligned) const {
+    if (aligned && count == N) {
+      Word words[kWords];
+      memcpy(words, at, sizeof at);
+      for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        if (i < count) to[i] = at[i];
+    }
+  }
+};
+
+// Numbers of T that 16 bytes hold.
+template <class T>
+inline constexpr int kPerPack = 16 / static_cast<int>(sizeof(T));
+
+template <class T>
+using FullPack = Numbers<T, kPerPack<T>>;
+
+// Of `per` numbers from position `at` on, how many are before `end`.
+__device__ inline int count_at(int64_t at, int64_t end, int per) {
+  const int64_t left = end - at;
+  return left >= per ? per : left > 0 ? static_cast<int>(left) : 0;
+}
+
+template <class T>
+inline int64_t parts(T extent, int64_t part) {
+  return (static_cast<int64_t>(extent) + part - 1) / part;
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,36 @@
+// A stable sort of 64-bit keys by some digits, of many lists at a time: what embedding gradients need, rows
+// by id and in their old order among equals. Least digit first; a pass counts the digits of tiles, adds up
+// the counts, and moves every key to its place.
+#pragma once
+
+#include <span>
+
+#include "ops/cuda/kernels/kernels.h"
+
+namespace trifold::cuda {
+
+constexpr int kSortListsAtOnce = kTablesAtOnce;
+
+// Keys are sorted by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare.
+struct SortList {
+  uint64_t* keys;
+  uint64_t* spare;
+  int64_t n;
+  int bits;
+};
+
+// Passes over all lists: as many as the list with most bits needs; the others take smaller digits.
+int sort_passes(std::span<const SortList> lists);
+inline bool sorted_in_spare(int passes) { return passes % 2 == 1; }
+// Bytes of scratch, for at most kSortListsAtOnce lists.
+size_t sort_lists_scratch(std::span<const SortList> lists);
+void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> lists);
+
+// Bits that numbers below `limit` have.
+constexpr int bits_below(int64_t limit) {
+  int bits = 1;
+  while (bits < 31 && (int64_t{1} << bits) < limit) ++bits;
+  return bits;
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,183 @@
+// Sums to one number in f64, in two stages whose extents the count alone decides, and sums of squares by
+// chunk, in the very order of the CPU's (ops/kernels/optimizer.h: SquareSum).
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/kernels/formulas.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kSumThreads = 256;
+constexpr int64_t kSumParts = kSumScratch / sizeof(double);
+
+template <class T>
+struct Squares {
+  const T* x;
+  __device__ inline double sum(int64_t at, int count, bool aligned) const {
+    FullPack<T> xs;
+    xs.load(x + at, count, aligned);
+    double total = 0;
+#pragma unroll
+    for (int i = 0; i < kPerPack<T>; ++i) {
+      if (i >= count) continue;
+      const auto number = static_cast<double>(value(xs.at[i]));
+      total += number * number;
+    }
+    return total;
+  }
+};
+
+template <class W>
+struct Weighted {
+  const W* x;
+  const float* weight;
+  __device__ inline double sum(int64_t at, int count, bool) const {
+    double total = 0;
+    for (int i = 0; i < count; ++i)
+      total += static_cast<double>(x[at + i]) * static_cast<double>(weight[at + i]);
+    return total;
+  }
+};
+
+template <class T, class Terms>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_parts(double* sums, Terms terms, int64_t n, int64_t part, bool aligned) {
+  constexpr int kPer = kPerPack<T>;
+  const int64_t first = blockIdx.x * part;
+  const int64_t last = first + part < n ? first + part : n;
+  double total[1] = {0};
+  for (int64_t at = first + threadIdx.x * kPer; at < last; at += kSumThreads * kPer)
+    total[0] += terms.sum(at, count_at(at, last, kPer), aligned);
+  combine_row(total, Plus{});
+  if (threadIdx.x == 0) sums[blockIdx.x] = total[0];
+}
+
+__global__ void __launch_bounds__(kSumThreads) sum_total(double* total, const double* sums, int count) {
+  double sum[1] = {0};
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSumThreads) sum[0] += sums[i];
+  combine_row(sum, Plus{});
+  if (threadIdx.x == 0) *total += sum[0];
+}
+
+template <class T, class Terms>
+void sum_all(CudaStream stream, void* scratch, double* total, const Terms& terms, int64_t n, bool aligned) {
+  if (n == 0) return;
+  constexpr int64_t kUnit = kSumThreads * kPerPack<T> * 4;
+  auto* sums = static_cast<double*>(scratch);
+  const int64_t part = parts(parts(n, kSumParts), kUnit) * kUnit;
+  const int64_t count = parts(n, part);
+  TRIFOLD_LAUNCH((sum_parts<T, Terms>), dim3(static_cast<unsigned>(count)), dim3(kSumThreads), 0, stream,
+                 sums, terms, n, part, aligned);
+  TRIFOLD_LAUNCH((sum_total), dim3(1), dim3(kSumThreads), 0, stream, total, sums, static_cast<int>(count));
+}
+
+// Sixteen lanes add up a chunk, each of them every sixteenth number in f64; lanes 8 to 15 are the upper half
+// of the CPU's sums, and then halves meet as they do there.
+constexpr int kSlots = 16;
+constexpr int kSteps = static_cast<int>(cpu::kSquaresChunk) / kSlots;
+constexpr int kChunkThreads = 256;
+constexpr int kChunksAtOnce = kChunkThreads / kSlots;
+
+__device__ inline double total_of_slots(double sum) {
+  for (int distance = kSlots / 2; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  return sum;
+}
+
+template <class W>
+__global__ void __launch_bounds__(kChunkThreads)
+    chunk_squares_kernel(double* partials, const W* x, int64_t n) {
+  const int slot = static_cast<int>(threadIdx.x) % kSlots;
+  const int64_t chunk = static_cast<int64_t>(blockIdx.x) * kChunksAtOnce + threadIdx.x / kSlots;
+  const int64_t first = chunk * cpu::kSquaresChunk + slot;
+  W numbers[kSteps];
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) numbers[j] = first + j * kSlots < n ? x[first + j * kSlots] : W(0);
+  double sum = 0;
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const auto number = static_cast<double>(numbers[j]);
+    sum += number * number;
+  }
+  sum = total_of_slots(sum);
+  if (slot == 0 && first < n) partials[chunk] = sum;
+}
+
+template <class W>
+__global__ void __launch_bounds__(kChunkThreads)
+    lamb_moments_kernel(double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g, int64_t n,
+                        cpu::LambRule rule) {
+  const cpu::LambDirection<W> direction(rule);
+  const int slot = static_cast<int>(threadIdx.x) % kSlots;
+  const int64_t chunk = static_cast<int64_t>(blockIdx.x) * kChunksAtOnce + threadIdx.x / kSlots;
+  const int64_t first = chunk * cpu::kSquaresChunk + slot;
+  double weights = 0;
+  double directions = 0;
+#pragma unroll 4
+  for (int j = 0; j < kSteps; ++j) {
+    const int64_t i = first + j * kSlots;
+    if (i >= n) continue;
+    W one = m[i];
+    W two = v[i];
+    const W weight = p[i];
+    direction.moments.move(one, two, g[i]);
+    m[i] = one;
+    v[i] = two;
+    const auto u = static_cast<double>(direction(weight, one, two));
+    const auto wide = static_cast<double>(weight);
+    weights += wide * wide;
+    directions += u * u;
+  }
+  weights = total_of_slots(weights);
+  directions = total_of_slots(directions);
+  if (slot != 0 || first >= n) return;
+  p_squares[chunk] = weights;
+  u_squares[chunk] = directions;
+}
+
+unsigned chunk_blocks(int64_t n) {
+  return static_cast<unsigned>(parts(parts(n, cpu::kSquaresChunk), kChunksAtOnce));
+}
+
+}  // namespace
+
+template <class T>
+void sum_squares(CudaStream stream, void* scratch, double* total, const T* x, int64_t n) {
+  sum_all<T>(stream, scratch, total, Squares<T>{x}, n, packs<T>(0, x));
+}
+template <class W>
+void weighted_sum(CudaStream stream, void* scratch, double* total, const W* x, const float* weight,
+                  int64_t n) {
+  sum_all<W>(stream, scratch, total, Weighted<W>{x, weight}, n, false);
+}
+template <class W>
+void chunk_squares(CudaStream stream, double* partials, const W* x, int64_t n) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH((chunk_squares_kernel<W>), dim3(chunk_blocks(n)), dim3(kChunkThreads), 0, stream, partials,
+                 x, n);
+}
+template <class W>
+void lamb_moments(CudaStream stream, double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g,
+                  int64_t n, const cpu::LambRule& rule) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH((lamb_moments_kernel<W>), dim3(chunk_blocks(n)), dim3(kChunkThreads), 0, stream, p_squares,
+                 u_squares, m, v, p, g, n, rule);
+}
+
+#define INSTANTIATE(T) template void sum_squares<T>(CudaStream, void*, double*, const T*, int64_t);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+#define INSTANTIATE(W)                                                                             \
+  template void weighted_sum<W>(CudaStream, void*, double*, const W*, const float*, int64_t);      \
+  template void chunk_squares<W>(CudaStream, double*, const W*, int64_t);                          \
+  template void lamb_moments<W>(CudaStream, double*, double*, W*, W*, const W*, const W*, int64_t, \
+                                const cpu::LambRule&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,94 @@
+// The CUDA table's kernels on the processor, under the emulation of blocks and warps: every entry against the
+// processor's table, and with the threads of a block in another order between barriers.
+#include <gtest/gtest.h>
+
+#include "conformance/op_table.h"
+#include "ops/cuda/emulation/emulated_ops.h"
+#include "ops/cuda/emulation/emulation.cuh"
+
+namespace trifold::conformance {
+namespace {
+
+std::vector<OpCase> all_cases() {
+  std::vector<OpCase> cases = op_cases();
+  for (OpCase& test : recommender_op_cases()) cases.push_back(std::move(test));
+  return cases;
+}
+
+class EmulatedOps : public testing::TestWithParam<OpCase> {
+ protected:
+  void TearDown() override { cuda::set_thread_order(0); }
+  ThreadPool pool_{1};
+  Stream stream_{Stream::Mode::Inline, pool_};
+};
+
+TEST_P(EmulatedOps, AgreesWithTheProcessor) { check_case(GetParam(), cuda::emulated_ops(), stream_); }
+
+// A missing barrier shows when the thread that should have waited runs first.
+TEST_P(EmulatedOps, DoesNotDependOnWhichThreadIsFirst) {
+  std::vector<OpRun::Result> first;
+  for (int order : {0, 1, 5}) {
+    cuda::set_thread_order(order);
+    OpRun run(cuda::emulated_ops(), stream_, DType::F32, DType::F32);
+    GetParam().body(run);
+    const auto got = run.results();
+    if (order == 0) first = got;
+    ASSERT_EQ(got.size(), first.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i].values, first[i].values) << "output " << i << " in order " << order;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedOps, testing::ValuesIn(all_cases()),
+                         [](const testing::TestParamInfo<OpCase>& one) {
+                           std::string name = std::to_string(one.index) + "_";
+                           for (char c : one.param.name) name += std::isalnum(c) != 0 ? c : '_';
+                           return name;
+                         });
+
+TEST(OpTableCases, CoverEveryEntry) { expect_every_entry_has_a_case(); }
+
+// ---- the emulation itself ----
+
+// What each thread of a block of two warps sees of another warp's number, with and without a barrier.
+unsigned seen_across_warps(bool barrier) {
+  unsigned seen = 0;
+  unsigned left[64] = {};
+  cuda::emulation::launch(dim3(1), dim3(64), [&] {
+    left[threadIdx.x] = threadIdx.x + 1;
+    if (barrier) __syncthreads();
+    seen += left[63 - threadIdx.x] != 0 ? 1 : 0;
+  });
+  return seen;
+}
+
+TEST(Emulation, ABarrierIsWhatMakesOtherThreadsWorkVisible) {
+  EXPECT_EQ(seen_across_warps(true), 64U);
+  EXPECT_LT(seen_across_warps(false), 64U);
+}
+
+TEST(Emulation, LanesExchangeValues) {
+  uint64_t sums[64] = {};
+  unsigned same[64] = {};
+  cuda::emulation::launch(dim3(1), dim3(64), [&] {
+    double x = threadIdx.x;
+    for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0U, x, d);
+    const unsigned below = __shfl_up_sync(~0U, threadIdx.x, 1);
+    same[threadIdx.x] = __match_any_sync(~0U, threadIdx.x % 3);
+    sums[threadIdx.x] = static_cast<uint64_t>(x) * 100 + below;
+  });
+  EXPECT_EQ(sums[5], 496U * 100 + 4);
+  EXPECT_EQ(sums[32], (496U + 32 * 32) * 100 + 32);  // the lowest lane sees itself
+  EXPECT_EQ(same[3], 0x49249249U);                   // lanes 0, 3, 6, ...
+}
+
+TEST(Emulation, AThreadThatMissesABarrierIsAnError) {
+  EXPECT_THROW(cuda::emulation::launch(dim3(1), dim3(64),
+                                       [] {
+                                         if (threadIdx.x != 7) __syncthreads();
+                                       }),
+               Error);
+}
+
+}  // namespace
+}  // namespace trifold::conformance

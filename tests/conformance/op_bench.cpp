@@ -1,0 +1,287 @@
+// Achieved bytes per second of the memory-bound operations at training sizes, each as a fraction of what the
+// table's own copy reaches in the same run. On a GPU every line should be at least 0.8.
+//
+//   op_bench cuda [DIVISOR]    on the first GPU
+//   op_bench cpu [DIVISOR]     on this machine's processor; sizes are divided by DIVISOR (default 1)
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/cuda_module.h"
+#include "core/random.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "ops/ops.h"
+
+namespace {
+
+using namespace trifold;
+
+class Bench {
+ public:
+  Bench(const OpTable& ops, int64_t divisor)
+      : ops_(ops), divisor_(divisor), stream_(Stream::Mode::Inline, pool_, ops.device) {}
+
+  // GPT-2 XL's layers in bf16 and their optimizer, and DLRM's tables.
+  void run() {
+    movement();
+    norms();
+    losses();
+    tokens();
+    updates();
+    recommender();
+    print();
+  }
+
+ private:
+  const DType kBf16 = DType::BF16;
+  const DType kF32 = DType::F32;
+
+  int64_t sized(int64_t extent) const { return std::max<int64_t>(1, extent / divisor_); }
+
+  // A tensor of small random numbers: what zeros take says little.
+  Tensor numbers(DType dtype, const Shape& shape) {
+    const Tensor tensor = memory(dtype, shape);
+    const int64_t n = tensor.elements();
+    const Buffer host(tensor.bytes());
+    const Tensor from = host.tensor(dtype, shape);
+    dispatch_float(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      uint64_t word = 88172645463325252ULL;
+      for (int64_t i = 0; i < n; ++i) {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        from.as<T>()[i] = static_cast<T>(static_cast<double>(word >> 40) * 0x1p-24);
+      }
+    });
+    ops_.copy(stream_, tensor, from);
+    stream_.synchronize();
+    return tensor;
+  }
+  Tensor ids(int64_t n, int64_t limit) {
+    return words(n, [limit](int64_t i) {
+      return static_cast<int32_t>(philox_word({1, 2}, static_cast<uint64_t>(i)) %
+                                  static_cast<uint64_t>(limit));
+    });
+  }
+  Tensor words(int64_t n, const std::function<int32_t(int64_t)>& value) {
+    const Tensor tensor = memory(DType::I32, {n});
+    const Buffer host(tensor.bytes());
+    for (int64_t i = 0; i < n; ++i) host.tensor(DType::I32, {n}).as<int32_t>()[i] = value(i);
+    ops_.copy(stream_, tensor, host.tensor(DType::I32, {n}));
+    stream_.synchronize();
+    return tensor;
+  }
+  Tensor memory(DType dtype, const Shape& shape) {
+    const auto bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
+    buffers_.push_back(Buffer(bytes, ops_.device));
+    return buffers_.back().tensor(dtype, shape);
+  }
+
+  // The best of some rounds of several calls, after one that does not count.
+  void time(const std::string& name, double bytes, const std::function<void()>& work) {
+    using Clock = std::chrono::steady_clock;
+    work();
+    stream_.synchronize();
+    double best = 1e30;
+    for (int round = 0; round < 5; ++round) {
+      const auto start = Clock::now();
+      for (int i = 0; i < kCalls; ++i) work();
+      stream_.synchronize();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / kCalls);
+    }
+    lines_.push_back({name, bytes, best});
+    buffers_.clear();
+  }
+
+  void movement() {
+    const int64_t n = sized(int64_t{16384} * 6400);
+    const auto count = static_cast<double>(n);
+    {
+      const Tensor x = numbers(kBf16, {n}), y = memory(kBf16, {n});
+      time("copy", 4 * count, [=, this] { ops_.copy(stream_, y, x); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {n}), y = memory(kBf16, {n});
+      time("add", 6 * count, [=, this] { ops_.add(stream_, y, y, x); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {n}), y = memory(kBf16, {n});
+      time("gelu", 4 * count, [=, this] { ops_.gelu(stream_, y, x); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {n}), y = numbers(kBf16, {n});
+      time("gelu_backward", 6 * count, [=, this] { ops_.gelu_backward(stream_, y, y, x); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {sized(16384), 6400}), y = memory(kBf16, {sized(16384), 3200});
+      time("swiglu", 6 * static_cast<double>(y.elements()), [=, this] { ops_.swiglu(stream_, y, x); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {n}), y = numbers(kBf16, {n});
+      time("dropout_add", 6 * count, [=, this] { ops_.dropout_add(stream_, y, y, x, {0.1, {3, 4}, 0}); });
+    }
+  }
+
+  void norms() {
+    const int64_t rows = sized(32768);
+    const int64_t columns = 1600;
+    const auto count = static_cast<double>(rows * columns);
+    const auto prepare = [&](bool) {
+      return std::array<Tensor, 7>{numbers(kBf16, {rows, columns}), numbers(kBf16, {rows, columns}),
+                                   memory(kBf16, {rows, columns}),  numbers(kF32, {rows}),
+                                   numbers(kF32, {rows}),           numbers(kBf16, {columns}),
+                                   numbers(kF32, {columns})};
+    };
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      time("layer_norm", 4 * count, [=, this, x = x, out = out, mean = mean, rstd = rstd, gain = gain] {
+        ops_.layer_norm(stream_, out, mean, rstd, x, gain, gain, 1e-5);
+      });
+    }
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      time("layer_norm_backward", 6 * count,
+           [=, this, x = x, dy = dy, out = out, mean = mean, rstd = rstd, gain = gain] {
+             ops_.layer_norm_backward(stream_, out, dy, x, mean, rstd, gain);
+           });
+    }
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      time("layer_norm_backward_weight", 4 * count,
+           [=, this, x = x, dy = dy, mean = mean, rstd = rstd, sum = sum] {
+             ops_.layer_norm_backward_weight(stream_, sum, sum, dy, x, mean, rstd);
+           });
+    }
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      time("rms_norm", 4 * count, [=, this, x = x, out = out, rstd = rstd, gain = gain] {
+        ops_.rms_norm(stream_, out, rstd, x, gain, 1e-5);
+      });
+    }
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      time("column_sum", 2 * count, [=, this, dy = dy, sum = sum] { ops_.column_sum(stream_, sum, dy); });
+    }
+  }
+
+  void losses() {
+    const int64_t rows = sized(4096);
+    const int64_t vocab = 50304;
+    const auto count = static_cast<double>(rows * vocab);
+    const Tensor logits = numbers(kBf16, {rows, vocab});
+    const Tensor label = ids(rows, vocab);
+    const Tensor max = numbers(kF32, {rows}), sum = numbers(kF32, {rows}), target = numbers(kF32, {rows});
+    const auto kept = std::move(buffers_);
+    time("softmax_stats", 2 * count,
+         [=, this] { ops_.softmax_stats(stream_, max, sum, target, logits, label, 0, vocab - 47); });
+    time("cross_entropy_backward", 4 * count, [=, this] {
+      ops_.cross_entropy_backward(stream_, logits, logits, max, sum, label, target, 1, 0, vocab - 47);
+    });
+  }
+
+  void tokens() {
+    const int64_t rows = sized(32768);
+    const int64_t columns = 1600;
+    const int64_t vocab = 50304;
+    const auto count = static_cast<double>(rows * columns);
+    {
+      const Tensor y = memory(kBf16, {rows, columns}), table = numbers(kBf16, {vocab, columns});
+      const Tensor id = ids(rows, vocab);
+      time("embedding", 4 * count, [=, this] { ops_.embedding(stream_, y, table, id, 0, false); });
+    }
+    {
+      const Tensor dy = numbers(kBf16, {rows, columns}), table = memory(kF32, {vocab, columns});
+      const Tensor id = ids(rows, vocab), order = ids(rows, 2);
+      // Half of the rows are another token's; each is read and written in f32 once.
+      time("embedding_backward", 2 * count + 8 * 0.73 * count,
+           [=, this] { ops_.embedding_backward(stream_, table, dy, id, order, 0); });
+    }
+    {
+      const Tensor x = numbers(kBf16, {rows, 3 * columns}), positions = ids(rows, 1024);
+      const std::vector<double> frequencies(32, 0.1);
+      time("rotary", 4 * count, [=, this] {
+        ops_.rotary(stream_, x, x, positions, {frequencies, 64, 25, 1600, 0, 0, false});
+      });
+    }
+  }
+
+  void updates() {
+    const int64_t n = sized(int64_t{64} << 20);
+    const auto count = static_cast<double>(n);
+    const Tensor p = numbers(kF32, {n}), m = numbers(kF32, {n}), v = numbers(kF32, {n}),
+                 g = numbers(kF32, {n});
+    const Tensor copy = memory(kBf16, {n}), partials = numbers(DType::F64, {n / kNormChunk + 1});
+    const auto kept = std::move(buffers_);
+    time("adamw", 30 * count, [=, this] { ops_.adamw(stream_, p, copy, m, v, g, {.lr = 1e-3, .step = 2}); });
+    const Tensor chunks = partials.flat(0, (n + kNormChunk - 1) / kNormChunk);
+    time("chunk_squares", 4 * count, [=, this] { ops_.chunk_squares(stream_, chunks, g); });
+  }
+
+  void recommender() {
+    const int64_t rows = sized(4000000), bags = sized(65536);
+    const int64_t hot = 8;
+    const int64_t width = 128;
+    const Tensor table = numbers(kF32, {rows, width}), y = numbers(kF32, {bags, width});
+    const Tensor id = ids(bags * hot, rows);
+    const Tensor offsets = words(bags + 1, [hot](int64_t i) { return static_cast<int32_t>(i * hot); });
+    const auto kept = std::move(buffers_);
+    const std::vector<BagLookup> lookups{{table, id, offsets, {}, 0}};
+    const auto read = static_cast<double>(bags * hot * width * 4);
+    time("embedding_bags", read + static_cast<double>(bags * width * 4),
+         [&, this] { ops_.embedding_bags(stream_, y, lookups); });
+    const int64_t samples = sized(16384);
+    const Tensor x = numbers(kF32, {samples, 27 * width}), z = numbers(kF32, {samples, width + 351});
+    const auto in = static_cast<double>(x.bytes());
+    const auto also = std::move(buffers_);
+    time("dot_interaction", in + static_cast<double>(z.bytes()),
+         [=, this] { ops_.dot_interaction(stream_, z, x, width, false); });
+    const Tensor dx = memory(kF32, {samples, 27 * width});
+    time("dot_interaction_backward", 2 * in + static_cast<double>(z.bytes()),
+         [=, this] { ops_.dot_interaction_backward(stream_, dx, z, x, width, false); });
+  }
+
+  void print() const {
+    const double copy = lines_.front().bytes / lines_.front().seconds;
+    std::printf("%-28s %10s %10s %8s\n", "operation", "us", "GB/s", "of copy");
+    for (const Line& line : lines_)
+      std::printf("%-28s %10.1f %10.1f %8.2f\n", line.name.c_str(), line.seconds * 1e6,
+                  line.bytes / line.seconds * 1e-9, line.bytes / line.seconds / copy);
+  }
+
+  struct Line {
+    std::string name;
+    double bytes, seconds;
+  };
+  static constexpr int kCalls = 10;
+  const OpTable& ops_;
+  int64_t divisor_;
+  ThreadPool pool_{1};
+  Stream stream_;
+  std::vector<Buffer> buffers_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::string where = argc > 1 ? argv[1] : "";
+    if (argc > 3 || (where != "cuda" && where != "cpu")) {
+      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR]\n");
+      return 2;
+    }
+    const int64_t divisor = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1;
+    Bench(where == "cuda" ? cuda_ops(0) : cpu_ops(), divisor).run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "op_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,370 @@
+// Cases of what language models need.
+#include <array>
+#include <cmath>
+
+#include "conformance/op_table.h"
+
+namespace trifold::conformance {
+
+namespace {
+
+struct Matrix {
+  int64_t rows, columns;
+  int64_t size() const { return rows * columns; }
+  Shape shape() const { return {rows, columns}; }
+};
+
+// One row, one column, odd ends, rows of whole packs, a row of several warps, one that registers do not hold.
+constexpr Matrix kMatrices[] = {{1, 1}, {1, 771}, {70, 3}, {5, 13}, {37, 128}, {3, 1600}, {1, 4500}};
+constexpr int64_t kCounts[] = {1, 3, 17, 1024, 4099};
+
+using Body = std::function<void(OpRun&)>;
+using MatrixBody = std::function<void(OpRun&, const Matrix&)>;
+
+Body each_matrix(const MatrixBody& body) {
+  return [body](OpRun& run) {
+    for (const Matrix& m : kMatrices) body(run, m);
+  };
+}
+Body each_count(const std::function<void(OpRun&, int64_t)>& body) {
+  return [body](OpRun& run) {
+    for (int64_t n : kCounts) body(run, n);
+  };
+}
+
+void movement(std::vector<OpCase>& cases) {
+  cases.push_back({"fill and scale", entries(&OpTable::fill, &OpTable::scale), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     run.ops().fill(run.stream(), run.out({n}), 0.375);
+                     run.ops().scale(run.stream(), run.out({n}, normal(n, 1)), -1.75);
+                   })});
+  cases.push_back({"copy", entries(&OpTable::copy), false, 1, each_count([](OpRun& run, int64_t n) {
+                     run.ops().copy(run.stream(), run.exact(run.dtype(), {n}), run.in({n}, normal(n, 1)));
+                     run.ops().copy(run.stream(), run.exact(DType::I64, {n}),
+                                    run.in(DType::I64, {n}, whole(n, 2, 1000)));
+                   })});
+  cases.push_back({"convert", entries(&OpTable::convert), false, 1, each_count([](OpRun& run, int64_t n) {
+                     const DType wide = run.wide();
+                     run.ops().convert(run.stream(), run.exact(wide, {n}), run.in({n}, normal(n, 1)));
+                     run.ops().convert(run.stream(), run.exact(run.dtype(), {n}),
+                                       run.in(wide, {n}, normal(n, 2)));
+                   })});
+  cases.push_back({"add", entries(&OpTable::add), false, 1, each_count([](OpRun& run, int64_t n) {
+                     run.ops().add(run.stream(), run.out({n}), run.in({n}, normal(n, 1)),
+                                   run.in({n}, normal(n, 2)));
+                     const Tensor y = run.out({n}, normal(n, 3));
+                     run.ops().add(run.stream(), y, y, y);
+                   })});
+  cases.push_back({"reduce", entries(&OpTable::reduce), false, 1, each_count([](OpRun& run, int64_t n) {
+                     for (Reduce how : {Reduce::Sum, Reduce::Max}) {
+                       run.ops().reduce(run.stream(), run.out({n}, normal(n, 1)), run.in({n}, normal(n, 2)),
+                                        how);
+                       for (DType type : {DType::I32, DType::I64})
+                         run.ops().reduce(run.stream(), run.exact(type, {n}, whole(n, 3, 99)),
+                                          run.in(type, {n}, whole(n, 4, 99)), how);
+                     }
+                   })});
+  cases.push_back(
+      {"fill_rows", entries(&OpTable::fill_rows), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
+         run.ops().fill_rows(run.stream(), run.exact(run.dtype(), m.shape()),
+                             run.in({m.columns}, normal(m.columns, 1)));
+       })});
+}
+
+void activations(std::vector<OpCase>& cases) {
+  cases.push_back({"gelu", entries(&OpTable::gelu, &OpTable::gelu_backward), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     const Tensor x = run.in({n}, normal(n, 1));
+                     run.ops().gelu(run.stream(), run.out({n}), x);
+                     const Tensor dx = run.out({n}, normal(n, 2));
+                     run.ops().gelu_backward(run.stream(), dx, dx, x);
+                   })});
+  cases.push_back({"swiglu", entries(&OpTable::swiglu, &OpTable::swiglu_backward), false, 1,
+                   each_matrix([](OpRun& run, const Matrix& m) {
+                     const Tensor x = run.out({m.rows, 2 * m.columns}, normal(2 * m.size(), 1));
+                     run.ops().swiglu(run.stream(), run.out(m.shape()), x);
+                     run.ops().swiglu_backward(run.stream(), x, run.in(m.shape(), normal(m.size(), 2)), x);
+                   })});
+  cases.push_back({"dropout", entries(&OpTable::dropout, &OpTable::dropout_add), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     for (double probability : {0.0, 0.3})
+                       for (uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) + 2}) {
+                         const Dropout how{probability, philox_key(7, "drop"), first};
+                         const Tensor x = run.in({n}, normal(n, 1));
+                         run.ops().dropout(run.stream(), run.exact(run.dtype(), {n}), x, how);
+                         run.ops().dropout_add(run.stream(), run.out({n}), run.in({n}, normal(n, 2)), x, how);
+                       }
+                   })});
+}
+
+void norms(std::vector<OpCase>& cases) {
+  cases.push_back(
+      {"layer_norm",
+       entries(&OpTable::layer_norm, &OpTable::layer_norm_backward, &OpTable::layer_norm_backward_weight),
+       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+         const Tensor bias = run.in({m.columns}, normal(m.columns, 3));
+         const Tensor dy = run.in(m.shape(), normal(m.size(), 4));
+         const Tensor mean = run.out(run.wide(), {m.rows});
+         const Tensor rstd = run.out(run.wide(), {m.rows});
+         // A large eps keeps the statistics of a row of one number tame.
+         run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
+         run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
+         run.ops().layer_norm_backward_weight(
+             run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)),
+             run.out(run.wide(), {m.columns}, Values(size_t(m.columns), -2)), dy, x, mean, rstd);
+       })});
+  cases.push_back(
+      {"rms_norm",
+       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_weight), false, 4,
+       each_matrix([](OpRun& run, const Matrix& m) {
+         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+         const Tensor rstd = run.out(run.wide(), {m.rows});
+         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
+         const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
+         run.ops().rms_norm_backward_weight(
+             run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)), dx, x, rstd);
+         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
+       })});
+  cases.push_back(
+      {"column_sum", entries(&OpTable::column_sum), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
+         run.ops().column_sum(run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 1)),
+                              run.in(m.shape(), normal(m.size(), 1)));
+       })});
+  cases.push_back({"column_sum of many rows", entries(&OpTable::column_sum), false, 1, [](OpRun& run) {
+                     run.ops().column_sum(run.stream(), run.out(run.wide(), {17}, Values(17, 1)),
+                                          run.in({5000, 17}, normal(5000 * 17, 1)));
+                   }});
+}
+
+void rotary_case(OpRun& run, int64_t heads, int64_t head_dim, int64_t pairs, int64_t rows, int64_t extra) {
+  Values frequencies(static_cast<size_t>(pairs));
+  for (size_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs));
+  const int64_t columns = heads * head_dim + extra;
+  const int64_t width = columns + 8;
+  const std::vector<double>& kept = run.keep(frequencies);
+  const Tensor positions = run.in(DType::I32, {rows}, whole(rows, 5, 4000));
+  const Tensor x = run.in({rows, width}, normal(rows * width, 6));
+  for (bool inverse : {false, true})
+    run.ops().rotary(run.stream(), run.out({rows, width}, Values(size_t(rows * width), 3)), x, positions,
+                     {kept, head_dim, heads, columns, 8, 0, inverse});
+  const Tensor y = run.out({rows, width}, normal(rows * width, 7));
+  run.ops().rotary(run.stream(), y, y, positions, {kept, head_dim, heads, columns, 8, 8, false});
+}
+
+void rows_by_id(std::vector<OpCase>& cases) {
+  cases.push_back({"rotary", entries(&OpTable::rotary), false, 2, [](OpRun& run) {
+                     rotary_case(run, 3, 16, 8, 5, 0);
+                     rotary_case(run, 2, 10, 3, 4, 7);
+                     rotary_case(run, 1, 160, 80, 3, 8);
+                     rotary_case(run, 0, 8, 4, 3, 24);
+                   }});
+  cases.push_back(
+      {"embedding", entries(&OpTable::embedding), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
+         const Tensor table = run.in({11, m.columns}, normal(11 * m.columns, 1));
+         const Tensor ids = run.in(DType::I32, {m.rows}, whole(m.rows, 2, 20));  // some not held
+         run.ops().embedding(run.stream(), run.exact(run.dtype(), m.shape()), table, ids, 4, false);
+         run.ops().embedding(run.stream(), run.out(m.shape(), normal(m.size(), 3)), table, ids, 4, true);
+       })});
+  // Ids that are met once, often, more than a tile of the sort holds in all, and not at all.
+  cases.push_back({"embedding_backward", entries(&OpTable::embedding_backward), false, 4, [](OpRun& run) {
+                     for (const auto& [rows, columns, held, limit] : {std::array<int64_t, 4>{1, 5, 3, 3},
+                                                                      {40, 8, 30, 40},
+                                                                      {700, 24, 9, 12},
+                                                                      {5000, 3, 4000, 4500},
+                                                                      {300, 300, 2, 2}}) {
+                       run.ops().embedding_backward(
+                           run.stream(), run.out(run.wide(), {held, columns}, normal(held * columns, 1)),
+                           run.in({rows, columns}, normal(rows * columns, 2)),
+                           run.in(DType::I32, {rows}, whole(rows, 3, limit)), run.in(DType::I32, {rows}, {}),
+                           0);
+                     }
+                   }});
+}
+
+void cross_entropy(std::vector<OpCase>& cases) {
+  cases.push_back({"cross entropy",
+                   entries(&OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
+                           &OpTable::cross_entropy_backward),
+                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+                     // The vocabulary ends within the columns, or before them.
+                     for (int64_t vocab : {m.columns + 2, m.columns + 2 - m.columns / 3, int64_t{1}}) {
+                       const int64_t first = 2;
+                       Values scaled = normal(m.size(), 1);
+                       for (double& x : scaled) x *= 4;
+                       const Tensor logits = run.out(m.shape(), scaled);
+                       const Tensor labels = run.in(DType::I32, {m.rows}, whole(m.rows, 2, m.columns + 4));
+                       // Without any column here, the lowest number of the type.
+                       const Tensor max =
+                           vocab <= first ? run.exact(run.wide(), {m.rows}) : run.out(run.wide(), {m.rows});
+                       const Tensor sum = run.out(run.wide(), {m.rows});
+                       const Tensor target = run.out(run.wide(), {m.rows});
+                       run.ops().softmax_stats(run.stream(), max, sum, target, logits, labels, first, vocab);
+                       if (vocab <= first) continue;
+                       const Tensor above = run.in(run.wide(), {m.rows}, Values(size_t(m.rows), 20));
+                       const Tensor rescaled = run.out(run.wide(), {m.rows}, Values(size_t(m.rows), 3e5));
+                       run.ops().softmax_rescale(run.stream(), rescaled, max, above);
+                       run.ops().cross_entropy(run.stream(), run.out(run.wide(), {m.rows}), max, sum, target);
+                       run.ops().cross_entropy_backward(run.stream(), logits, logits, max, sum, labels,
+                                                        run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
+                                                        0.5, first, vocab);
+                     }
+                   })});
+}
+
+void sums(std::vector<OpCase>& cases) {
+  cases.push_back(
+      {"sum_squares", entries(&OpTable::sum_squares), false, 1, each_count([](OpRun& run, int64_t n) {
+         run.ops().sum_squares(run.stream(), run.out(DType::F64, {1}, {0.25}), run.in({n}, normal(n, 1)));
+       })});
+  cases.push_back(
+      {"weighted_sum", entries(&OpTable::weighted_sum), true, 1, each_count([](OpRun& run, int64_t n) {
+         run.ops().weighted_sum(run.stream(), run.out(DType::F64, {1}, {0.25}), run.in({n}, normal(n, 1)),
+                                run.in(DType::F32, {n}, whole(n, 2, 9)));
+       })});
+  // Of f32 the same bits as everywhere; f64 is squared with a fused multiply-add or without.
+  cases.push_back(
+      {"chunk_squares", entries(&OpTable::chunk_squares), true, 1, each_count([](OpRun& run, int64_t n) {
+         const Shape chunks = {(n + kNormChunk - 1) / kNormChunk};
+         const Tensor partials =
+             run.dtype() == DType::F32 ? run.exact(DType::F64, chunks) : run.out(DType::F64, chunks);
+         run.ops().chunk_squares(run.stream(), partials, run.in({n}, normal(n, 1)));
+       })});
+}
+
+// Calls update(p, copy) for every type of copy that weights of the run's type can have.
+void with_copies(OpRun& run, int64_t n, const std::function<void(Tensor p, Tensor copy)>& update) {
+  const Values p = normal(n, 11);
+  update(run.out({n}, p), {});
+  update(run.out({n}, p), run.out({n}));
+  if (run.rounded() != DType::F32) return;
+  // The reference, in f64, has copies in f64.
+  for (DType narrow : {DType::BF16, DType::F16})
+    update(run.out({n}, p), run.out(run.dtype() == DType::F32 ? narrow : DType::F64, {n}));
+}
+
+Values squares(Values values) {
+  for (double& x : values) x *= x;
+  return values;
+}
+
+void updates(std::vector<OpCase>& cases) {
+  cases.push_back({"adamw", entries(&OpTable::adamw), true, 1, each_count([](OpRun& run, int64_t n) {
+                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                       run.ops().adamw(run.stream(), p, copy, run.out({n}, normal(n, 1)),
+                                       run.out({n}, squares(normal(n, 2))), run.in({n}, normal(n, 3)),
+                                       {.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5});
+                     });
+                   })});
+  cases.push_back({"sgd", entries(&OpTable::sgd), true, 1, each_count([](OpRun& run, int64_t n) {
+                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                       run.ops().sgd(run.stream(), p, copy, run.out({n}, normal(n, 1)),
+                                     run.in({n}, normal(n, 3)),
+                                     {.lr = 0.1, .weight_decay = 0.1, .grad_scale = 0.5});
+                     });
+                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                       run.ops().sgd(run.stream(), p, copy, {}, run.in({n}, normal(n, 3)),
+                                     {.lr = 0.1, .momentum = 0, .weight_decay = 0.1, .grad_scale = 0.5});
+                     });
+                   })});
+  cases.push_back({"adagrad", entries(&OpTable::adagrad), true, 1, each_count([](OpRun& run, int64_t n) {
+                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                       run.ops().adagrad(run.stream(), p, copy, run.out({n}, squares(normal(n, 1))),
+                                         run.in({n}, normal(n, 3)),
+                                         {.lr = 0.1, .eps = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5});
+                     });
+                   })});
+  cases.push_back({"lamb", entries(&OpTable::lamb_moments, &OpTable::lamb), true, 2,
+                   each_count([](OpRun& run, int64_t n) {
+                     const Lamb rule{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5};
+                     const Shape chunks = {(n + kNormChunk - 1) / kNormChunk};
+                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                       const Tensor m = run.out({n}, normal(n, 1));
+                       Values second = squares(normal(n, 2));
+                       for (double& x : second) x += 0.1;
+                       const Tensor v = run.out({n}, second);
+                       // In f32 the directions themselves are rounded before they are squared.
+                       run.ops().lamb_moments(run.stream(), run.in(DType::F64, chunks, {}),
+                                              run.in(DType::F64, chunks, {}), m, v, p,
+                                              run.in({n}, normal(n, 3)), rule);
+                       run.ops().lamb(run.stream(), p, copy, m, v, rule, 0.75);
+                     });
+                   })});
+  cases.push_back(
+      {"lamb's squares", entries(&OpTable::lamb_moments), true, 1, each_count([](OpRun& run, int64_t n) {
+         const Lamb rule{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5};
+         const Shape chunks = {(n + kNormChunk - 1) / kNormChunk};
+         Values second = squares(normal(n, 2));
+         for (double& x : second) x += 0.1;
+         // Read back in the run's type, so that its tolerance holds.
+         const Tensor of_p = run.in(DType::F64, chunks, {});
+         const Tensor of_u = run.in(DType::F64, chunks, {});
+         run.ops().lamb_moments(run.stream(), of_p, of_u, run.out({n}, normal(n, 1)), run.out({n}, second),
+                                run.in({n}, normal(n, 4)), run.in({n}, normal(n, 3)), rule);
+         const Tensor both = run.out(DType::F32, {2 * chunks[0]});
+         run.ops().convert(run.stream(), both.flat(0, chunks[0]), of_p);
+         run.ops().convert(run.stream(), both.flat(chunks[0], 2 * chunks[0]), of_u);
+       })});
+}
+
+void products(std::vector<OpCase>& cases) {
+  cases.push_back({"gemm", entries(&OpTable::gemm), false, 4, [](OpRun& run) {
+                     const int64_t m = 21, n = 34, k = 40;
+                     for (bool ta : {false, true})
+                       for (bool tb : {false, true}) {
+                         const Tensor a = run.in(ta ? Shape{k, m} : Shape{m, k}, normal(m * k, 1));
+                         const Tensor b = run.in(tb ? Shape{n, k} : Shape{k, n}, normal(k * n, 2));
+                         run.ops().gemm(run.stream(), run.out({m, n}), a, ta, b, tb, 1, 0);
+                         run.ops().gemm(run.stream(), run.out(run.wide(), {m, n}, normal(m * n, 3)), a, ta, b,
+                                        tb, 0.5, 1);
+                       }
+                   }});
+  cases.push_back(
+      {"attention", entries(&OpTable::attention, &OpTable::attention_backward), false, 4, [](OpRun& run) {
+         for (bool causal : {true, false})
+           for (double drop : {0.0, 0.25}) {
+             if (causal == (drop == 0)) continue;  // two of the four
+             const Attention how{.batch = 2,
+                                 .seq = 35,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .head_dim = 16,
+                                 .causal = causal,
+                                 .scale = 0.25,
+                                 .dropout = {drop, philox_key(3, "attention"), 0},
+                                 .first_sample = 1,
+                                 .first_head = 2,
+                                 .global_heads = 8};
+             const int64_t rows = how.batch * how.seq;
+             const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
+             const int64_t narrow = how.heads * how.head_dim;
+             const Tensor qkv = run.in({rows, wide}, normal(rows * wide, 1));
+             const Tensor out = run.out({rows, narrow});
+             const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.seq});
+             run.ops().attention(run.stream(), out, lse, qkv, how);
+             run.ops().attention_backward(run.stream(), run.out({rows, wide}),
+                                          run.in({rows, narrow}, normal(rows * narrow, 2)), qkv, out, lse,
+                                          how);
+           }
+       }});
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> cases;
+  movement(cases);
+  activations(cases);
+  norms(cases);
+  rows_by_id(cases);
+  cross_entropy(cases);
+  sums(cases);
+  updates(cases);
+  products(cases);
+  return cases;
+}
+
+}  // namespace trifold::conformance
