@@ -230,7 +230,7 @@ class Bench {
     const int64_t width = 128;
     const Tensor table = numbers(kF32, {rows, width}), y = numbers(kF32, {bags, width});
     const Tensor id = ids(bags * hot, rows);
-    const Tensor offsets = words(bags + 1, [hot](int64_t i) { return static_cast<int32_t>(i * hot); });
+    const Tensor offsets = words(bags + 1, [](int64_t i) { return static_cast<int32_t>(i * hot); });
     const auto kept = std::move(buffers_);
     const std::vector<BagLookup> lookups{{table, id, offsets, {}, 0}};
     const auto read = static_cast<double>(bags * hot * width * 4);

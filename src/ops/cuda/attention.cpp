@@ -8,6 +8,7 @@
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
 #include "ops/cuda/attention_graphs.cuh"
+#include "ops/cuda/entries.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cuda {
@@ -46,10 +47,12 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
+// cuDNN has no f32 and f64, and its dropout other masks than the processor's: those take the plain kernels.
+bool is_plain(const Attention& how, DType dtype) {
+  return accumulate_type(dtype) == dtype || how.dropout.probability != 0;
+}
+
 AttentionShape shape_of(const Attention& how, DType dtype) {
-  check(dtype == DType::BF16 || dtype == DType::F16, "attention on CUDA is for bf16 and f16 so far, not {}",
-        name_of(dtype));
-  check(how.dropout.probability == 0, "attention on CUDA has no dropout yet: use --attention-dropout 0");
   return {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, dtype, how.causal, true};
 }
 
@@ -130,6 +133,7 @@ void backward(CudaQueue& queue, const AttentionShape& shape, double scale, const
 }  // namespace
 
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
+  if (is_plain(how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
   check_tensors("attention", how, out, lse, qkv);
   const AttentionShape shape = shape_of(how, out.dtype);
   stream.enqueue([queue = stream.queue(), shape, scale = how.scale, o = out.data, l = lse.data,
@@ -138,6 +142,7 @@ void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attenti
 
 void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                         const Attention& how) {
+  if (is_plain(how, out.dtype)) return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
   check_tensors("attention_backward", how, out, lse, qkv);
   cpu::expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());

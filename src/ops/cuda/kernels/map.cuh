@@ -110,7 +110,7 @@ __device__ inline MapPlace place_of(int64_t pack, const MapShape& shape, int per
 }
 
 template <int N, class F, class... Arrays>
-__global__ void __launch_bounds__(kMapThreads) map_kernel(F f, MapShape shape, Arrays... arrays) {
+__global__ void __launch_bounds__(kMapThreads, 1) map_kernel(F f, MapShape shape, Arrays... arrays) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kMapThreads * kMapPacks) + threadIdx.x;
   Slots<N, Arrays...> one(arrays...);
   Slots<N, Arrays...> two(arrays...);
