@@ -13,29 +13,27 @@ struct AttentionShape {
   DType dtype = DType::BF16;  // BF16 or F16
   bool causal = true;
   // Backward: the same bits each time. Gradients of queries are then summed in one kernel's order, at the
-  // price of a workspace of batch * heads * seq * seq * 2 bytes; otherwise they go through `DqSum`.
+  // price of a workspace of batch * heads * seq * seq * 2 bytes; otherwise they go through kDqSum.
   bool deterministic = false;
 
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-// The tensors a plan is given. Scalars are floats in host memory.
-enum AttentionUid : int64_t {
-  kQuery = 1,
-  kKey,
-  kValue,
-  kOut,
-  kLse,
-  kDout,
-  kDquery,
-  kDkey,
-  kDvalue,
-  kScale,   // of the scores
-  kMasked,  // what a score in the future becomes: -infinity
-  kOne,     // 1: no dropout
-  kDelta,   // f32 [batch, heads, seq]: sums of dout * out, computed here
-  kDqSum,   // f32 [batch, heads, seq, width]; not where deterministic
-};
+// The uids of the tensors a plan is given. Scalars are floats in host memory.
+constexpr int64_t kQuery = 1;
+constexpr int64_t kKey = 2;
+constexpr int64_t kValue = 3;
+constexpr int64_t kOut = 4;
+constexpr int64_t kLse = 5;
+constexpr int64_t kDout = 6;
+constexpr int64_t kDquery = 7;
+constexpr int64_t kDkey = 8;
+constexpr int64_t kDvalue = 9;
+constexpr int64_t kScale = 10;   // of the scores
+constexpr int64_t kMasked = 11;  // what a score in the future becomes: -infinity
+constexpr int64_t kOne = 12;     // 1: no dropout
+constexpr int64_t kDelta = 13;   // f32 [batch, heads, seq]: sums of dout * out, computed here
+constexpr int64_t kDqSum = 14;   // f32 [batch, heads, seq, width]; not where deterministic
 
 Graph attention_forward_graph(const AttentionShape& shape);
 Graph attention_backward_graph(const AttentionShape& shape);
