@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data_parallel/data_sums.h"
+#include "data_parallel/shared_places.h"
 
 namespace trifold {
 
@@ -48,29 +49,16 @@ void GradLayout::add_work(const FlatLayout& layout, int groups) {
   work_begin_ = take((work_elements_ + 1) / 2);  // two of them in an element of f32
 }
 
-// Largest unit first, each takes the first place that no unit it is together with has: a place is as large as
-// the first that took it.
 void GradLayout::add_places(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
-  const std::vector<FlatLayout::Unit>& units = layout.units();
-  std::vector<std::vector<int>> others(units.size());
-  for (const auto& [a, b] : together) {
-    others[static_cast<size_t>(a)].push_back(b);
-    others[static_cast<size_t>(b)].push_back(a);
-  }
-  std::vector<size_t> by_size;
-  for (size_t i = 0; i < units.size(); ++i)
-    if (homes_[i].slice_begin >= 0) by_size.push_back(i);
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](size_t a, size_t b) { return units[a].elements() > units[b].elements(); });
-  std::vector<int64_t> begins;  // of the places
-  for (const size_t unit : by_size) {
-    std::vector<bool> taken(begins.size(), false);
-    for (int other : others[unit])
-      if (passes(other)) taken[static_cast<size_t>(place(other))] = true;
-    const auto free = static_cast<size_t>(std::find(taken.begin(), taken.end(), false) - taken.begin());
-    if (free == begins.size()) begins.push_back(take(units[unit].elements()));
-    homes_[unit].place = static_cast<int>(free);
-    homes_[unit].begin = begins[free];
+  std::vector<int64_t> sizes(homes_.size(), 0);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (homes_[i].slice_begin >= 0) sizes[i] = layout.units()[i].elements();
+  const SharedPlaces places = share_places(sizes, together);
+  std::vector<int64_t> begins;
+  for (const int64_t elements : places.elements) begins.push_back(take(elements));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    homes_[i].place = places.of_unit[i];
+    if (passes(static_cast<int>(i))) homes_[i].begin = begins[static_cast<size_t>(homes_[i].place)];
   }
   places_ = static_cast<int>(begins.size());
 }

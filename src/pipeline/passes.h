@@ -72,8 +72,8 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 // computation. W reads no weights. Comes after the other passes.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead);
 
-// The most units that are gathered at once in such a row.
-int resident_units(const RankPlan& row);
+// The pairs of units that are gathered at one time in such a row.
+std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row);
 
 // For gradients that are in memory for a time only: the pairs of units that are there at one time in this
 // row. A unit comes with the first action that adds to its gradients and goes with its REDUCE_GRAD; the one

@@ -94,14 +94,17 @@ RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahea
   return Resident(by_blocks(row, units), units, ahead).run();
 }
 
-int resident_units(const RankPlan& row) {
-  int now = 0;
-  int most = 0;
+std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row) {
+  std::set<WeightUnit> here;
+  std::set<std::pair<WeightUnit, WeightUnit>> pairs;
   for (const Action& action : row) {
-    if (action.kind == ActionKind::Unshard) most = std::max(most, ++now);
-    if (action.kind == ActionKind::Reshard) --now;
+    const WeightUnit unit{action.stage, action.block};
+    if (action.kind == ActionKind::Reshard) here.erase(unit);
+    if (action.kind != ActionKind::Unshard) continue;
+    for (const WeightUnit& other : here) pairs.insert(std::minmax(unit, other));
+    here.insert(unit);
   }
-  return most;
+  return {pairs.begin(), pairs.end()};
 }
 
 }  // namespace trifold

@@ -175,9 +175,12 @@ class Builder {
     if (zero.parameters) row = with_residency(row, layout, place.stages);
     const GradLayout gradients =
         grad_layout(layout, row, place, each, order_.micros, reduce_type(run_.precision), sizes_.dp / group);
+    const int64_t gathered =
+        zero.parameters ? places_of_units(layout, gathered_together(row, layout, place.stages)).all_elements()
+                        : 0;
     RankUse use;
     use.memory = flat_memory(layout, gradients, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
-                             resident_units(row), run_.zero.offloads());
+                             gathered, run_.zero.offloads());
     use.memory.predicted_activations =
         Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
                           run_.model.seq_length, dtype_of(run_))

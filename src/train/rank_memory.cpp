@@ -25,6 +25,15 @@ std::map<WeightUnit, int> indices_of_units(const FlatLayout& layout, const std::
   return indices;
 }
 
+std::vector<std::pair<int, int>> indices_of_pairs(const std::vector<std::pair<WeightUnit, WeightUnit>>& pairs,
+                                                  const FlatLayout& layout,
+                                                  const std::vector<Stage>& stages) {
+  const std::map<WeightUnit, int> indices = indices_of_units(layout, stages);
+  std::vector<std::pair<int, int>> result;
+  for (const auto& [a, b] : pairs) result.emplace_back(indices.at(a), indices.at(b));
+  return result;
+}
+
 // The units of each block that `wanted(unit)` accepts.
 template <class Wanted>
 UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>& stages, Wanted&& wanted) {
@@ -48,17 +57,20 @@ RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std
   return add_residency(row, units_of_blocks(layout, stages, all), kAhead);
 }
 
+std::vector<std::pair<int, int>> gathered_together(const RankPlan& row, const FlatLayout& layout,
+                                                   const std::vector<Stage>& stages) {
+  return indices_of_pairs(weights_together(row), layout, stages);
+}
+
 namespace {
 
 GradLayout passing_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place) {
   const auto passes = [&](const FlatLayout::Unit& unit) { return !layout.tied_elsewhere(unit); };
-  const std::map<WeightUnit, int> indices = indices_of_units(layout, place.stages);
-  std::vector<std::pair<int, int>> together;
   const int last_stage = static_cast<int>(place.rank_of_stage.size()) - 1;
-  for (const auto& [a, b] :
-       gradients_together(row, units_of_blocks(layout, place.stages, passes), last_stage))
-    together.emplace_back(indices.at(a), indices.at(b));
-  return GradLayout::passing(layout, together);
+  return GradLayout::passing(
+      layout,
+      indices_of_pairs(gradients_together(row, units_of_blocks(layout, place.stages, passes), last_stage),
+                       layout, place.stages));
 }
 
 }  // namespace
@@ -71,14 +83,14 @@ GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const Pipe
 }
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
-                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions, int resident,
-                         bool offload) {
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
+                         int64_t gathered, bool offload) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
   MemoryReport memory;
-  memory.parameters = zero.parameters ? bytes(layout.shard_elements() + resident * largest)
-                                      : bytes(versions * layout.elements());
+  memory.parameters =
+      zero.parameters ? bytes(layout.shard_elements() + gathered) : bytes(versions * layout.elements());
   memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
   const int64_t owned = zero.optimizer ? layout.shard_elements() : layout.elements();
   const size_t state_bytes = ShardedOptimizer::bytes_per_element(optimizer, dtype);
@@ -88,7 +100,7 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
   memory.optimizer = static_cast<size_t>(std::min(owned, kOffloadWindow)) * state_bytes;
   if (zero.parameters) {
     memory.in_file += bytes(layout.shard_elements());
-    memory.parameters = bytes(resident * largest + largest / layout.slices());
+    memory.parameters = bytes(gathered + largest / layout.slices());
   }
   return memory;
 }

@@ -16,17 +16,22 @@ namespace trifold {
 // A row of a rank that runs `stages`, with the gathering of weights that sharded parameters need.
 RankPlan with_residency(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages);
 
+// The units that are gathered at one time in such a row, by index.
+std::vector<std::pair<int, int>> gathered_together(const RankPlan& row, const FlatLayout& layout,
+                                                   const std::vector<Stage>& stages);
+
 // Where the gradients of such a rank lie. `each` and `micros` of a reduction: see step_plan.h. With work
 // space where they travel in bf16 (`wire`, see reduce_type) over sharding groups and between so many `copies`
 // of them.
 GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const PipelinePlace& place, bool each,
                        int micros, DType wire, int copies);
 
-// Bytes of weights, gradients and optimizer state: `versions` as in ParamStore, `resident` units gathered at
-// once where the parameters are sharded; `offload`: with optimizer state and sharded weights in a file.
+// Bytes of weights, gradients and optimizer state: `versions` as in ParamStore; `gathered`: elements of the
+// places of gathered units where the parameters are sharded; `offload`: with optimizer state and sharded
+// weights in a file.
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
-                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions, int resident,
-                         bool offload);
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
+                         int64_t gathered, bool offload);
 
 // Bytes that such a rank sends over the data axis in its row, as Communicator::bytes_sent counts them: sums
 // of gradients, in `wire`, gathered weights, updated slices. The row has the gathering of weights in it;

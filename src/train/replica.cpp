@@ -101,7 +101,7 @@ void Replica::connect_pipeline() {
 RankPlan Replica::with_residency(RankPlan row) {
   if (!weights_->sharded()) return row;
   row = trifold::with_residency(row, *layout_, place_.stages);
-  weights_->reserve(resident_units(row));
+  weights_->reserve(gathered_together(row, *layout_, place_.stages));
   return row;
 }
 

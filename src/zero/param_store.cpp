@@ -14,6 +14,12 @@ int64_t largest_unit(const FlatLayout& layout) {
 
 }  // namespace
 
+SharedPlaces places_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together) {
+  std::vector<int64_t> sizes;
+  for (const FlatLayout::Unit& unit : layout.units()) sizes.push_back(unit.elements());
+  return share_places(sizes, together);
+}
+
 FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, int64_t end) {
   return {segment.id, segment.first + begin, std::min(end, segment.count) - begin, segment.flat + begin,
           segment.shard + begin};
@@ -61,11 +67,17 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
   }
 }
 
-void ParamStore::reserve(int units) {
+void ParamStore::reserve(const std::vector<std::pair<int, int>>& together) {
   if (!how_.sharded) return;
-  const size_t bytes = static_cast<size_t>(largest_unit(layout_)) * size_of(dtype_);
-  while (static_cast<int>(places_.size()) < units)
-    places_.push_back({Buffer(bytes, ops_.device), -1, {}, {}});
+  together_.insert(together_.end(), together.begin(), together.end());
+  SharedPlaces shared = places_of_units(layout_, together_);
+  if (shared.of_unit == shared_.of_unit) return;
+  for (const Place& place : places_)
+    check(place.unit < 0, "memory is laid out anew while weights are gathered");
+  shared_ = std::move(shared);
+  places_.clear();
+  for (const int64_t elements : shared_.elements)
+    places_.push_back({Buffer(static_cast<size_t>(elements) * size_of(dtype_), ops_.device), -1, {}, {}});
 }
 
 const ParamStore::Version& ParamStore::ring(int version) const {
@@ -78,22 +90,22 @@ const ParamSource& ParamStore::at_version(int version) const {
   return *this;
 }
 
-const ParamStore::Place* ParamStore::place_of(int unit) const {
-  for (const Place& place : places_)
-    if (place.unit == unit) return &place;
-  return nullptr;
+const ParamStore::Place& ParamStore::place_of(int unit) const {
+  return places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(unit)])];
 }
+
+bool ParamStore::gathered(int unit) const { return !places_.empty() && place_of(unit).unit == unit; }
 
 Tensor ParamStore::weight(ParamId id) const {
   if (!how_.sharded) return ring(0).weight(id);
   const ParamList& params = layout_.params();
   const int unit = layout_.unit_of(id);
-  const Place* place = place_of(unit);
-  check(place != nullptr, "the weights of {} are not gathered", params[id].shard.name);
+  check(gathered(unit), "the weights of {} are not gathered", params[id].shard.name);
   const ParamId stored = params.stored(id) ? id : *params[id].tied_to;
   const Shape& shape = params[id].shard.local.extent;
   const int64_t begin = layout_.offset(stored) - layout_.units()[static_cast<size_t>(unit)].begin;
-  return place->buffer.tensor(dtype_, {begin + shape.elements()})
+  return place_of(unit)
+      .buffer.tensor(dtype_, {begin + shape.elements()})
       .rows(begin, begin + shape.elements())
       .reshape(shape);
 }
@@ -101,40 +113,36 @@ Tensor ParamStore::weight(ParamId id) const {
 // A place is taken again when its last reader is done; the plan's look-ahead leaves time for both.
 void ParamStore::unshard(int block, Stream&) {
   const int index = layout_.unit_ending_at(block);
-  check(place_of(index) == nullptr, "the weights of the unit of block {} are gathered already", block);
-  const auto place = std::find_if(places_.begin(), places_.end(), [](const Place& p) { return p.unit < 0; });
-  check(place != places_.end(), "the plan gathers more units at once than the {} there is memory for",
-        places_.size());
+  check(!gathered(index), "the weights of the unit of block {} are gathered already", block);
+  check(!places_.empty(), "no memory was reserved for gathered weights");
+  Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];
+  check(place.unit < 0, "the plan gathers two units at once that share memory");
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
   const int64_t slice = unit.elements() / layout_.slices();
   const Tensor mine = shards().rows(unit.shard_begin, unit.shard_begin + slice);
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
-  comm_stream_.wait(place->spare);
+  comm_stream_.wait(place.spare);
   comm_stream_.wait(updated_);
-  groups_.shard().all_gather(place->buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
+  groups_.shard().all_gather(place.buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
-  place->unit = index;
-  place->ready = comm_stream_.record();
+  place.unit = index;
+  place.ready = comm_stream_.record();
 }
 
 void ParamStore::reshard(int block, Stream& stream) {
   const int index = layout_.unit_ending_at(block);
-  for (Place& place : places_) {
-    if (place.unit != index) continue;
-    place.unit = -1;
-    place.spare = stream.record();
-    return;
-  }
-  fail("the weights of the unit of block {} are not gathered", block);
+  check(gathered(index), "the weights of the unit of block {} are not gathered", block);
+  Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];
+  place.unit = -1;
+  place.spare = stream.record();
 }
 
 void ParamStore::enter(int block, Stream& stream) const {
   if (!how_.sharded) return;
   for (int unit : layout_.units_of_block(block)) {
-    const Place* place = place_of(unit);
-    check(place != nullptr, "block {} needs weights that are not gathered", block);
-    stream.wait(place->ready);
+    check(gathered(unit), "block {} needs weights that are not gathered", block);
+    stream.wait(place_of(unit).ready);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "data_parallel/data_groups.h"
 #include "data_parallel/flat_layout.h"
+#include "data_parallel/shared_places.h"
 #include "nn/param.h"
 #include "ops/ops.h"
 #include "zero/file_memory.h"
@@ -31,6 +32,9 @@ FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, i
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
                         uint64_t seed, const OpTable& ops, Stream& stream);
 
+// Where the gathered weights of units lie, given those that are gathered at one time.
+SharedPlaces places_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together);
+
 class ParamStore final : public ParamSource {
  public:
   struct How {
@@ -45,8 +49,9 @@ class ParamStore final : public ParamSource {
   ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
              const How& how, Stream& comm_stream);
 
-  // Makes memory for so many units to be gathered at once, where the weights are sharded.
-  void reserve(int units);
+  // Makes memory for plans that gather these units at one time, beside what was asked for before, where the
+  // weights are sharded. Between plans.
+  void reserve(const std::vector<std::pair<int, int>>& together);
 
   // Of version 0: between plans, the newest there are. Where sharded, an Error unless the unit is gathered.
   Tensor weight(ParamId id) const override;
@@ -89,7 +94,7 @@ class ParamStore final : public ParamSource {
     Tensor flat;
     std::vector<Tensor> views;
   };
-  // Memory for the gathered weights of one unit.
+  // Memory for the gathered weights of units that are never there together.
   struct Place {
     Buffer buffer;
     int unit = -1;
@@ -99,7 +104,8 @@ class ParamStore final : public ParamSource {
 
   Tensor shards() const;
   const Version& ring(int version) const;
-  const Place* place_of(int unit) const;
+  const Place& place_of(int unit) const;
+  bool gathered(int unit) const;
 
   const FlatLayout& layout_;
   const DataGroups& groups_;
@@ -112,6 +118,8 @@ class ParamStore final : public ParamSource {
   int first_ = 0;
   Buffer shards_;
   FileMemory file_;  // the slices, instead
+  std::vector<std::pair<int, int>> together_;
+  SharedPlaces shared_;
   std::vector<Place> places_;
 };
 

@@ -1,0 +1,23 @@
+// Memory for units that come and go: those that are never there together share a place, always the same one,
+// so addresses repeat. A greedy colouring: largest unit first, each takes the first place that no unit it is
+// together with has, so a place is as large as the first that took it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace trifold {
+
+struct SharedPlaces {
+  std::vector<int> of_unit;       // the place of each unit; -1: it needs none
+  std::vector<int64_t> elements;  // of each place
+  int64_t all_elements() const;
+};
+
+// `sizes`: elements of each unit, 0 for one that needs no place. `together`: indices of units that are in
+// memory at one time, in any order.
+SharedPlaces share_places(std::span<const int64_t> sizes, std::span<const std::pair<int, int>> together);
+
+}  // namespace trifold
