@@ -14,6 +14,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ def commands(build):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"].endswith(".cu") and "nvcc" in entry["command"]:
             words = shlex.split(entry["command"])
+            if shutil.which("ccache") and "ccache" not in words[0]:
+                words.insert(0, "ccache")  # as the build does, but CMake does not write it down
             place = words.index("-o")
             yield pathlib.Path(entry["file"]).stem, words[:place] + words[place + 2:], entry["directory"]
 
