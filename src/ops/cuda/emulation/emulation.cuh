@@ -14,6 +14,7 @@
 
 #include "core/function_ref.h"
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #define __global__
 #define __device__
 #define __host__
@@ -36,6 +37,8 @@ struct uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+
+// NOLINTEND(readability-identifier-naming)
 
 namespace trifold::cuda::emulation {
 
@@ -77,6 +80,7 @@ unsigned lane();
 
 }  // namespace trifold::cuda::emulation
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #define threadIdx trifold::cuda::emulation::place.thread
 #define blockIdx trifold::cuda::emulation::place.block
 #define blockDim trifold::cuda::emulation::place.block_size
@@ -112,3 +116,4 @@ inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 #define TRIFOLD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
   (static_cast<void>(stream), trifold::cuda::emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))
+// NOLINTEND(readability-identifier-naming)
