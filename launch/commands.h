@@ -23,5 +23,6 @@ int run(const PlanConfig& given);
 int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config);
+int run(const PlanRecommenderConfig& config);
 
 }  // namespace trifold::launch

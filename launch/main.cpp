@@ -31,7 +31,7 @@ void check_processes(const Request& request, int processes) {
   if (std::holds_alternative<GenerateConfig>(request) || std::holds_alternative<TokenizeConfig>(request) ||
       std::holds_alternative<PreprocessConfig>(request) || std::holds_alternative<InspectConfig>(request) ||
       std::holds_alternative<ReshardConfig>(request) || std::holds_alternative<ConvertConfig>(request) ||
-      std::holds_alternative<PlanConfig>(request))
+      std::holds_alternative<PlanConfig>(request) || std::holds_alternative<PlanRecommenderConfig>(request))
     bad_input("this command runs as one process: start it without the MPI launcher");
 }
 

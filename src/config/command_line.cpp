@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/completion.h"
+#include "config/config_file.h"
 #include "config/help.h"
 #include "config/nearest.h"
 #include "config/option_tables.h"
@@ -148,6 +149,27 @@ Request read_completion(Words arguments) {
             fmt::join(arguments.begin(), arguments.end(), " "));
 }
 
+// Whether the words after `plan`, or the file that they name, describe a recommender: only it has tables.
+bool of_recommender(Words arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--table-rows" || word.starts_with("--table-rows=")) return true;
+    std::string file;
+    if (word.starts_with("--config=")) file = word.substr(9);
+    if (word == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
+    if (file.empty()) continue;
+    try {
+      const std::vector<FileEntry> entries = read_config_file(file);
+      if (std::any_of(entries.begin(), entries.end(),
+                      [](const FileEntry& entry) { return entry.name == "table-rows"; }))
+        return true;
+    } catch (const Error&) {  // told by whoever reads it for its values
+      return false;
+    }
+  }
+  return false;
+}
+
 [[noreturn]] void unknown_command(const std::string& name) {
   std::vector<std::string> names;
   for (const CommandInfo& info : commands()) names.emplace_back(info.name);
@@ -162,8 +184,8 @@ Request read_completion(Words arguments) {
 
 Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (arguments.size() < 2) bad_input("name a command; trifold --help lists them");
-  const std::string& name = arguments[1];
   const Words rest = arguments.subspan(2);
+  const std::string name = arguments[1] == "plan" && of_recommender(rest) ? "plan-recommender" : arguments[1];
   if (name == "help" && !rest.empty()) {
     const std::vector<std::string> words{arguments[0], rest[0], "--help"};
     return parse_command_line(Words(words), surroundings);
@@ -184,6 +206,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
   if (name == "tokenize") return read(std::type_identity<TokenizeConfig>());
   if (name == "preprocess") return read(std::type_identity<PreprocessConfig>());
   if (name == "recommend") return read(std::type_identity<RecommendConfig>());
+  if (name == "plan-recommender") return read(std::type_identity<PlanRecommenderConfig>());
   if (name == "completion") return read_completion(rest);
   unknown_command(name);
 }

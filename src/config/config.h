@@ -327,4 +327,16 @@ struct RecommendConfig {
   uint64_t seed = 1234;
 };
 
+// `trifold plan-recommender`: what `run` would do, worked out without a rank. The costs are one rank's; their
+// defaults are about what a socket of a server of 2023 with 32 cores reaches.
+struct PlanRecommenderConfig {
+  RecommendConfig run;
+  double peak_gflops = 2000;      // GFLOP/s of matrix products
+  double memory_bandwidth = 150;  // GB/s (1e9 bytes) of rows at random places
+  double link_bandwidth = 25;     // GB/s between ranks
+  double link_latency = 5;        // microseconds of a message
+  int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
+  std::optional<std::string> json;
+};
+
 }  // namespace trifold

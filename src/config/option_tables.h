@@ -22,6 +22,7 @@ OptionTable options_of(PlanConfig& config);
 OptionTable options_of(TokenizeConfig& config);
 OptionTable options_of(PreprocessConfig& config);
 OptionTable options_of(RecommendConfig& config);  // recommend_options.cpp
+OptionTable options_of(PlanRecommenderConfig& config);
 
 // Only the options of a model: what a checkpoint remembers of it.
 OptionTable options_of(ModelConfig& config);

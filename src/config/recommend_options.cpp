@@ -1,4 +1,5 @@
 // The options of `trifold recommend`, and what is wrong with them as a whole.
+#include <algorithm>
 #include <charconv>
 
 #include "config/option_tables.h"
@@ -181,6 +182,26 @@ OptionTable options_of(RecommendConfig& config) {
   return table;
 }
 
+OptionTable options_of(PlanRecommenderConfig& config) {
+  OptionTable table = options_of(config.run);
+  table.group("Plan");
+  table
+      .add("measure-steps", &config.measure_steps,
+           "Measure this host's rates, train so many steps on synthetic clicks with --ranks threads, and "
+           "show both.")
+      .range(0, 1'000'000);
+  table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
+  table.group("Costs of a rank");
+  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
+  table
+      .add("memory-bandwidth", &config.memory_bandwidth,
+           "GB/s (1e9 bytes) at which rows of tables come from memory.")
+      .positive();
+  table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
+  table.add("link-latency", &config.link_latency, "Microseconds of a message.").at_least(0);
+  return table;
+}
+
 namespace {
 
 std::optional<std::vector<int64_t>> list_of(Problems& problems, const char* option, const std::string& text) {
@@ -248,6 +269,36 @@ std::vector<std::string> problems(const RecommendConfig& config) {
   if (config.checkpoint.save_interval && !config.checkpoint.save)
     problems.add("--save-interval needs --save DIR");
   return problems.take();
+}
+
+namespace {
+
+// A plan reads no samples, so nothing is evaluated.
+RecommendConfig without_data(RecommendConfig config) {
+  config.data.valid_data.reset();
+  config.data.valid_samples = 0;
+  config.training.eval_interval.reset();
+  config.training.target_auc.reset();
+  return config;
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const PlanRecommenderConfig& config) {
+  PlanRecommenderConfig copy = config;
+  copy.run = without_data(std::move(copy.run));
+  Problems own(options_of(copy));
+  std::vector<std::string> list = problems(copy.run);
+  // The options of the run are in both tables.
+  for (std::string& problem : own.take())
+    if (std::find(list.begin(), list.end(), problem) == list.end()) list.push_back(std::move(problem));
+  return list;
+}
+
+PlanRecommenderConfig resolve(PlanRecommenderConfig config) {
+  throw_problems(problems(config));
+  config.run = resolve(without_data(std::move(config.run)));
+  return config;
 }
 
 RecommendConfig resolve(RecommendConfig config) {

@@ -25,6 +25,7 @@ void with_default_table(std::string_view command, FunctionRef<void(const OptionT
   if (command == "tokenize") return call<TokenizeConfig>(body);
   if (command == "preprocess") return call<PreprocessConfig>(body);
   if (command == "recommend") return call<RecommendConfig>(body);
+  if (command == "plan-recommender") return call<PlanRecommenderConfig>(body);
   fail("the command '{}' has no options", command);
 }
 

@@ -23,6 +23,7 @@ std::vector<std::string> problems(const PlanConfig& config);
 std::vector<std::string> problems(const TokenizeConfig& config);
 std::vector<std::string> problems(const PreprocessConfig& config);
 std::vector<std::string> problems(const RecommendConfig& config);
+std::vector<std::string> problems(const PlanRecommenderConfig& config);
 
 // Returns the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
 // data_parallel_size, global_batch_size, the schedule with its stages of a rank and window, and
@@ -40,6 +41,7 @@ PlanConfig resolve(PlanConfig config);
 TokenizeConfig resolve(TokenizeConfig config);
 PreprocessConfig resolve(PreprocessConfig config);
 RecommendConfig resolve(RecommendConfig config);
+PlanRecommenderConfig resolve(PlanRecommenderConfig config);
 
 // Where a run stands: what it has done before.
 struct RunPosition {

@@ -225,8 +225,13 @@ void scale_means(const OpTable& ops, Stream& stream, std::vector<ColumnCopy>& me
 
 }  // namespace
 
+void EmbeddingTables::mark_travel(StepPart part, bool begins) {
+  if (how_.marks) comm_stream_.run([this, part, begins] { how_.marks(part, begins); });
+}
+
 // `out` and `in` are flat. On the way they may be bf16.
-void EmbeddingTables::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, bool forward) {
+void EmbeddingTables::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part) {
+  const bool forward = part == StepPart::Vectors;
   const std::vector<int64_t>& from = forward ? received_counts_ : made_counts_;
   const std::vector<int64_t>& to = forward ? made_counts_ : received_counts_;
   Tensor receive = out;
@@ -237,7 +242,9 @@ void EmbeddingTables::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_
     receive = out_short.tensor(DType::BF16, out.shape);
   }
   comm_stream_.wait(compute_.record());
+  mark_travel(part, true);
   comm_.all_to_all(receive, in, from, to, comm_stream_);
+  mark_travel(part, false);
   arrived_ = comm_stream_.record();
 }
 
@@ -249,7 +256,7 @@ void EmbeddingTables::forward(const LookupBatch& batch, Tensor features) {
   if (columns > 0)
     ops_.embedding_bags(compute_, made_.tensor(how_.dtype, {samples, columns}), batch.shard_lookups());
   send(received_.tensor(how_.dtype, {sum(received_counts_)}), made_.tensor(how_.dtype, {sum(made_counts_)}),
-       received_short_, made_short_, true);
+       received_short_, made_short_, StepPart::Vectors);
 }
 
 void EmbeddingTables::finish_forward(const LookupBatch& batch, Tensor features) {
@@ -279,7 +286,7 @@ void EmbeddingTables::backward(const LookupBatch& batch, Tensor dfeatures) {
     ops_.copy_columns(compute_, block.reshape({how_.samples, received_counts_[rank] / how_.samples}),
                       dfeatures, pack_[rank]);
   }
-  send(made_.tensor(how_.dtype, {sum(made_counts_)}), all, made_short_, received_short_, false);
+  send(made_.tensor(how_.dtype, {sum(made_counts_)}), all, made_short_, received_short_, StepPart::Gradients);
 }
 
 // The squares of touched rows whose columns are on several ranks, which see the same lookups and so list the

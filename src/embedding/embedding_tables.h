@@ -26,6 +26,7 @@
 
 #include "checkpoint/writer.h"
 #include "embedding/id_exchange.h"
+#include "embedding/step_marks.h"
 
 namespace trifold {
 
@@ -39,6 +40,7 @@ class EmbeddingTables {
     bool bf16_exchange = false;
     bool training = true;  // without, there is no state and no backward
     uint64_t seed = 0;
+    StepMarks marks;  // told of Vectors and Gradients
   };
   // `comm` is this object's own; its work goes to `comm_stream`, computation to `compute`. References must
   // outlive the tables.
@@ -94,7 +96,8 @@ class EmbeddingTables {
   void make_copies();
   Tensor values(const Part& part) const;
   Tensor state(const Part& part, const Buffer& buffer) const;
-  void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, bool forward);
+  void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part);
+  void mark_travel(StepPart part, bool begins);
   void add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale);
   void update_copies(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule);
   bool alone() const { return placement_.ranks() == 1; }

@@ -17,14 +17,20 @@ int64_t row_bytes(const EmbeddingTable& table, const PlacementInput& input) {
 }
 
 // Bytes moved for `samples` samples by a part that sees `ids` of a sample's ids and has `columns` columns.
-double moved(double samples, double ids, double columns, int number_bytes) {
+double looked_up(double samples, double ids, double columns, int number_bytes) {
   const double row = columns * number_bytes;
-  return samples * (ids * (4 + 3 * row) + 2 * row);
+  return samples * (ids * (4 + row) + row);
+}
+double updated(double samples, double ids, double columns, int number_bytes) {
+  const double row = columns * number_bytes;
+  return samples * (ids * 2 * row + row);
 }
 
 double cost(const EmbeddingTable& table, const PlacementInput& input) {
-  return moved(static_cast<double>(input.global_batch), table.max_ids, static_cast<double>(table.width),
-               input.number_bytes);
+  const auto samples = static_cast<double>(input.global_batch);
+  const auto columns = static_cast<double>(table.width);
+  return looked_up(samples, table.max_ids, columns, input.number_bytes) +
+         updated(samples, table.max_ids, columns, input.number_bytes);
 }
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -41,35 +47,55 @@ struct Piece {
 }  // namespace
 
 std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput& input) {
-  std::vector<RankLoad> loads(static_cast<size_t>(placement.ranks()));
-  const double ranks = placement.ranks();
-  const auto batch = static_cast<double>(input.global_batch);
+  const int ranks = placement.ranks();
+  std::vector<RankLoad> loads(static_cast<size_t>(ranks));
+  // The batch is shared out rounded up: the last ranks may have padding, which travels like samples.
+  const auto share = static_cast<double>((input.global_batch + ranks - 1) / ranks);
+  const double batch = share * ranks;
   const auto tables = placement.tables();
   for (const Shard& shard : placement.shards()) {
     const EmbeddingTable& table = tables[static_cast<size_t>(shard.table)];
     RankLoad& load = loads[static_cast<size_t>(shard.rank)];
     const auto columns = static_cast<double>(shard.rect.extent[1]);
-    const double share = static_cast<double>(shard.rect.extent[0]) / static_cast<double>(table.rows);
+    const double ids =
+        table.max_ids * static_cast<double>(shard.rect.extent[0]) / static_cast<double>(table.rows);
     ++load.tables;
     load.bytes += shard.rect.extent[0] * row_bytes(table, input) * shard.rect.extent[1] / table.width;
-    load.moved_bytes += moved(batch, table.max_ids * share, columns, input.number_bytes);
-    // Its bags to the other ranks; and from every rank the gradients of its samples to this one.
-    const double exchanged = batch * columns * input.number_bytes;
-    load.sent_bytes += exchanged * (ranks - 1) / ranks;
-    for (int rank = 0; rank < placement.ranks(); ++rank)
-      if (rank != shard.rank) loads[static_cast<size_t>(rank)].sent_bytes += exchanged / ranks;
+    load.lookup_bytes += looked_up(batch, ids, columns, input.number_bytes);
+    load.update_bytes += updated(batch, ids, columns, input.number_bytes);
+    const double of_a_rank = share * columns * input.travel_bytes;
+    load.vectors_out += of_a_rank * (ranks - 1);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == shard.rank) continue;
+      loads[static_cast<size_t>(rank)].vectors_back += of_a_rank;
+      loads[static_cast<size_t>(rank)].ids_out += share * 4 * (1 + ids);
+    }
   }
+  for (RankLoad& load : loads) load.ids_out += 8.0 * (ranks - 1);
   for (size_t t = 0; t < tables.size(); ++t) {
     if (!placement.replicated(static_cast<int>(t))) continue;
+    const auto columns = static_cast<double>(tables[t].width);
+    const double dense = static_cast<double>(tables[t].rows) * columns * input.number_bytes;
     for (RankLoad& load : loads) {
       ++load.tables;
       load.bytes += tables[t].rows * row_bytes(tables[t], input);
-      const double dense = static_cast<double>(tables[t].rows * tables[t].width) * input.number_bytes;
-      load.moved_bytes += cost(tables[t], input) / ranks + 3 * dense;
-      load.sent_bytes += 2 * dense * (ranks - 1) / ranks;
+      load.lookup_bytes += looked_up(share, tables[t].max_ids, columns, input.number_bytes);
+      load.update_bytes += updated(share, tables[t].max_ids, columns, input.number_bytes) + 3 * dense;
+      // With a number for each row that says whether it was touched.
+      load.copies_out +=
+          2 * static_cast<double>(tables[t].rows) * (columns + 1) * input.number_bytes * (ranks - 1) / ranks;
     }
   }
   return loads;
+}
+
+double imbalance(const std::vector<RankLoad>& loads) {
+  double most = 0, all = 0;
+  for (const RankLoad& load : loads) {
+    most = std::max(most, load.moved_bytes());
+    all += load.moved_bytes();
+  }
+  return all == 0 ? 1 : most * static_cast<double>(loads.size()) / all;
 }
 
 void check_fits(const Placement& placement, const PlacementInput& input) {

@@ -37,13 +37,17 @@ std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
   return tables;
 }
 
-ClickSchema schema_of(const ClickDataConfig& config) {
+}  // namespace
+
+ClickSchema schema_of_options(const ClickDataConfig& config) {
   ClickSchema schema;
   schema.dense = static_cast<int>(config.dense_features);
   schema.tables = tables_of(config);
   schema.dense_transform = config.dense_transform;
   return schema;
 }
+
+namespace {
 
 std::unique_ptr<ClickSource> open_source(const ClickDataConfig& config, const std::string& format,
                                          const std::string& path, const std::string& part, uint64_t seed,
@@ -75,7 +79,7 @@ std::unique_ptr<ClickSource> open_source(const ClickDataConfig& config, const st
   const RecordLayout layout = format == "mlperf-bin"    ? kMlperfBin
                               : format == "hugectr-raw" ? kHugeCtrRaw
                                                         : kHugeCtrRawCounts;
-  return std::make_unique<RecordClicks>(path, schema_of(config), layout, rules);
+  return std::make_unique<RecordClicks>(path, schema_of_options(config), layout, rules);
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct ClickData {
 // BadInput for files that are missing or wrong.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
+// The schema that the options name, without a look at any file.
+ClickSchema schema_of_options(const ClickDataConfig& config);
+
 // Fills `out` with this rank's part of global batch `step` (from 0) of an endless run over `source`: epoch
 // after epoch, each in an order of its own, the last batch of an epoch as short as it is. `share` samples of
 // `global` are rank `rank`'s. Returns the real samples of the whole global batch.

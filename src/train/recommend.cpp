@@ -99,6 +99,7 @@ PlacementInput placement_input(const RecommendConfig& config, int ranks) {
   input.ranks = ranks;
   input.global_batch = config.training.global_batch_size;
   input.number_bytes = static_cast<int>(size_of(dtype));
+  input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
   input.state_bytes_of_row = static_cast<int64_t>(state_bytes_of_row(
       sparse_kind(config.training.embedding_optimizer), config.model.embedding_dim, dtype));
   if (config.placement.memory_limit)
@@ -156,6 +157,17 @@ RecommendJob prepare(RecommendConfig config) {
     if (batch != c.training.global_batch_size)
       bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}",
                 reader.directory().string(), batch, batch);
+    // Which samples a step has follows from the seed and their number.
+    const uint64_t seed = reader.meta().state.value("seed", c.seed);
+    if (seed != c.seed)
+      bad_input(
+          "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with "
+          "{}",
+          reader.directory().string(), seed, c.seed);
+    const int64_t samples = reader.meta().state.value("train_samples", job.data.train->samples());
+    if (samples != job.data.train->samples())
+      bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set",
+                reader.directory().string(), samples, c.data.train_data, job.data.train->samples());
   });
   if (c.checkpoint.save) attempt([&] { check_writable_folder("--save", *c.checkpoint.save); });
   if (c.log.log_json) attempt([&] { check_writable_file("--log-json", *c.log.log_json); });
@@ -268,6 +280,8 @@ class RecommendRun {
     meta.mesh = {{"dp", world_.size()}};
     meta.config = to_json(config_);
     meta.state = {{"global_batch_size", config_.training.global_batch_size},
+                  {"seed", config_.seed},
+                  {"train_samples", job_.data.train->samples()},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
     const std::string directory =
         save_checkpoint(*config_.checkpoint.save, meta, model_.checkpoint_tensors(false), world_,

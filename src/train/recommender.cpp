@@ -48,7 +48,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   tables_ = std::make_unique<EmbeddingTables>(
       placement_, *vector_comm_, ops_,
       EmbeddingTables::How{samples_, setup.dtype, setup.sparse.kind, setup.mean, setup.bf16_exchange,
-                           setup.training, setup.seed},
+                           setup.training, setup.seed, setup.marks},
       compute_, comm_);
   for (int i = 0; i < 2; ++i) {
     fetched_.push_back(std::make_unique<Fetched>(setup.schema, samples_));
@@ -115,8 +115,10 @@ void Recommender::fetch(Read read) {
   // What runs on the worker cannot enqueue on itself: the exchange gets a stream of its own there.
   stream.run([this, &into, pool = &stream.pool(), read_batch = std::move(read)] {
     Stream inline_stream(Stream::Mode::Inline, *pool);
+    mark(StepPart::Fetch, true);
     read_batch(into.clicks);
     ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inline_stream);
+    mark(StepPart::Fetch, false);
   });
   into.ready = stream.record();
 }
@@ -136,25 +138,26 @@ Tensor Recommender::dense_of(Run& run, const ClickBatch& batch) {
 }
 
 Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
-  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
+  const Tensor features = features_ = run.keep.take(run.dtype, {samples_, setup_.model.features()});
+  mark(StepPart::Lookups, true);
   tables_->forward(*fetched.lookups, features);
+  mark(StepPart::Lookups, false);
+  mark(StepPart::Bottom, true);
   model_.bottom(run, features, dense_of(run, fetched.clicks.batch()), saved);
+  mark(StepPart::Bottom, false);
   tables_->finish_forward(*fetched.lookups, features);
+  mark(StepPart::Top, true);
   return model_.top(run, features, saved);
 }
 
-double Recommender::mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real, int64_t step) {
+double Recommender::mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real) {
   const Tensor losses = run.keep.take(run.dtype, logits.shape);
   run.ops.fill(run.stream, run.loss_sum, 0);
   run.ops.click_loss(run.stream, losses, logits, batch.labels, setup_.loss);
   run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), batch.weights);
   world_.all_reduce(run.loss_sum, Reduce::Sum, run.stream);
   run.stream.synchronize();
-  const double loss = *run.loss_sum.as<double>() / static_cast<double>(real);
-  check(std::isfinite(loss),
-        "step {}: the loss is {}; no weight was changed. A smaller learning rate, or more warm-up, may help",
-        step, loss);
-  return loss;
+  return *run.loss_sum.as<double>() / static_cast<double>(real);
 }
 
 double Recommender::train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
@@ -171,23 +174,31 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     Saved saved(model_.slots());
     grads_.zero(compute_);
     const Tensor logits = forward(run, fetched, saved);
-    loss = mean_loss(run, batch, logits, real, step);
+    loss = mean_loss(run, batch, logits, real);
+    if (!std::isfinite(loss)) fail_not_finite(fetched, logits, loss, step);
     const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
     ops_.click_loss_backward(compute_, dlogits, logits, batch.labels, batch.weights,
                              1.0 / static_cast<double>(real), setup_.loss);
     const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
+    mark(StepPart::Top, false);
     tables_->backward(*fetched.lookups, dfeatures);
+    mark(StepPart::WeightGradients, true);
     model_.top_backward_weight(run, saved);
     grads_.reduce(Dlrm::kTop, compute_);
     model_.bottom_backward(run, dfeatures, saved);
     grads_.reduce(Dlrm::kBottom, compute_);
+    mark(StepPart::WeightGradients, false);
     SparseRule rule = setup_.sparse;
     rule.lr = sparse_lr;
     rule.step = step;
+    mark(StepPart::Update, true);
     tables_->update(*fetched.lookups, dfeatures, rule);
+    mark(StepPart::Update, false);
+    mark(StepPart::DenseUpdate, true);
     grads_.finish(compute_);
     optimizer_.step(0, {dense_lr, step, 1}, compute_);
     compute_.synchronize();
+    mark(StepPart::DenseUpdate, false);
   });
   return loss;
 }
@@ -200,6 +211,7 @@ Recommender::Scored Recommender::score() {
     Run run = run_with(compute_, arenas_);
     Saved saved(model_.slots());
     scored = {forward(run, fetched, saved), &fetched.clicks.batch()};
+    mark(StepPart::Top, false);
     compute_.synchronize();
   });
   return scored;

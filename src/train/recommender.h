@@ -43,6 +43,7 @@ struct RecommenderSetup {
   bool overlap = true;  // fetch on a thread of its own where a core is spare
   uint64_t seed = 0;
   std::optional<int> threads;  // of this rank; a fair share of the host
+  StepMarks marks;             // of this rank
 };
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
@@ -64,8 +65,9 @@ class Recommender {
   void fetch(Read read);
 
   // Trains on the oldest fetched batch. `real` are the samples of the global batch that are not padding.
-  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Failure where it is
-  // not finite; nothing is changed then. Collective. `next` is called as soon as a batch may be fetched.
+  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Where it is not
+  // finite nothing is changed, and all ranks throw the same error (Agreed), which names the first number that
+  // is not finite. Collective. `next` is called as soon as a batch may be fetched.
   double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                const std::function<void()>& next);
   // Logits [samples(), 1] of the oldest fetched batch, and the batch: valid until the next call of
@@ -116,7 +118,11 @@ class Recommender {
   Tensor dense_of(Run& run, const ClickBatch& batch);
   Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
   Fetched& oldest();
-  double mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real, int64_t step);
+  double mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real);
+  [[noreturn]] void fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step);
+  void mark(StepPart part, bool begins) const {
+    if (setup_.marks) setup_.marks(part, begins);
+  }
 
   Communicator& world_;
   RecommenderSetup setup_;
@@ -137,7 +143,8 @@ class Recommender {
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
   Arenas arenas_;
-  Buffer sums_;  // f64: the loss
+  Buffer sums_;      // f64: the loss
+  Tensor features_;  // of the step under way
   std::vector<std::unique_ptr<Fetched>> fetched_;
   int64_t fetches_ = 0;
   int64_t used_ = 0;

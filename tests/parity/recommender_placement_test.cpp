@@ -9,7 +9,12 @@
 namespace trifold::test {
 namespace {
 
+// All of it is the program parity_whole_recommender, of the label long.
+#ifdef TRIFOLD_WHOLE
 constexpr int kSteps = 50;
+#else
+constexpr int kSteps = 12;
+#endif
 constexpr int64_t kBatch =
     23;  // no number of ranks divides it: some ranks have padding, with 8 one has only that
 

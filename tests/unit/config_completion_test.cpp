@@ -30,10 +30,10 @@ std::string completions(const std::string& words) {
 }
 
 TEST(ConfigCompletion, OffersCommands) {
-  EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess");
+  EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender");
   EXPECT_EQ(completions("trifold \"\""),
             "pretrain generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
-            "completion "
+            "plan-recommender completion "
             "--help "
             "--version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");

@@ -1,0 +1,144 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "train/output_files.h"
+#include "train/recommend_plan.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kFewRanks = 16;  // all are shown
+
+std::string bytes_of(double bytes) { return bytes_text(static_cast<size_t>(bytes)); }
+
+std::string where_of(const TablePlacement& how, int ranks) {
+  if (how.kind == PlacementKind::Replicated) return "replicated on all ranks";
+  if (how.parts == 1) return fmt::format("whole on rank {}", how.first_rank);
+  return fmt::format("by {}s on {} ranks from {} on", name_of(how.kind), how.parts, how.first_rank % ranks);
+}
+
+void print_tables(const RecommendPlan& plan, const PlacementInput& input) {
+  fmt::print("tables      {:>6}  {:>12} {:>8}  {:>11}  {}\n", "", "rows", "ids", "bytes", "where");
+  const auto tables = plan.placement.tables();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const EmbeddingTable& table = tables[t];
+    const int64_t bytes = table.rows * (table.width * input.number_bytes + input.state_bytes_of_row);
+    fmt::print("  {:>16}  {:>12} {:>8}  {:>11}  {}\n", table.name, table.rows, table.max_ids,
+               bytes_of(static_cast<double>(bytes)),
+               where_of(plan.placement.choice()[t], plan.placement.ranks()));
+  }
+}
+
+void print_ranks(const RecommendPlan& plan) {
+  fmt::print("ranks       tables with their state; bytes a step moves of them, and sends to other ranks\n");
+  fmt::print("  {:>9}  {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "rank", "parts", "bytes", "moved",
+             "ids", "vectors", "gradients", "copies");
+  for (size_t rank = 0; rank < plan.loads.size(); ++rank) {
+    if (rank >= kFewRanks && rank + 1 < plan.loads.size()) continue;
+    const RankLoad& load = plan.loads[rank];
+    fmt::print("  {:>9}  {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}\n", rank, load.tables,
+               bytes_of(static_cast<double>(load.bytes)), bytes_of(load.moved_bytes()),
+               bytes_of(load.ids_out), bytes_of(load.vectors_out), bytes_of(load.vectors_back),
+               bytes_of(load.copies_out));
+  }
+  fmt::print("balance     the busiest rank moves {:.3f} times the mean\n", imbalance(plan.loads));
+}
+
+void print_times(const RecommendPlan& plan) {
+  const auto samples = static_cast<double>(plan.setup.global_batch);
+  fmt::print("rates       {:.1f} GFLOP/s, {:.1f} GB/s of memory, {:.1f} GB/s and {:.1f} us between ranks{}\n",
+             plan.rates.flops / 1e9, plan.rates.memory / 1e9, plan.rates.link / 1e9, 1e6 * plan.rates.latency,
+             plan.measured ? fmt::format("; measured here, {}", plan.host) : "");
+  fmt::print("step        {:>16}  {:>12}{}\n", "", "predicted", plan.measured ? "      measured" : "");
+  const auto row = [&](std::string_view name, double predicted, double measured) {
+    fmt::print("  {:>26}  {:>9.3f} ms", name, 1e3 * predicted);
+    fmt::print("{}\n", plan.measured ? fmt::format("  {:>9.3f} ms", 1e3 * measured) : "");
+  };
+  for (size_t i = 0; i < kStepPartNames.size(); ++i)
+    row(kStepPartNames[i], plan.predicted.parts[i], plan.measured ? plan.measured->parts[i] : 0);
+  row("step", plan.predicted.step, plan.measured ? plan.measured->step : 0);
+  fmt::print("            {:.0f} samples/s predicted", samples / plan.predicted.step);
+  fmt::print("{}\n", plan.measured ? fmt::format(", {:.0f} measured", samples / plan.measured->step) : "");
+  if (plan.measured && plan.loads.size() > 1)
+    fmt::print("sent        {} of vectors, gradients and copies by rank 0 in a step; {} counted\n",
+               bytes_of(plan.formula_vectors), bytes_of(plan.counted_vectors));
+}
+
+Json times_json(const StepTimes& times) {
+  Json json;
+  for (size_t i = 0; i < kStepPartNames.size(); ++i) json[kStepPartNames[i]] = times.parts[i];
+  json["step"] = times.step;
+  return json;
+}
+
+Json to_json(const RecommendPlan& plan) {
+  Json tables = Json::array(), ranks = Json::array();
+  for (size_t t = 0; t < plan.placement.tables().size(); ++t) {
+    const TablePlacement& how = plan.placement.choice()[t];
+    tables.push_back({{"name", plan.placement.tables()[t].name},
+                      {"rows", plan.placement.tables()[t].rows},
+                      {"max_ids", plan.placement.tables()[t].max_ids},
+                      {"placement", name_of(how.kind)},
+                      {"first_rank", how.first_rank},
+                      {"parts", how.parts}});
+  }
+  for (const RankLoad& load : plan.loads)
+    ranks.push_back({{"parts", load.tables},
+                     {"bytes", load.bytes},
+                     {"moved_bytes", load.moved_bytes()},
+                     {"ids_bytes", load.ids_out},
+                     {"vectors_bytes", load.vectors_out},
+                     {"gradients_bytes", load.vectors_back},
+                     {"copies_bytes", load.copies_out}});
+  Json json{{"tables", std::move(tables)},
+            {"ranks", std::move(ranks)},
+            {"imbalance", imbalance(plan.loads)},
+            {"dense_parameters", plan.dense_parameters},
+            {"predicted_seconds", times_json(plan.predicted)}};
+  if (plan.measured) {
+    json["measured_seconds"] = times_json(*plan.measured);
+    json["formula_sent_bytes"] = plan.formula_vectors;
+    json["counted_sent_bytes"] = plan.counted_vectors;
+  }
+  return json;
+}
+
+}  // namespace
+
+int run(const PlanRecommenderConfig& config) {
+  if (config.json) check_writable_file("--json", *config.json);
+  const RecommendPlan plan = make_recommend_plan(config);
+  const PlacementInput input = placement_input(config.run, config.run.mesh.ranks);
+  double rows = 0, bytes = 0;
+  for (const EmbeddingTable& table : plan.placement.tables()) {
+    rows += static_cast<double>(table.rows);
+    bytes += static_cast<double>(table.rows * (table.width * input.number_bytes + input.state_bytes_of_row));
+  }
+  fmt::print(
+      "model       {} tables with {:.0f} rows of {} numbers, {} with their state; {} parameters in MLPs, "
+      "{:.3g} "
+      "MFLOP a sample\n",
+      plan.placement.tables().size(), rows, config.run.model.embedding_dim, bytes_of(bytes),
+      plan.dense_parameters, plan.setup.model.train_flops() / 1e6);
+  fmt::print("batch       {} samples over {} rank{}\n", plan.setup.global_batch, plan.placement.ranks(),
+             plan.placement.ranks() == 1 ? "" : "s");
+  print_tables(plan, input);
+  print_ranks(plan);
+  print_times(plan);
+  if (!config.json) return kDone;
+  std::ofstream file(*config.json, std::ios::binary);
+  if (!(file << to_json(plan).dump(2) << "\n" << std::flush))
+    bad_input("--json {}: the file cannot be written", *config.json);
+  return kDone;
+}
+
+}  // namespace trifold::launch

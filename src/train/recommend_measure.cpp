@@ -1,0 +1,171 @@
+#include "train/recommend_measure.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "core/random.h"
+#include "train/host.h"
+#include "train/ranks.h"
+
+namespace trifold {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWarmUpSteps = 3;
+constexpr double kMeasureSeconds = 0.2;  // of each rate
+
+// The mean seconds of `body`, run for kMeasureSeconds after once to warm up.
+template <class Body>
+double mean_seconds(Body body) {
+  body();
+  const auto start = Clock::now();
+  double seconds = 0;
+  int64_t count = 0;
+  for (; seconds < kMeasureSeconds; ++count) {
+    body();
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return seconds / static_cast<double>(count);
+}
+
+// Bytes a second of single rows of `width` numbers, from a table larger than caches.
+double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t width) {
+  constexpr int64_t kTableBytes = int64_t{256} << 20, kBags = 1 << 16;
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const int64_t rows = kTableBytes / (width * size);
+  const Buffer table(static_cast<size_t>(rows * width * size)), ids(kBags * 4), offsets((kBags + 1) * 4),
+      out(static_cast<size_t>(kBags * width * size));
+  BagLookup lookup;
+  lookup.table = table.tensor(dtype, {rows, width});
+  lookup.ids = ids.tensor(DType::I32, {kBags});
+  lookup.offsets = offsets.tensor(DType::I32, {kBags + 1});
+  ops.fill(stream, lookup.table, 1);
+  const PhiloxKey key = philox_key(1, "rows");
+  for (int64_t i = 0; i < kBags; ++i) {
+    lookup.ids.as<int32_t>()[i] = static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(i)) % rows);
+    lookup.offsets.as<int32_t>()[i + 1] = static_cast<int32_t>(i + 1);
+  }
+  const Tensor y = out.tensor(dtype, {kBags, width});
+  const double seconds = mean_seconds([&] { ops.embedding_bags(stream, y, {&lookup, 1}); });
+  return static_cast<double>(kBags * (4 + 2 * width * size)) / seconds;
+}
+
+// Seconds of an all to all of `numbers` to each other rank.
+double measure_exchange(Communicator& comm, Stream& stream, int64_t numbers) {
+  const auto ranks = static_cast<int64_t>(comm.size());
+  const Buffer in(static_cast<size_t>(numbers * ranks) * 4), out(in.bytes());
+  const std::vector<int64_t> counts(static_cast<size_t>(ranks), numbers);
+  constexpr int kRepetitions = 20;  // the same on all ranks
+  Clock::time_point start;
+  for (int i = -2; i < kRepetitions; ++i) {
+    if (i == 0) start = Clock::now();
+    comm.all_to_all(out.tensor(DType::F32, {numbers * ranks}), in.tensor(DType::F32, {numbers * ranks}),
+                    counts, counts, stream);
+    stream.synchronize();
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count() / kRepetitions;
+}
+
+RankRates measure_rates(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
+  RankRates rates;
+  const DlrmShape& shape = setup.model;
+  // The largest product of a step, by its weights.
+  int64_t in = shape.interaction_width(), k = in, n = shape.top[0];
+  for (const int64_t out : shape.top) {
+    if (in * out > k * n) k = in, n = out;
+    in = out;
+  }
+  Stream& stream = model.compute();
+  world.barrier();
+  rates.flops = measure_gemm(model.ops(), stream, setup.dtype, model.samples(), n, k, kMeasureSeconds);
+  world.barrier();
+  rates.memory = measure_rows(model.ops(), stream, setup.dtype, shape.width);
+  if (world.size() > 1) {
+    constexpr int64_t kNumbers = 1 << 16;
+    rates.latency = measure_exchange(world, stream, 1) / (world.size() - 1);
+    rates.link = kNumbers * 4.0 * (world.size() - 1) / measure_exchange(world, stream, kNumbers);
+  }
+  return rates;
+}
+
+// Adds up the time between the marks of each part. Marks of one part come from one thread at a time.
+class PartClock {
+ public:
+  void mark(StepPart part, bool begins) {
+    const auto at = static_cast<size_t>(part);
+    const int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    sums_[at].fetch_add(begins ? -now : now);
+  }
+  // Of parts that are not under way.
+  double seconds(StepPart part) const {
+    return 1e-9 * static_cast<double>(sums_[static_cast<size_t>(part)].load());
+  }
+
+ private:
+  std::array<std::atomic<int64_t>, kStepPartNames.size()> sums_{};
+};
+
+void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
+                  RecommendMeasurement& result) {
+  RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());
+  PartClock clock;
+  setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
+  const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
+  Recommender model(world, setup);
+  const bool spare = has_spare_core(world, model.threads());
+  RankRates rates = measure_rates(world, model, setup);
+  const int64_t steps = kWarmUpSteps + config.measure_steps;
+  const auto fetch = [&](int64_t step) {
+    model.fetch([&feed, &world, &model, step](ClickBatchBuffer& out) {
+      feed.read(step, world.rank(), model.samples(), out);
+    });
+  };
+  StepTimes before;
+  Recommender::Traffic sent_before;
+  Clock::time_point start;
+  // Between steps nothing runs: what is fetched for the next one is fetched within this one.
+  fetch(0);
+  for (int64_t step = 0; step < steps; ++step) {
+    if (step == kWarmUpSteps) {
+      for (size_t i = 0; i < before.parts.size(); ++i)
+        before.parts[i] = clock.seconds(static_cast<StepPart>(i));
+      sent_before = model.traffic();
+      world.barrier();
+      start = Clock::now();
+    }
+    model.train(feed.real_samples(step), step + 1, config.run.training.lr, *config.run.training.embedding_lr,
+                [&] {
+                  if (step + 1 < steps && step + 1 != kWarmUpSteps) fetch(step + 1);
+                });
+    if (step + 1 == kWarmUpSteps) fetch(step + 1);
+  }
+  if (world.rank() != 0) return;
+  const auto count = static_cast<double>(config.measure_steps);
+  result.times.step = std::chrono::duration<double>(Clock::now() - start).count() / count;
+  for (size_t i = 0; i < before.parts.size(); ++i)
+    result.times.parts[i] = (clock.seconds(static_cast<StepPart>(i)) - before.parts[i]) / count;
+  // One batch of those of the counted steps was fetched before them.
+  result.times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
+  rates.fetch_of_sample = result.times[StepPart::Fetch] / static_cast<double>(model.samples());
+  result.rates = rates;
+  result.spare_core = spare;
+  result.host = fmt::format("{} {} rank{}, {} thread{} each", world.size(), world.backend(),
+                            world.size() == 1 ? "" : "s", model.threads(), model.threads() == 1 ? "" : "s");
+  result.vectors_of_step = static_cast<double>(model.traffic().vectors - sent_before.vectors) / count;
+}
+
+}  // namespace
+
+RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config) {
+  ClickDataConfig options = config.run.data;
+  options.train_data = options.data_format = "synthetic";
+  options.synthetic_samples = (kWarmUpSteps + config.measure_steps) * config.run.training.global_batch_size;
+  const ClickData data = open_clicks(options, config.run.seed);
+  RecommendMeasurement result;
+  run_on_ranks(config.run.mesh, [&](Communicator& world) { measure_rank(world, config, data, result); });
+  return result;
+}
+
+}  // namespace trifold

@@ -1,0 +1,126 @@
+#include "train/recommend_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "train/recommend_measure.h"
+
+namespace trifold {
+
+namespace {
+
+// Products (multiplications) of a chain of layers for one sample, and the numbers that it makes.
+struct Chain {
+  double products = 0;
+  double outputs = 0;
+};
+
+Chain chain_of(int64_t in, const std::vector<int64_t>& widths) {
+  Chain chain;
+  for (const int64_t out : widths) {
+    chain.products += static_cast<double>(in) * static_cast<double>(out);
+    chain.outputs += static_cast<double>(out);
+    in = out;
+  }
+  return chain;
+}
+
+double parameters_of(const DlrmShape& shape) {
+  const Chain bottom = chain_of(shape.dense, shape.bottom),
+              top = chain_of(shape.interaction_width(), shape.top);
+  double count = bottom.products + bottom.outputs + top.products + top.outputs;
+  if (shape.interaction == InteractionKind::Cross)
+    count += shape.cross_layers * static_cast<double>(shape.features()) *
+             (2.0 * static_cast<double>(shape.cross_rank) + 1);
+  return count;
+}
+
+// The dense parts of a step for `b` samples, numbers of `size` bytes.
+void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double size, const RankRates& rates) {
+  const Chain bottom = chain_of(shape.dense, shape.bottom),
+              top = chain_of(shape.interaction_width(), shape.top);
+  const double first =
+      shape.bottom.empty() ? 0 : static_cast<double>(shape.dense) * static_cast<double>(shape.bottom[0]);
+  const auto vectors = static_cast<double>(shape.tables + 1);
+  const auto features = static_cast<double>(shape.features());
+  double meeting = 0, meeting_numbers = features;
+  if (shape.interaction == InteractionKind::Dot)
+    meeting = vectors * vectors * static_cast<double>(shape.width);
+  if (shape.interaction == InteractionKind::Cross) {
+    meeting = 2.0 * shape.cross_layers * features * static_cast<double>(shape.cross_rank);
+    meeting_numbers = features * 2 * shape.cross_layers;
+  }
+  const bool cross = shape.interaction == InteractionKind::Cross;
+  const auto part = [&](StepPart which, double products, double numbers) {
+    times[which] = b * (2 * products / rates.flops + numbers * size / rates.memory);
+  };
+  part(StepPart::Bottom, bottom.products, 2 * bottom.outputs);
+  // Forward and the gradients of inputs; of a dot interaction both factors' gradients.
+  part(StepPart::Top, 2 * top.products + (cross ? 2 : 3) * meeting,
+       4 * top.outputs + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
+  part(StepPart::WeightGradients, top.products + 2 * bottom.products - first + (cross ? meeting : 0),
+       2 * bottom.outputs + top.outputs);
+}
+
+template <class Member>
+double most(const std::vector<RankLoad>& loads, Member member) {
+  double largest = 0;
+  for (const RankLoad& load : loads) largest = std::max(largest, load.*member);
+  return largest;
+}
+
+}  // namespace
+
+StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
+                       const RankRates& rates, bool spare_core) {
+  StepTimes times;
+  const auto ranks = static_cast<double>(loads.size());
+  const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
+  const auto size = static_cast<double>(size_of(setup.dtype));
+  predict_dense(times, setup.model, b, size, rates);
+  times[StepPart::Fetch] = b * rates.fetch_of_sample;
+  times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
+  times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;
+  const double parameters = parameters_of(setup.model) * size;
+  times[StepPart::DenseUpdate] = 5 * parameters / rates.memory;
+  if (loads.size() > 1) {
+    const double latency = (ranks - 1) * rates.latency;
+    const double exchange =
+        std::max(most(loads, &RankLoad::vectors_out), most(loads, &RankLoad::vectors_back));
+    times[StepPart::Vectors] = times[StepPart::Gradients] = exchange / rates.link + latency;
+    times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
+    times[StepPart::DenseUpdate] += 2 * (ranks - 1) / ranks * parameters / rates.link + latency;
+  }
+  times.step = times[StepPart::Lookups] + std::max(times[StepPart::Bottom], times[StepPart::Vectors]) +
+               times[StepPart::Top] + std::max(times[StepPart::WeightGradients], times[StepPart::Gradients]) +
+               times[StepPart::Update] + times[StepPart::DenseUpdate];
+  times.step =
+      spare_core ? std::max(times.step, times[StepPart::Fetch]) : times.step + times[StepPart::Fetch];
+  return times;
+}
+
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config) {
+  const int ranks = config.run.mesh.ranks;
+  const ClickSchema schema = schema_of_options(config.run.data);
+  RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
+  Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks);
+  std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
+  RecommendPlan plan{std::move(setup), std::move(placement), std::move(loads), {}, {}, 0, {}, {}, 0, 0};
+  plan.dense_parameters = static_cast<int64_t>(parameters_of(plan.setup.model));
+  plan.rates = {1e9 * config.peak_gflops, 1e9 * config.memory_bandwidth, 1e9 * config.link_bandwidth,
+                1e-6 * config.link_latency, 0};
+  bool spare_core = true;
+  if (config.measure_steps > 0) {
+    const RecommendMeasurement measurement = measure_recommender(config);
+    plan.rates = measurement.rates;
+    plan.measured = measurement.times;
+    plan.host = measurement.host;
+    plan.counted_vectors = measurement.vectors_of_step;
+    plan.formula_vectors = plan.loads[0].vectors_out + plan.loads[0].vectors_back + plan.loads[0].copies_out;
+    spare_core = measurement.spare_core;
+  }
+  plan.predicted = predict_step(plan.setup, plan.loads, plan.rates, spare_core);
+  return plan;
+}
+
+}  // namespace trifold

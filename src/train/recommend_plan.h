@@ -1,0 +1,64 @@
+// What a recommender would do, worked out without a rank: where its tables are, what travels, how long a step
+// takes; and the same measured on this host.
+//
+// A step, by its parts (embedding/step_marks.h), of the rank that has most of each; b = samples of a rank:
+//   lookups           bytes that they move / memory bandwidth
+//   bottom, top,
+//   weight gradients  floating-point operations of matrix products / rate, and what is made between them,
+//   written once and
+//                     read once for each use, / memory bandwidth
+//   vectors,
+//   gradients         the larger of what a rank sends and gets / link bandwidth, and a latency for each other
+//   rank update            bytes that it moves / memory bandwidth, and the sums of replicated tables'
+//   gradients dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth, five passes over them
+//   / memory bandwidth step              lookups + max(bottom, vectors) + top + max(weight gradients,
+//   gradients) + update + dense update;
+//                     with the fetch of the next batch where no core is spare for it
+#pragma once
+
+#include <array>
+
+#include "embedding/planner.h"
+#include "embedding/step_marks.h"
+#include "train/recommend.h"
+
+namespace trifold {
+
+// What a rank can do, while all ranks do the same.
+struct RankRates {
+  double flops = 0;            // of matrix products, in a second
+  double memory = 0;           // bytes a second, of rows at random places
+  double link = 0;             // bytes a second, out of a rank
+  double latency = 0;          // seconds of a message
+  double fetch_of_sample = 0;  // seconds to read a sample, send its ids and sort them
+};
+
+struct StepTimes {
+  std::array<double, kStepPartNames.size()> parts{};  // seconds; by StepPart
+  double step = 0;
+  double& operator[](StepPart part) { return parts[static_cast<size_t>(part)]; }
+  double operator[](StepPart part) const { return parts[static_cast<size_t>(part)]; }
+};
+
+// `spare_core`: the next batch is fetched behind the step.
+StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
+                       const RankRates& rates, bool spare_core);
+
+struct RecommendPlan {
+  RecommenderSetup setup;
+  Placement placement;
+  std::vector<RankLoad> loads;
+  RankRates rates;
+  StepTimes predicted;
+  int64_t dense_parameters = 0;
+  // Of this host, with measure_steps; the prediction is then with the rates measured here.
+  std::optional<StepTimes> measured;
+  std::string host;  // "2 thread ranks, 1 thread each"
+  // Bytes that rank 0 sent in a step to other ranks: counted, and by the loads.
+  double counted_vectors = 0, formula_vectors = 0;
+};
+
+// BadInput where the tables do not fit, saying how many ranks would do.
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config);
+
+}  // namespace trifold

@@ -1,0 +1,166 @@
+// A step of the recommender: what travels hides behind what is computed; numbers that are not finite are
+// named.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "parity/recommender_bench.h"
+
+namespace trifold::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int64_t kBatch = 64;
+
+RecommenderSetup small_setup(int ranks) {
+  RecommenderSetup setup;
+  setup.schema.dense = 3;
+  setup.schema.tables = {{"users", 40, 1}, {"items", 30, 2}, {"hours", 24, 1}};
+  setup.model = {.dense = 3, .tables = 3, .width = 4, .bottom = {8, 4}, .top = {8, 1}};
+  for (int t = 0; t < 3; ++t) setup.placement.push_back({PlacementKind::Table, t % ranks, 1});
+  setup.global_batch = kBatch;
+  setup.dense_optimizer.optimizer = "sgd";
+  setup.dense_optimizer.sgd_momentum = 0;
+  setup.dense_optimizer.weight_decay = 0;
+  setup.seed = 5;
+  setup.threads = 1;
+  return setup;
+}
+
+Clicks make_clicks() {
+  Clicks clicks;
+  for (int s = 0; s < kBatch; ++s) {
+    clicks.labels.push_back(s % 3 == 0 ? 1.0F : 0.0F);
+    clicks.dense.push_back({0.1F * static_cast<float>(s % 7), 1, 0.5F});
+    clicks.ids.push_back({{s % 40}, {s % 30, s % 11}, {s % 24}});
+  }
+  return clicks;
+}
+
+// Holds what travels until what is computed beside it has ended: a step in which the one waits for the other
+// never gets there.
+class Gate {
+ public:
+  void mark(StepPart part, bool begins) {
+    if (!begins) {
+      const std::lock_guard lock(mutex_);
+      ended_.insert(part);
+      changed_.notify_all();
+      return;
+    }
+    if (part == StepPart::Vectors) wait_for(StepPart::Bottom);
+    if (part == StepPart::Gradients) wait_for(StepPart::WeightGradients);
+  }
+  int missed() const { return missed_; }
+
+ private:
+  void wait_for(StepPart part) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, 5s, [&] { return ended_.count(part) > 0; })) ++missed_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<StepPart> ended_;
+  std::atomic<int> missed_{0};
+};
+
+TEST(RecommenderOverlap, WhatTravelsHidesBehindWhatIsComputed) {
+  const Clicks clicks = make_clicks();
+  run_ranks(2, [&](Communicator& world) {
+    RecommenderSetup setup = small_setup(2);
+    Gate gate;
+    setup.marks = [&gate](StepPart part, bool begins) { gate.mark(part, begins); };
+    Recommender model(world, setup);
+    model.fetch(
+        [&](ClickBatchBuffer& out) { clicks.read(world.rank() * model.samples(), model.samples(), out); });
+    model.train(kBatch, 1, 0.1, 0.1, {});
+    EXPECT_EQ(gate.missed(), 0);
+  });
+}
+
+// With a core to spare the next batch is read, sent and sorted while this step computes.
+TEST(RecommenderOverlap, TheNextBatchIsFetchedBehindTheStep) {
+  if (available_cores() < 2) GTEST_SKIP() << "one core: batches are fetched between steps";
+  const Clicks clicks = make_clicks();
+  run_ranks(1, [&](Communicator& world) {
+    RecommenderSetup setup = small_setup(1);
+    std::atomic<bool> step_ended{false}, behind{false};
+    setup.marks = [&](StepPart part, bool begins) {
+      if (part == StepPart::Top && !begins) step_ended = true;
+    };
+    Recommender model(world, setup);
+    const auto read = [&](ClickBatchBuffer& out) { clicks.read(0, model.samples(), out); };
+    model.fetch(read);
+    model.train(kBatch, 1, 0.1, 0.1, [&] {
+      model.fetch([&](ClickBatchBuffer& out) {
+        for (int i = 0; i < 500 && !step_ended; ++i) std::this_thread::sleep_for(10ms);
+        behind = step_ended.load();
+        read(out);
+      });
+    });
+    EXPECT_TRUE(behind) << "the step waited for the batch after it";
+    model.train(kBatch, 2, 0.1, 0.1, {});
+  });
+}
+
+// One number goes wrong on one rank; every rank says the same of it.
+std::string error_of(const std::function<void(Recommender&)>& spoil, float dense) {
+  std::string told;
+  std::mutex mutex;
+  Clicks clicks = make_clicks();
+  clicks.dense[40][1] = dense;  // a sample of rank 1
+  run_ranks(2, [&](Communicator& world) {
+    Recommender model(world, small_setup(2));
+    spoil(model);
+    model.fetch(
+        [&](ClickBatchBuffer& out) { clicks.read(world.rank() * model.samples(), model.samples(), out); });
+    const auto before = element(model.weight("top.0.weight"), 0);
+    try {
+      model.train(kBatch, 7, 0.1, 0.1, {});
+      ADD_FAILURE() << "rank " << world.rank() << " has not noticed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Agreed);
+      const std::lock_guard lock(mutex);
+      if (told.empty()) told = error.what();
+      EXPECT_EQ(told, error.what());
+    }
+    EXPECT_EQ(element(model.weight("top.0.weight"), 0), before);
+  });
+  return told;
+}
+
+TEST(RecommenderFinite, NamesTheSample) {
+  const std::string told = error_of([](Recommender&) {}, NAN);
+  EXPECT_NE(told.find("step 7: the loss is nan"), std::string::npos) << told;
+  EXPECT_NE(told.find("among the dense numbers of sample 40 of the epoch, on rank 1"), std::string::npos)
+      << told;
+}
+
+TEST(RecommenderFinite, NamesTheTable) {
+  const std::string told = error_of(
+      [](Recommender& model) {
+        Values values;
+        values["param/embedding.items.weight"].assign(30 * 4, 0.1);
+        values["param/embedding.items.weight"][5 * 4 + 2] = INFINITY;
+        assign(model, values);
+      },
+      0);
+  EXPECT_NE(told.find("among the vectors of table items of sample 5 of the epoch, on rank 0"),
+            std::string::npos)
+      << told;
+}
+
+TEST(RecommenderFinite, NamesTheWeight) {
+  const std::string told =
+      error_of([](Recommender& model) { model.weight("top.0.weight").as<float>()[3] = NAN; }, 0);
+  EXPECT_NE(told.find("among the weight top.0.weight, on rank 0"), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace trifold::test
