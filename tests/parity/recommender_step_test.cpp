@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -120,7 +121,7 @@ std::string error_of(const std::function<void(Recommender&)>& spoil, float dense
     spoil(model);
     model.fetch(
         [&](ClickBatchBuffer& out) { clicks.read(world.rank() * model.samples(), model.samples(), out); });
-    const auto before = element(model.weight("top.0.weight"), 0);
+    const double before = element(model.weight("top.0.weight"), 0);
     try {
       model.train(kBatch, 7, 0.1, 0.1, {});
       ADD_FAILURE() << "rank " << world.rank() << " has not noticed";
