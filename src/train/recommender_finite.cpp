@@ -88,7 +88,7 @@ void Recommender::fail_not_finite(const Fetched& fetched, Tensor logits, double 
   throw Error(
       fmt::format("step {}: the loss is {}; {}. No weight was changed in this step. A smaller learning rate, "
                   "or more warm-up, may help",
-                  step, loss, where),
+                  step, std::isnan(loss) ? std::abs(loss) : loss /* no "-nan" */, where),
       ErrorKind::Agreed);
 }
 

@@ -105,8 +105,8 @@ TEST(RecommenderOverlap, TheNextBatchIsFetchedBehindTheStep) {
         read(out);
       });
     });
+    model.train(kBatch, 2, 0.1, 0.1, {});  // waits for the batch
     EXPECT_TRUE(behind) << "the step waited for the batch after it";
-    model.train(kBatch, 2, 0.1, 0.1, {});
   });
 }
 
