@@ -4,8 +4,9 @@
 usage: kernel_resources.py BUILD [--most-registers N] [--most-spills BYTES] [--list]
 
 BUILD is a configured build folder with the CUDA module. The compile commands of its .cu files are run once more, into a
-temporary folder; with ccache that takes a second, for what ptxas said is kept with the object. Prints one line for each
-kernel and type, the most over its architectures (with --list each architecture), and exits with 1 when a bound is broken.
+temporary folder; after a build with ccache that takes a second, for what ptxas said is kept with the object. Prints one
+line for each kernel and type, the most over its architectures (with --list each architecture), and exits with 1 when a
+bound is broken.
 """
 import argparse
 import collections
@@ -38,12 +39,15 @@ def commands(build):
             if shutil.which("ccache") and "ccache" not in words[0]:
                 words.insert(0, "ccache")  # as the build does, but CMake does not write it down
             place = words.index("-o")
-            yield pathlib.Path(entry["file"]).stem, words[:place] + words[place + 2:], entry["directory"]
+            # Ninja's build also asks for dependencies; ccache knows a command by its options.
+            words[place:place + 2] = ["-MD", "-MT", words[place + 1]]
+            yield pathlib.Path(entry["file"]).stem, words, entry["directory"]
 
 
 def run(job, folder):
     name, words, directory = job
-    done = subprocess.run([*words, "-o", f"{folder}/{name}.o"], cwd=directory, capture_output=True, text=True)
+    command = [*words, "-MF", f"{folder}/{name}.d", "-o", f"{folder}/{name}.o"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{name}.cu cannot be compiled:\n{done.stdout}{done.stderr}")
     return name, done.stdout + done.stderr
