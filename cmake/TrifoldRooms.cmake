@@ -24,24 +24,6 @@ if(TRIFOLD_SANITIZE)
   target_link_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE})
 endif()
 
-# trifold_precompile(TARGET OWNER header...): common outside headers of TARGET are parsed once, for all targets that name
-# the same OWNER. For clang's build from nothing under AddressSanitizer: a compiler cache works better without, the
-# build without is the one that shows a missing include, and gcc warns of headers that it read so.
-option(TRIFOLD_PRECOMPILE "Parse common headers once" OFF)
-function(trifold_precompile name owner)
-  if(NOT TRIFOLD_PRECOMPILE)
-    return()
-  endif()
-  if(name STREQUAL owner)
-    target_precompile_headers(${name} PRIVATE ${ARGN})
-  else()
-    target_precompile_headers(${name} REUSE_FROM ${owner})
-  endif()
-endfunction()
-set(TRIFOLD_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <filesystem>
-  <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string> <string_view>
-  <thread> <utility> <vector> <fmt/format.h>)
-
 # trifold_room(NAME [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all .cpp files in the
 # calling folder. Linking only the rooms named here is what keeps an upward include from linking.
 function(trifold_room name)
@@ -51,5 +33,4 @@ function(trifold_room name)
   target_include_directories(trifold_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM arg_ROOMS PREPEND trifold_)
   target_link_libraries(trifold_${name} PUBLIC ${arg_ROOMS} ${arg_LIBS} PRIVATE trifold_options)
-  trifold_precompile(trifold_${name} trifold_core ${TRIFOLD_COMMON_HEADERS})
 endfunction()

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kFewRanks = 16;  // all are shown
+constexpr size_t kShownRanks = 16;  // all are shown
 
 std::string bytes_of(double bytes) { return bytes_text(static_cast<size_t>(bytes)); }
 
@@ -43,7 +43,7 @@ void print_ranks(const RecommendPlan& plan) {
   fmt::print("  {:>9}  {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "rank", "parts", "bytes", "moved",
              "ids", "vectors", "gradients", "copies");
   for (size_t rank = 0; rank < plan.loads.size(); ++rank) {
-    if (rank >= kFewRanks && rank + 1 < plan.loads.size()) continue;
+    if (rank >= kShownRanks && rank + 1 < plan.loads.size()) continue;
     const RankLoad& load = plan.loads[rank];
     fmt::print("  {:>9}  {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}\n", rank, load.tables,
                bytes_of(static_cast<double>(load.bytes)), bytes_of(load.moved_bytes()),

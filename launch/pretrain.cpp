@@ -1,29 +1,15 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <csignal>
 
 #include "launch/commands.h"
 #include "launch/crash_test.h"
 #include "launch/progress.h"
+#include "launch/signals.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
 
 namespace trifold::launch {
-
-namespace {
-
-std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
-
-// The first signal asks for a stop after the step; the second one ends the process at once.
-void on_signal(int number) {
-  g_signal.store(number);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGUSR1, SIG_DFL);
-}
-
-}  // namespace
 
 int run(const PretrainConfig& config) {
   PretrainJob job = prepare(config);
@@ -34,13 +20,10 @@ int run(const PretrainConfig& config) {
   }
   job.at_save_phase = kill_at_save_phase();
   Progress progress(job.config.log, stderr);
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  std::signal(SIGUSR1, on_signal);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write, and told as one
+  const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
   run_on_ranks(job.config.mesh, [&](Communicator& world) {
-    if (pretrain(world, job, progress, g_signal) == RunEnd::Interrupted) interrupted = true;
+    if (pretrain(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   progress.finish();
   if (!interrupted) return kDone;

@@ -1,28 +1,19 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
+#include "launch/signals.h"
 #include "train/ranks.h"
 #include "train/recommend.h"
 
 namespace trifold::launch {
 
 namespace {
-
-std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
-
-// The first signal asks for a stop after the step; the second one ends the process at once.
-void on_signal(int number) {
-  g_signal.store(number);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-}
 
 nlohmann::json number(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
@@ -124,11 +115,10 @@ int run(const RecommendConfig& config) {
   const RecommendJob job = prepare(config);
   if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
   ClickProgress progress(job.config.log);
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
   run_on_ranks(job.config.mesh, [&](Communicator& world) {
-    if (recommend(world, job, progress, g_signal) == RunEnd::Interrupted) interrupted = true;
+    if (recommend(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   if (!interrupted) return kDone;
   if (!job.config.checkpoint.save) {

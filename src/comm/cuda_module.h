@@ -1,9 +1,9 @@
 // CUDA, loaded on demand: the program itself names no symbol of CUDA, so it starts on machines that have
 // none.
 //
-// Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda).
-// It is looked for where trifold_mpi.so is (comm/mpi_module.h: module_folders) and stays until the process
-// ends. The libraries it computes with (cuBLASLt, cuDNN, NCCL) it opens itself when they are needed first.
+// Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda),
+// which is looked for in module_folders() (comm/module.h) and stays until the process ends. The libraries it
+// computes with (cuBLASLt, cuDNN, NCCL) it opens itself when they are needed first.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
+
+#include "comm/module.h"
 
 namespace trifold {
 
@@ -33,35 +34,24 @@ std::string launch_text() {
                      *size == 1 ? "" : "s");
 }
 
-constexpr const char* kAdvice =
+constexpr const char* kMpiAdvice =
     "Install an MPI library (Debian and Ubuntu: apt-get install mpich libmpich-dev) and build Trifold with "
     "TRIFOLD_MPI=ON, or name the module's folder in TRIFOLD_MODULE_PATH, or start the program without mpirun "
     "and let "
     "--ranks run the ranks as threads.";
 
-void* open_module(std::span<const fs::path> folders) {
+void* load(std::span<const fs::path> folders) {
   std::string tried;
-  for (const fs::path& folder : folders) {
-    const fs::path file = folder / kMpiModuleFile;
-    std::error_code error;
-    if (!fs::exists(file, error)) {
-      tried += fmt::format("\n  {}: there is no such file", file.string());
-      continue;
-    }
-    // Global: parts that an MPI library loads later expect to find its symbols.
-    if (void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE)) return module;
-    const char* reason = dlerror();
-    tried += fmt::format("\n  {}", reason != nullptr ? reason : file.string() + ": cannot be loaded");
-  }
-  fail("{}, but its module {} cannot be loaded:{}\n{}", launch_text(), kMpiModuleFile, tried, kAdvice);
+  // Global: parts that an MPI library loads later expect to find its symbols.
+  void* module = open_module(folders, kMpiModuleFile, RTLD_NOW | RTLD_GLOBAL, tried);
+  if (module == nullptr)
+    fail("{}, but its module {} cannot be loaded:{}\n{}", launch_text(), kMpiModuleFile, tried, kMpiAdvice);
+  return module;
 }
 
 template <class Function>
-Function* find(void* module, const char* name) {
-  void* symbol = dlsym(module, name);
-  check(symbol != nullptr, "the module {} has no function {}: it is not of this build of Trifold",
-        kMpiModuleFile, name);
-  return reinterpret_cast<Function*>(symbol);
+Function* in_mpi_module(void* module, const char* name) {
+  return reinterpret_cast<Function*>(function_in(module, kMpiModuleFile, name));
 }
 
 }  // namespace
@@ -79,35 +69,13 @@ std::optional<int> mpi_launch_size() {
   return std::nullopt;
 }
 
-std::vector<fs::path> module_folders() {
-  std::vector<fs::path> folders;
-  if (const char* listed = std::getenv("TRIFOLD_MODULE_PATH")) {
-    std::string_view rest = listed;
-    while (!rest.empty()) {
-      const std::string_view folder = rest.substr(0, rest.find(':'));
-      if (!folder.empty()) folders.emplace_back(folder);
-      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    }
-  }
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const fs::path home = program.parent_path();
-    for (const fs::path& folder : {home, home.parent_path() / "lib", home.parent_path() / "lib" / "trifold"})
-      folders.push_back(folder);
-  }
-  return folders;
-}
-
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders,
                                                std::chrono::milliseconds timeout) {
-  void* module = open_module(folders);
-  const int64_t version = find<MpiModuleVersion>(module, "trifold_mpi_version")();
-  check(version == kMpiModuleVersion,
-        "the module {} is of another build of Trifold (version {}, not {}): build and install both together",
-        kMpiModuleFile, version, kMpiModuleVersion);
+  void* module = load(folders);
+  check_module_version(kMpiModuleFile, in_mpi_module<MpiModuleVersion>(module, "trifold_mpi_version")(),
+                       kMpiModuleVersion);
   std::unique_ptr<Communicator> world(
-      find<MpiModuleConnect>(module, "trifold_mpi_connect")(timeout.count(), &cpu_ops()));
+      in_mpi_module<MpiModuleConnect>(module, "trifold_mpi_connect")(timeout.count(), &cpu_ops()));
   const int launched = mpi_launch_size().value_or(0);
   check(launched == 0 || launched == world->size(),
         "the launcher started {} ranks, but the MPI library of {} sees {}: they belong to different MPI "

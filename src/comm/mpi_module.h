@@ -1,10 +1,9 @@
 // MPI, loaded on demand: the program itself does not link MPI, so it starts on machines that have none.
 //
-// Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi). It is looked for in the folders
-// of the environment variable TRIFOLD_MODULE_PATH (separated by colons), then beside the program, in ../lib
-// and in
-// ../lib/trifold. Once loaded it stays until the process ends. The module holds its own copy of the core
-// room; Errors thrown inside it are caught here as usual, because both are the same type by name.
+// Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi), which is looked for in
+// module_folders() (comm/module.h). Once loaded it stays until the process ends. The module holds its own
+// copy of the core room; Errors thrown inside it are caught here as usual, because both are the same type by
+// name.
 #pragma once
 
 #include <chrono>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "comm/communicator.h"
 
@@ -27,9 +25,6 @@ std::optional<int> mpi_launch_size();
 // (tests make worlds one after another). Throws an Error that says what to do when the module cannot be
 // loaded or is not of this build, or when the launcher and the MPI library do not belong together.
 std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout = kDefaultCommTimeout);
-
-// The folders in which modules are looked for, in order.
-std::vector<std::filesystem::path> module_folders();
 
 // connect_mpi with the module looked for in `folders` only.
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const std::filesystem::path> folders,

@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-constexpr double kMaxCount = 1e15;
+constexpr double kMostClicks = 1e15;
 
 void add_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
@@ -38,7 +38,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.add("id-policy", &data.id_policy, "What is done with an id that its table does not have.")
       .one_of({"error", "modulo", "clip"});
   table.add("synthetic-samples", &data.synthetic_samples, "Samples of the synthetic clicks.")
-      .range(1, kMaxCount);
+      .range(1, kMostClicks);
   table.add("synthetic-zipf", &data.synthetic_zipf, "Exponent of Zipf's law of their ids; 0: uniform.")
       .range(0, 10);
   table.add("synthetic-missing", &data.synthetic_missing, "Share of their bags that are empty.").fraction();
@@ -46,7 +46,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table
       .add("valid-samples", &data.valid_samples,
            "Samples at the end of the training data kept for evaluation.")
-      .range(0, kMaxCount);
+      .range(0, kMostClicks);
 }
 
 void add_model(OptionTable& table, DlrmConfig& model) {
@@ -74,19 +74,19 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
   table.add("global-batch-size", &training.global_batch_size, "Samples of a step, over all ranks.")
       .range(1, 1 << 30);
   table.add("train-iters", &training.train_iters, "Steps in all.")
-      .range(1, kMaxCount)
+      .range(1, kMostClicks)
       .absent("--train-epochs counts");
   table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
-      .range(1, kMaxCount)
+      .range(1, kMostClicks)
       .absent("1, where --train-iters is not given");
   table.add("lr", &training.lr, "Learning rate.").positive();
   table.add("embedding-lr", &training.embedding_lr, "Learning rate of the tables.").positive().absent("--lr");
   table.add("lr-warmup-iters", &training.lr_warmup_iters, "Steps in which the rates rise from 0.")
-      .range(0, kMaxCount);
+      .range(0, kMostClicks);
   table.add("lr-decay-start", &training.lr_decay_start, "Step from which they fall; 0: never.")
-      .range(0, kMaxCount);
+      .range(0, kMostClicks);
   table.add("lr-decay-iters", &training.lr_decay_iters, "Steps of the fall, a parabola that ends at 0.")
-      .range(0, kMaxCount);
+      .range(0, kMostClicks);
   table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
   table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.")
       .one_of({"sgd", "adagrad", "rowwise-adagrad", "adam"});
@@ -95,7 +95,7 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
   table.add("seed", &seed, "Of the initial values, the order of the samples and the synthetic clicks.");
   table.group("Evaluation");
   table.add("eval-interval", &training.eval_interval, "Evaluate every so many steps, and at the end.")
-      .range(1, kMaxCount)
+      .range(1, kMostClicks)
       .absent("only at the end, where there are samples for it");
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this.")
       .range(0.5, 1)
@@ -134,14 +134,14 @@ void add_files(OptionTable& table, RecommendConfig& config) {
       .files("DIR")
       .absent("nothing is saved");
   table.add("save-interval", &config.checkpoint.save_interval, "Save every so many steps, and at the end.")
-      .range(1, kMaxCount)
+      .range(1, kMostClicks)
       .absent("only at the end");
   table.add("load", &config.checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
       .files("DIR")
       .absent("start from random weights");
   table.group("Logging");
   table.add("log-interval", &config.log.log_interval, "Report progress every so many steps.")
-      .range(1, kMaxCount);
+      .range(1, kMostClicks);
   table.add("log-json", &config.log.log_json, "Append one JSON object a report to this file.")
       .files("FILE")
       .absent("none");

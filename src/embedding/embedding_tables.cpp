@@ -14,10 +14,6 @@ std::string weight_name(const EmbeddingTable& table) {
   return fmt::format("embedding.{}.weight", table.name);
 }
 
-int64_t sum(const std::vector<int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 }  // namespace
 
 size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype) {

@@ -9,10 +9,6 @@ namespace {
 
 constexpr size_t kInt = sizeof(int32_t);
 
-int64_t sum(const std::vector<int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 const EmbeddingTable& table_of(const Placement& placement, const Shard& shard) {
   return placement.tables()[static_cast<size_t>(shard.table)];
 }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -22,6 +23,10 @@
 #include "ops/ops.h"
 
 namespace trifold {
+
+inline int64_t sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
 
 // The lookups of one global batch on one rank: first those in its shards (bags of the whole global batch),
 // then those in replicated tables (its own samples' bags). Memory is taken once, for the largest batch; a run

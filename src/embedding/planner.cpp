@@ -50,7 +50,8 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
   const int ranks = placement.ranks();
   std::vector<RankLoad> loads(static_cast<size_t>(ranks));
   // The batch is shared out rounded up: the last ranks may have padding, which travels like samples.
-  const auto share = static_cast<double>((input.global_batch + ranks - 1) / ranks);
+  const int64_t rounded_up = (input.global_batch + ranks - 1) / ranks;
+  const auto share = static_cast<double>(rounded_up);
   const double batch = share * ranks;
   const auto tables = placement.tables();
   for (const Shard& shard : placement.shards()) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "ops/launch_support.h"
 
 // From GNU OpenMP's omp.h, which a compiler with another OpenMP does not find.
 extern "C" void omp_set_num_threads(int count);
@@ -21,8 +22,6 @@ constexpr int64_t kTiles = 16;  // wanted, so that many workers find work ...
 constexpr int64_t kTileProducts = int64_t{4}
                                   << 20;  // ... but not with fewer multiplications a tile than this
 constexpr int64_t kUnit = 16;             // tiles are whole vectors
-
-int64_t parts(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // The smallest tile, in whole units, that still makes at most as many parts as `tile` does: equal parts.
 int64_t even_tile(int64_t extent, int64_t tile) {

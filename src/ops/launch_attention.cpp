@@ -9,14 +9,6 @@ namespace trifold::cpu {
 
 namespace {
 
-// Memory a worker keeps from call to call; it grows to what the largest call needs.
-template <class T>
-T* scratch(int64_t count) {
-  static thread_local std::vector<T> memory;
-  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-  return memory.data();
-}
-
 // What kernels.h says a head needs.
 int64_t scratch_of(const Attention& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
   return scores * kScoreScratch +

@@ -34,8 +34,6 @@ void over_pieces(ThreadPool& pool, size_t entries, Pieces pieces, Body body) {
   pool.run(work);
 }
 
-int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
-
 const float* floats(const Tensor& t) { return t.data == nullptr ? nullptr : t.as<float>(); }
 
 }  // namespace
@@ -137,13 +135,6 @@ void sort_lookups(const KernelTable&, Stream& stream, std::span<const LookupOrde
 }
 
 namespace {
-
-template <class T>
-T* scratch(int64_t count) {
-  static thread_local std::vector<T> memory;
-  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-  return memory.data();
-}
 
 template <class T>
 T* numbers(const Tensor& t) {

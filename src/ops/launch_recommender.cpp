@@ -9,19 +9,10 @@ namespace trifold::cpu {
 
 namespace {
 
-template <class T>
-T* scratch(int64_t count) {
-  static thread_local std::vector<T> memory;
-  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-  return memory.data();
-}
-
 template <class Body>
 void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
   stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
 }
-
-int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
 
 }  // namespace
 

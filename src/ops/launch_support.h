@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -53,6 +54,17 @@ inline const RecommenderKernels<double>& recommender_kernels<double>(const Kerne
 // Elements one worker must get, by the price of an element.
 constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
 constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word
+
+// How many parts of `part` cover `extent`.
+inline int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
+
+// Memory a worker keeps from call to call; it grows to what the largest call needs.
+template <class T>
+T* scratch(int64_t count) {
+  static thread_local std::vector<T> memory;
+  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+  return memory.data();
+}
 
 // Rows of `columns` that hold about `elements` elements.
 inline int64_t row_grain(int64_t columns, int64_t elements) {

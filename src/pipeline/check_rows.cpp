@@ -22,7 +22,7 @@ struct Item {
   bool sent_backward = false, received_backward = false;
 };
 
-struct Stage {
+struct StageState {
   size_t rank = 0;
   int blocks = 1;
   int all_steps = 0;               // in the whole plan
@@ -56,7 +56,7 @@ class Rows {
   void check_all() {
     for (const RankPlan& row : plan_)
       for (const Action& action : row) look_ahead(action);
-    for (Stage& stage : stages_) {
+    for (StageState& stage : stages_) {
       stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
       if (stage.all_steps == 1) stage.members[0] = shape_.micros;  // what is missing is missed at the Step
     }
@@ -77,7 +77,7 @@ class Rows {
     return items_[static_cast<size_t>(action.stage) * micros_ + static_cast<size_t>(action.micro)];
   }
   Item& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
-  Stage& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
+  StageState& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
   bool in_range(const Action& action) const { return 0 <= action.micro && action.micro < shape_.micros; }
   bool same_rank(int stage, int other) const {
@@ -86,7 +86,7 @@ class Rows {
 
   // Counts Steps, and which micro-batches belong to each.
   void look_ahead(const Action& action) {
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     if (action.kind == ActionKind::Step) ++stage.all_steps;
     if (action.kind == ActionKind::ReduceGrad) stage.reduces = true;
     const bool weight = action.kind == ActionKind::B || action.kind == ActionKind::W;
@@ -127,7 +127,7 @@ class Rows {
   }
 
   void check_fields(const Action& action) {
-    const Stage& stage = stage_of(action);
+    const StageState& stage = stage_of(action);
     const bool residency = action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
     const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF ||
                          action.kind == ActionKind::RecvF || residency;
@@ -205,7 +205,7 @@ class Rows {
 
   void weight_gradient(const Action& action) {
     Item& own = item(action);
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -216,7 +216,7 @@ class Rows {
     for (int block = from; block > own.weight; --block) ++stage.complete[static_cast<size_t>(block)];
   }
 
-  bool complete(const Stage& stage, int block) const {
+  bool complete(const StageState& stage, int block) const {
     return stage.complete[static_cast<size_t>(block)] == stage.members[static_cast<size_t>(stage.steps)];
   }
 
@@ -247,14 +247,14 @@ class Rows {
   }
 
   void residency(const Action& action) {
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     const bool gather = action.kind == ActionKind::Unshard;
     require(stage.unsharded != gather, "finds its weights {} already", gather ? "gathered" : "let go");
     stage.unsharded = gather;
   }
 
   void reduce_tied(const Action& action) {
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     require(tied_, "has nothing to add up: no weight is shared between two ranks");
     require(action.stage == 0 || action.stage == last_stage(), "is not the first or the last stage");
     require(stage.steps < stage.all_steps, "comes after the last Step of its stage");
@@ -264,7 +264,7 @@ class Rows {
   }
 
   void reduce(const Action& action) {
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     const int block = std::max(action.block, 0);
     require(stage.steps < stage.all_steps, "is not followed by a Step of its stage");
     if (!shape_.bucket_ends.empty()) check_bucket(action);
@@ -302,7 +302,7 @@ class Rows {
   }
 
   void check_reduced(const Action& step, int end) {
-    const Stage& stage = stage_of(step);
+    const StageState& stage = stage_of(step);
     const auto block = static_cast<size_t>(end);
     if (!is_each(step.stage, end))
       return require(stage.reduced[block], "comes before the reduction of the bucket that ends at block {}",
@@ -315,7 +315,7 @@ class Rows {
   }
 
   void step(const Action& action) {
-    Stage& stage = stage_of(action);
+    StageState& stage = stage_of(action);
     const auto now = static_cast<size_t>(stage.steps);
     require(stage.members[now] > 0, "has no gradient since the Step before");
     require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
@@ -364,7 +364,7 @@ class Rows {
   const Plan& plan_;
   const PlanShape& shape_;
   size_t micros_;
-  std::vector<Stage> stages_;
+  std::vector<StageState> stages_;
   std::vector<Item> items_;                    // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   bool tied_ = false;

@@ -32,12 +32,12 @@ size_t resident() {
   return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
+}  // namespace
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
 }
-
-}  // namespace
 
 StepBench bench_step(Communicator& world, const BenchConfig& config) {
   StepBench result;

@@ -49,6 +49,9 @@ struct BlockBench {
   double update_seconds = 0;    // of one parameter: gradient norm, update, clearing of gradients
 };
 
+// The middle one, of an even number the larger of both; 0 of none.
+double median(std::vector<double> values);
+
 // Each is collective; the results are the same on every rank but for memory.
 StepBench bench_step(Communicator& world, const BenchConfig& config);
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config);

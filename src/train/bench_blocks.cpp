@@ -24,11 +24,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 // Layers timed in a row. One alone would find its weights and activations in a cache that a stage of several
 // layers has long overwritten, or not find what the layer before it left.
 constexpr int64_t kLayersInARow = 3;

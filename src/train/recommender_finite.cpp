@@ -67,9 +67,8 @@ void Recommender::fail_not_finite(const Fetched& fetched, Tensor logits, double 
     const int64_t at = first_bad(p.matrix, p.begin, p.end);
     if (at < 0) continue;
     place = static_cast<double>(i);
-    if (p.of_samples)
-      found[2 * static_cast<size_t>(world_.rank()) + 1] =
-          static_cast<double>(batch.first_sample + at / p.matrix.last_dim());
+    const int64_t sample = batch.first_sample + at / p.matrix.last_dim();
+    if (p.of_samples) found[2 * static_cast<size_t>(world_.rank()) + 1] = static_cast<double>(sample);
     break;
   }
   world_.all_reduce({found.data(), DType::F64, {static_cast<int64_t>(found.size())}}, Reduce::Sum, compute_);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/module.h"
+
 namespace trifold::test {
 namespace {
 

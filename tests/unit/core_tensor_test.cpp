@@ -13,14 +13,14 @@ TEST(Shape, CountsElements) {
 }
 
 TEST(Shape, HasNoElementsWhenTheyCannotBeCounted) {
-  constexpr int64_t kHuge = int64_t{1} << 32;
-  EXPECT_THROW(Shape({kHuge, kHuge}).elements(), Error) << "the product is 2^64";
-  EXPECT_THROW(Shape({kHuge, kHuge / 2}).elements(), Error) << "the number of bytes would overflow";
+  constexpr int64_t kManyRows = int64_t{1} << 32;
+  EXPECT_THROW(Shape({kManyRows, kManyRows}).elements(), Error) << "the product is 2^64";
+  EXPECT_THROW(Shape({kManyRows, kManyRows / 2}).elements(), Error) << "the number of bytes would overflow";
   EXPECT_THROW(Shape({-1, -1}).elements(), Error);
-  EXPECT_EQ(Shape({kHuge, 1 << 24}).elements(), Shape::kMaxElements);
+  EXPECT_EQ(Shape({kManyRows, 1 << 24}).elements(), Shape::kMaxElements);
   Arena arena(4096);
   EXPECT_THROW(arena.take(DType::F64, {-1}), Error);
-  EXPECT_THROW(arena.take(DType::F64, Shape({kHuge, 1 << 24})), Error);
+  EXPECT_THROW(arena.take(DType::F64, Shape({kManyRows, 1 << 24})), Error);
 }
 
 TEST(Tensor, ViewsShareMemory) {

@@ -1,0 +1,27 @@
+#include "launch/signals.h"
+
+#include <array>
+#include <csignal>
+
+namespace trifold::launch {
+
+namespace {
+
+constexpr std::array<int, 3> kStops = {SIGINT, SIGTERM, SIGUSR1};
+
+std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
+
+void on_signal(int number) {
+  g_signal.store(number);
+  for (const int stop : kStops) std::signal(stop, SIG_DFL);
+}
+
+}  // namespace
+
+const std::atomic<int>& catch_signals() {
+  for (const int stop : kStops) std::signal(stop, on_signal);
+  std::signal(SIGXFSZ, SIG_IGN);
+  return g_signal;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,14 @@
+// Signals that ask a run to stop: SIGINT, SIGTERM, and SIGUSR1 as batch systems send it before they end a
+// job.
+#pragma once
+
+#include <atomic>
+
+namespace trifold::launch {
+
+// The number of the signal that came first, 0 while none has. From now on the first signal is kept here, so
+// that the run can stop after its step, and the second ends the process at once. Also makes a file that may
+// not grow an error of the write, and not the end of the process.
+const std::atomic<int>& catch_signals();
+
+}  // namespace trifold::launch
