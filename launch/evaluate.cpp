@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "data/corpus.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "train/checkpoint_model.h"
@@ -13,6 +12,7 @@
 #include "train/output_files.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
+#include "train/training_text.h"
 
 namespace trifold::launch {
 
@@ -40,7 +40,7 @@ int run(const EvaluateConfig& config) {
         "divide the model's {} positions: leave it out",
         config.mesh.tensor_model_parallel_size, checkpoint.model.seq_length);
   const Split part = part_of(config.part);
-  const Corpus corpus(data, *checkpoint.model.vocab_size);
+  const TrainingText corpus(checkpoint.model, data);
   if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));
   if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
@@ -56,7 +56,8 @@ int run(const EvaluateConfig& config) {
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
-    const LossSums all = evaluate_model(replica, *source, config.micro_batch_size, samples);
+    const LossSums all =
+        evaluate_model(replica, *source, config.micro_batch_size, samples, is_bert(checkpoint.model));
     if (world.rank() == 0) sums = all;
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

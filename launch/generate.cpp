@@ -52,6 +52,10 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 
 int run(const GenerateConfig& config) {
   const CheckpointModel checkpoint = describe_checkpoint(config.load);
+  if (is_bert(checkpoint.model))
+    bad_input(
+        "{} is a BERT, which guesses masked tokens and cannot go on with a text: give a checkpoint of a GPT",
+        checkpoint.directory);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint);
   MeshConfig mesh;
   mesh.data_parallel_size = 1;

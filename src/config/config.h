@@ -14,6 +14,7 @@
 namespace trifold {
 
 struct ModelConfig {
+  std::string model_type = "gpt";          // | bert
   int64_t num_layers = 0;                  // required
   int64_t hidden_size = 0;                 // required
   int64_t num_attention_heads = 0;         // required
@@ -39,7 +40,10 @@ struct ModelConfig {
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
+  bool bert_no_binary_head = false;
 };
+
+inline bool is_bert(const ModelConfig& config) { return config.model_type == "bert"; }
 
 // Numbers of an attention head.
 int64_t head_width(const ModelConfig& config);
@@ -89,13 +93,14 @@ struct BatchConfig {
   std::optional<int64_t> exit_interval;  // stop after the first step divisible by this
 };
 
-enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd };
+enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial };
 enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };
 
 struct LrConfig {
   double lr = 0;  // required for pretrain
   double min_lr = 0;
   LrDecayStyle lr_decay_style = LrDecayStyle::Linear;
+  double lr_decay_power = 0.5;            // of polynomial decay
   std::optional<int64_t> lr_decay_iters;  // train_iters
   int64_t lr_warmup_iters = 0;
   std::optional<double> lr_warmup_fraction;  // of lr_decay_iters; excludes lr_warmup_iters
@@ -144,6 +149,11 @@ struct DataConfig {
       tokenizer_type;  // byte | sentencepiece; byte for a text file, none for .bin/.idx
   std::optional<std::string> tokenizer_model;  // file of the SentencePiece model
   bool eod_mask_loss = false;
+  // Of BERT's pairs (data/bert_samples.h).
+  double mask_prob = 0.15;
+  double short_seq_prob = 0.1;
+  bool whole_word_masking = false;
+  bool split_sentences = false;
 };
 
 struct CheckpointConfig {

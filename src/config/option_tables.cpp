@@ -41,6 +41,11 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
 
 void add_model(OptionTable& table, ModelConfig& model) {
   table.group("Model");
+  table
+      .add("model-type", &model.model_type,
+           "gpt guesses the next token (a Llama with the options for it); bert guesses masked tokens and "
+           "whether sentences follow each other.")
+      .one_of({"gpt", "bert"});
   table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
   table.add("hidden-size", &model.hidden_size, "Width of the model.").need().range(1, kMaxSize);
   table
@@ -71,6 +76,8 @@ void add_model(OptionTable& table, ModelConfig& model) {
   table.add("hidden-dropout", &model.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
       .fraction();
   table.add("attention-dropout", &model.attention_dropout, "Dropout of attention probabilities.").fraction();
+  table.add("bert-no-binary-head", &model.bert_no_binary_head,
+            "bert: masked tokens only; samples are one piece of text, not pairs of sentences.");
 }
 
 void add_mesh(OptionTable& table, MeshConfig& mesh) {
@@ -211,7 +218,9 @@ void add_lr(OptionTable& table, LrConfig& lr) {
   table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
   table.add("min-lr", &lr.min_lr, "Learning rate after decay.").at_least(0);
   table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.")
-      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD"});
+      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD", "polynomial"});
+  table.add("lr-decay-power", &lr.lr_decay_power, "polynomial: power of the share of the decay that is left.")
+      .positive();
   table.add("lr-decay-iters", &lr.lr_decay_iters, "Step at which decay ends.")
       .range(1, kMaxCount)
       .absent("--train-iters");
@@ -293,6 +302,16 @@ void add_data(OptionTable& table, DataConfig& data) {
       .absent("none");
 }
 
+void add_pairs(OptionTable& table, DataConfig& data) {
+  table.add("mask-prob", &data.mask_prob, "bert: share of the tokens that are masked and guessed.").bounds = {
+      0, 1, true, false};
+  table.add("short-seq-prob", &data.short_seq_prob, "bert: share of the samples that are made shorter.")
+      .fraction();
+  table.add("whole-word-masking", &data.whole_word_masking, "bert: mask all tokens of a word together.");
+  table.add("split-sentences", &data.split_sentences,
+            "bert: lines are cut after '.', '!' and '?'; otherwise a line is a sentence.");
+}
+
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   table.group("Checkpoint");
   table.add("save", &checkpoint.save, "Folder to save checkpoints in.")
@@ -370,6 +389,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_model(table, config.model);
   add_data(table, config.data);
   table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  add_pairs(table, config.data);
   add_batch(table, config.batch);
   add_length(table, config.batch, config.seed);
   add_lr(table, config.lr);
@@ -420,6 +440,7 @@ OptionTable options_of(EvaluateConfig& config) {
   table.add("load", &config.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
   add_data(table, config.data);
   table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  add_pairs(table, config.data);
   table.add("part", &config.part, "Part of the split to evaluate.").one_of({"train", "valid", "test"});
   table.group("Evaluation");
   table.add("eval-iters", &config.eval_iters, "Batches to evaluate, at most one pass over the part.")
@@ -623,6 +644,7 @@ const std::vector<CommandInfo>& commands() {
        "--num-layers N --hidden-size N ... [options]",
        {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 --num-attention-heads 4 \\",
         "    --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 --save out",
+        "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
         "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
         "mpirun -n 8 trifold pretrain --config small.ini"}},
       {"generate",

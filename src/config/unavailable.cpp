@@ -51,7 +51,7 @@ constexpr std::string_view kNames[] = {
     "timing-log-option", "tensorboard-dir", "tensorboard-log-interval", "wandb-project", "wandb-exp-name",
     "wandb-entity", "wandb-save-dir", "profile", "profile-step-start", "profile-step-end",
     "data-parallel-random-init", "deterministic-mode", "no-check-for-nan-in-loss-and-grad",
-    "check-for-spiky-loss", "rerun-mode", "fake-process-group", "workers", "partitions", "split-sentences"};
+    "check-for-spiky-loss", "rerun-mode", "fake-process-group", "workers", "partitions"};
 
 // Named with advice.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {

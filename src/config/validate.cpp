@@ -58,8 +58,42 @@ void check_rope(const ModelConfig& model, Problems& problems) {
         turned, head, format_double(model.rotary_percent), kMost);
 }
 
+// Options that make another model of a GPT have no part in BERT as it was published.
+void check_model_type(const ModelConfig& model, Problems& problems) {
+  if (!problems.sound({"model-type"})) return;
+  if (!is_bert(model)) {
+    if (model.bert_no_binary_head)
+      problems.add("--bert-no-binary-head has no effect: it needs --model-type bert");
+    return;
+  }
+  const ModelConfig defaults;
+  const std::pair<const char*, bool> options[] = {
+      {"position-embedding-type", model.position_embedding_type != defaults.position_embedding_type},
+      {"group-query-attention", model.group_query_attention},
+      {"qk-layernorm", model.qk_layernorm},
+      {"normalization", model.normalization != defaults.normalization},
+      {"swiglu", model.swiglu},
+      {"disable-bias-linear", model.disable_bias_linear},
+      {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
+  for (const auto& [option, changed] : options)
+    if (changed && problems.sound({option}))
+      problems.add("--{} is not possible with --model-type bert: leave it out", option);
+}
+
+void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& problems) {
+  if (is_bert(model)) {
+    if (data.eod_mask_loss)
+      problems.add(
+          "--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only");
+    return;
+  }
+  if (const auto option = given_option_of_pairs(data))
+    problems.add("--{} has no effect: it needs --model-type bert", *option);
+}
+
 void check_model(const ModelConfig& model, Problems& problems) {
   check_heads(model, problems);
+  check_model_type(model, problems);
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))
@@ -135,6 +169,9 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
     problems.add(
         "--min-lr {} has no effect with --lr-decay-style constant: leave it out, or give another style",
         format_double(lr.min_lr));
+  if (lr.lr_decay_style != LrDecayStyle::Polynomial && lr.lr_decay_power != LrConfig().lr_decay_power)
+    problems.add("--lr-decay-power {} has no effect: it needs --lr-decay-style polynomial",
+                 format_double(lr.lr_decay_power));
   if (train_iters == 0 && !lr.lr_decay_iters) return;  // looked at again when the length of the run is known
   const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
   check_warmup(lr, decay, problems);
@@ -269,6 +306,7 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
 void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_data(config.data, problems);
+  check_pairs(config.model, config.data, problems);
   check_part(config.data, 0, "training", problems);
   if (config.checkpoint.save_interval && !config.checkpoint.save)
     problems.add("--save-interval {} has no effect without --save DIR", *config.checkpoint.save_interval);
@@ -309,6 +347,15 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 }
 
 }  // namespace
+
+std::optional<std::string> given_option_of_pairs(const DataConfig& data) {
+  const DataConfig defaults;
+  if (data.mask_prob != defaults.mask_prob) return "mask-prob";
+  if (data.short_seq_prob != defaults.short_seq_prob) return "short-seq-prob";
+  if (data.whole_word_masking) return "whole-word-masking";
+  if (data.split_sentences) return "split-sentences";
+  return std::nullopt;
+}
 
 std::string multiples_around(int64_t value, int64_t unit) {
   const int64_t low = value / unit * unit;

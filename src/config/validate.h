@@ -25,6 +25,9 @@ std::vector<std::string> problems(const PreprocessConfig& config);
 std::vector<std::string> problems(const RecommendConfig& config);
 std::vector<std::string> problems(const PlanRecommenderConfig& config);
 
+// The first option of BERT's pairs that has another value than its default: to be refused for other models.
+std::optional<std::string> given_option_of_pairs(const DataConfig& data);
+
 // Returns the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
 // data_parallel_size, global_batch_size, the schedule with its stages of a rank and window, and
 // lr_decay_iters (and train_iters of a benchmark). What depends on the host or on files stays unset:

@@ -5,9 +5,22 @@
 
 namespace trifold {
 
+Batch batch_without_memory(int64_t samples, int64_t seq_length) {
+  Batch batch;
+  const Shape all{samples, seq_length};
+  const Shape each{samples};
+  batch.tokens = batch.labels = batch.positions = batch.token_types = {nullptr, DType::I32, all};
+  batch.loss_weight = {nullptr, DType::F32, all};
+  batch.lengths = batch.pair_labels = {nullptr, DType::I32, each};
+  batch.pair_weight = {nullptr, DType::F32, each};
+  return batch;
+}
+
 Batch first_samples(const Batch& whole, int64_t count) {
-  return {whole.tokens.rows(0, count), whole.labels.rows(0, count), whole.positions.rows(0, count),
-          whole.loss_weight.rows(0, count), whole.first_sample};
+  Batch part = whole;
+  for (Tensor* tensor : part.tensors())
+    if (tensor->data != nullptr) *tensor = tensor->rows(0, count);
+  return part;
 }
 
 namespace {
@@ -23,6 +36,13 @@ void pad(Batch& batch, int64_t from) {
   std::fill(batch.loss_weight.as<float>() + begin, batch.loss_weight.as<float>() + end, 0.0F);
   for (int64_t row = begin; row < end; row += length)
     std::iota(batch.positions.as<int32_t>() + row, batch.positions.as<int32_t>() + row + length, 0);
+  if (batch.token_types.data == nullptr) return;
+  std::fill(batch.token_types.as<int32_t>() + begin, batch.token_types.as<int32_t>() + end, 0);
+  for (int64_t b = from; b < batch.samples(); ++b) {
+    batch.lengths.as<int32_t>()[b] = 1;
+    batch.pair_labels.as<int32_t>()[b] = 0;
+    batch.pair_weight.as<float>()[b] = 0.0F;
+  }
 }
 
 }  // namespace

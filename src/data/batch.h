@@ -4,23 +4,42 @@
 // samples consumed so far; so the global batch does not depend on the mesh, and resume needs nothing else.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/tensor.h"
 
 namespace trifold {
 
-// Views; all [b, T]. `tokens[b, t + 1]` is `labels[b, t]`.
+// Views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the labels are
+// the tokens before some were masked, and the fields of pairs are filled in too (data/bert_samples.h).
 struct Batch {
-  Tensor tokens;             // i32
-  Tensor labels;             // i32
-  Tensor positions;          // i32, 0 .. T-1 in each sample
-  Tensor loss_weight;        // f32, 1 where the label counts, 0 where it does not
+  Tensor tokens;       // i32 [b, T]
+  Tensor labels;       // i32 [b, T]
+  Tensor positions;    // i32 [b, T], 0 .. T-1 in each sample
+  Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
+
+  // Pairs of sentences; other sources leave them alone and other models never look at them.
+  Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
+  Tensor lengths;      // i32 [b], tokens before the padding, at least 1
+  Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first
+  Tensor pair_weight;  // f32 [b], 1, and 0 for a sample that is padding
+  // What a pair's loss is multiplied with: the labels that count over the pairs, both of the whole global
+  // batch, so that after the division by the labels each of the two losses is a mean.
+  double pair_scale = 1;
+
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }
+  // All of them, in this order.
+  std::array<Tensor*, 8> tensors() {
+    return {&tokens, &labels, &positions, &loss_weight, &token_types, &lengths, &pair_labels, &pair_weight};
+  }
 };
+
+// A batch whose tensors have shapes and no memory.
+Batch batch_without_memory(int64_t samples, int64_t seq_length);
 
 class DataSource {
  public:
@@ -28,7 +47,7 @@ class DataSource {
   virtual int64_t seq_length() const = 0;
   // Samples this source can give: consumed samples beyond it are an Error.
   virtual int64_t samples() const = 0;
-  // Fills the four tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
+  // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
 };

@@ -7,16 +7,16 @@
 namespace trifold {
 
 BatchBuffer::BatchBuffer(int64_t samples, int64_t seq_length)
-    : memory_(4 * static_cast<size_t>(samples * seq_length) * sizeof(int32_t)) {
-  const Shape shape{samples, seq_length};
-  const int64_t each = samples * seq_length;
-  const auto part = [&](int64_t index, DType dtype) {
-    return Tensor{memory_.data() + index * each * static_cast<int64_t>(sizeof(int32_t)), dtype, shape};
-  };
-  batch_.tokens = part(0, DType::I32);
-  batch_.labels = part(1, DType::I32);
-  batch_.positions = part(2, DType::I32);
-  batch_.loss_weight = part(3, DType::F32);
+    : batch_(batch_without_memory(samples, seq_length)) {
+  size_t bytes = 0;
+  for (const Tensor* tensor : batch_.tensors()) bytes += tensor->bytes();
+  memory_ = Buffer(bytes);
+  std::byte* at = memory_.data();
+  for (Tensor* tensor : batch_.tensors()) {
+    tensor->data = at;
+    at += tensor->bytes();
+  }
+  std::fill(memory_.data(), at, std::byte{0});
 }
 
 namespace {

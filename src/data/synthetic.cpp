@@ -1,5 +1,7 @@
 #include "data/synthetic.h"
 
+#include <algorithm>
+
 namespace trifold {
 
 // Positions run to seq_length inclusive: the label of the last position is one token further.
@@ -19,6 +21,32 @@ void SyntheticTokens::read(Batch& batch, int64_t first_sample) const {
       batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
       batch.loss_weight.as<float>()[at] = 1.0F;
     }
+}
+
+void SyntheticPairs::read(Batch& batch, int64_t first_sample) const {
+  tokens_.read(batch, first_sample);
+  const int64_t length = seq_length();
+  for (int64_t b = 0; b < batch.samples(); ++b) {
+    const auto sample = static_cast<uint64_t>(first_sample + b);
+    const auto real = static_cast<int64_t>(1 + philox_word(key_, sample) % static_cast<uint64_t>(length));
+    int32_t* tokens = batch.tokens.as<int32_t>() + b * length;
+    int32_t* labels = batch.labels.as<int32_t>() + b * length;
+    std::copy_n(tokens, length, labels);
+    for (int64_t t = 0; t < length; ++t) {
+      const bool masked = t == 0 || (t < real && (labels[t] + t) % 7 == 0);
+      if (masked || t >= real) tokens[t] = 0;
+      batch.loss_weight.as<float>()[b * length + t] = masked ? 1.0F : 0.0F;
+      batch.token_types.as<int32_t>()[b * length + t] = 2 * t > real ? 1 : 0;
+    }
+    batch.lengths.as<int32_t>()[b] = static_cast<int32_t>(real);
+    batch.pair_labels.as<int32_t>()[b] = tokens[real - 1] % 2;
+    batch.pair_weight.as<float>()[b] = 1;
+  }
+}
+
+std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed) {
+  if (is_bert(model)) return std::make_unique<SyntheticPairs>(model.seq_length, *model.vocab_size, seed);
+  return std::make_unique<SyntheticTokens>(model.seq_length, *model.vocab_size, seed);
 }
 
 }  // namespace trifold

@@ -1,7 +1,9 @@
-// SyntheticTokens: uniformly random tokens, a pure function of (seed, sample, position). For benchmarks and
-// tests.
+// Uniformly random tokens, a pure function of (seed, sample, position). For benchmarks and tests.
 #pragma once
 
+#include <memory>
+
+#include "config/config.h"
 #include "core/random.h"
 #include "data/batch.h"
 
@@ -22,5 +24,23 @@ class SyntheticTokens final : public DataSource {
   int64_t vocab_size_;
   PhiloxKey key_;
 };
+
+// The same as pairs for BERT: samples of all lengths, of which about one token in seven is masked (token 0
+// stands in its place), the first always. Whether the second sentence follows is the last bit of a token.
+class SyntheticPairs final : public DataSource {
+ public:
+  SyntheticPairs(int64_t seq_length, int64_t vocab_size, uint64_t seed)
+      : tokens_(seq_length, vocab_size, seed), key_(philox_key(seed, "synthetic pairs")) {}
+  int64_t seq_length() const override { return tokens_.seq_length(); }
+  int64_t samples() const override { return tokens_.samples(); }
+  void read(Batch& batch, int64_t first_sample) const override;
+
+ private:
+  SyntheticTokens tokens_;
+  PhiloxKey key_;
+};
+
+// The one of them that the model can read.
+std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed);
 
 }  // namespace trifold

@@ -5,9 +5,6 @@
 #include <numbers>
 #include <string>
 
-#include "models/transformer.h"
-#include "nn/recompute.h"
-
 namespace trifold {
 
 GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
@@ -38,11 +35,11 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return embedding_.backward_input(run, dx, saved);
 }
 
-namespace {
-
 NormKind norm_kind(const ModelConfig& config) {
   return config.normalization == "RMSNorm" ? NormKind::Rms : NormKind::Layer;
 }
+
+namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab) {
   if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
@@ -104,82 +101,6 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {
   const int64_t unit = config.make_vocab_size_divisible_by * tensor_parallel;
   return (*config.vocab_size + unit - 1) / unit * unit;
-}
-
-namespace {
-
-TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
-  TransformerShape shape;
-  shape.width = config.hidden_size;
-  shape.heads = config.num_attention_heads;
-  shape.kv_heads = key_heads(config);
-  shape.head_dim = head_width(config);
-  shape.ffn = *config.ffn_hidden_size;
-  shape.norm = norm_kind(config);
-  shape.activation = config.swiglu ? ActivationKind::Swiglu : ActivationKind::Gelu;
-  shape.bias = !config.disable_bias_linear;
-  shape.head_norm = config.qk_layernorm;
-  if (config.position_embedding_type == "rope") shape.rotary_frequencies = rotary_frequencies(config);
-  shape.norm_eps = config.norm_epsilon;
-  shape.init_std = config.init_method_std;
-  // GPT-2 scales the projections into the residual stream by the number of them, two a layer.
-  shape.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
-  shape.hidden_dropout = config.hidden_dropout;
-  shape.attention_dropout = config.attention_dropout;
-  shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
-  return shape;
-}
-
-// Forward flops of one sample in one transformer block: the projections, and half of the two T x T products.
-double block_flops(const ModelConfig& config, const TransformerShape& shape) {
-  const auto t = static_cast<double>(config.seq_length);
-  const auto c = static_cast<double>(shape.width);
-  const auto f = static_cast<double>(shape.ffn);
-  const auto query = static_cast<double>(shape.heads * shape.head_dim);
-  const auto key_value = static_cast<double>(2 * shape.kv_heads * shape.head_dim);
-  const double mlp = shape.activation == ActivationKind::Swiglu ? 3 : 2;
-  return 2 * t * (c * (2 * query + key_value) + mlp * c * f) + 0.5 * 4 * t * t * query;
-}
-
-// The embedding has no matrix products; its cost is that of moving its rows, at the flops a machine does
-// while it moves an element a few times.
-double embedding_cost(const ModelConfig& config) {
-  constexpr double kFlopsPerElement = 64;
-  return kFlopsPerElement * static_cast<double>(config.seq_length * config.hidden_size);
-}
-
-}  // namespace
-
-Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
-  Model model;
-  const TransformerShape shape = shape_of(config, layout);
-  int index = 0;
-  const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
-
-  BlockBuilder first(model.params, mesh, index++, seed, layout.sequence_parallel);
-  model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
-  auto embedding = std::make_unique<GptEmbedding>(first, config, padded_vocab);
-  const ParamId tokens = embedding->tokens();
-  model.params.pad_after(tokens, *config.vocab_size);
-  model.blocks.push_back({std::move(embedding), first.slots(), 0, embedding_cost(config)});
-
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
-    std::unique_ptr<Layer> block =
-        std::make_unique<TransformerBlock>(builder, "block." + std::to_string(layer), shape);
-    if (layout.recompute_granularity == RecomputeGranularity::Full)
-      block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = block_flops(config, shape);
-    model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
-  }
-
-  BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
-  auto head = std::make_unique<GptHead>(last, config, tokens, padded_vocab);
-  if (config.untie_embeddings_and_output_weights)
-    model.params.pad_after(model.params.find("head.weight"), *config.vocab_size);
-  const double head_flops = 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
-  model.blocks.push_back({std::move(head), last.slots(), head_flops, head_flops});
-  return model;
 }
 
 }  // namespace trifold

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "config/config.h"
-#include "models/model.h"
 #include "nn/layers.h"
 #include "tensor_parallel/vocab.h"
 
@@ -54,8 +53,7 @@ int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 // Radians a position of each pair that rotary position embedding turns, of a resolved configuration.
 std::vector<double> rotary_frequencies(const ModelConfig& config);
 
-// `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
-// sequence_parallel and recompute_granularity are read.
-Model make_gpt(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
+// What normalises activations.
+NormKind norm_kind(const ModelConfig& config);
 
 }  // namespace trifold

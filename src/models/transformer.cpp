@@ -2,8 +2,6 @@
 
 namespace trifold {
 
-namespace {
-
 QueryKeyValueShape projections_of(const TransformerShape& shape) {
   QueryKeyValueShape result;
   result.width = shape.width;
@@ -14,8 +12,6 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   result.norm_eps = shape.norm_eps;
   return result;
 }
-
-}  // namespace
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)

@@ -34,6 +34,9 @@ struct TransformerShape {
   bool recompute_selective = false;
 };
 
+// The projections that attention begins with, of a block of this shape.
+QueryKeyValueShape projections_of(const TransformerShape& shape);
+
 class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of

@@ -119,10 +119,11 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
-                             double dropout)
+                             double dropout, AttentionSight sight)
     : name_(name),
       heads_(heads),
       dropout_(dropout),
+      sight_(sight),
       key_(philox_key(builder.seed(), name)),
       qkv_(builder.slot()),
       out_(builder.slot()),
@@ -135,6 +136,10 @@ Attention AttentionCore::shape(const Run& run) const {
   how.heads = heads_.local;
   how.kv_heads = heads_.local_kv;
   how.head_dim = heads_.head_dim;
+  if (sight_ == AttentionSight::Both) {
+    how.causal = false;
+    how.lengths = run.batch->lengths;
+  }
   how.scale = 1.0 / std::sqrt(static_cast<double>(heads_.head_dim));
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
   how.first_sample = run.batch->first_sample;

@@ -98,11 +98,15 @@ struct AttentionHeads {
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 
-// Causal softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local *
-// head_dim].
+// What a position looks at: itself and those before it, or all of its sample but the padding behind
+// batch.lengths.
+enum class AttentionSight { Causal, Both };
+
+// Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
 class AttentionCore final : public Layer {
  public:
-  AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout);
+  AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
+                AttentionSight sight = AttentionSight::Causal);
   Tensor forward(Run& run, Tensor qkv, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dout, Saved& saved) const override;
   void backward_weight(Run&, Saved&) const override {}
@@ -113,6 +117,7 @@ class AttentionCore final : public Layer {
   std::string name_;
   AttentionHeads heads_;
   double dropout_;
+  AttentionSight sight_;
   PhiloxKey key_;
   SlotId qkv_, out_, lse_;
 };

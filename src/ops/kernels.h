@@ -86,6 +86,7 @@ struct RotaryShape {
 // 0, key 0).
 struct HeadShape {
   int64_t seq;
+  int64_t keys;  // of seq, those that exist
   int64_t width;
   int64_t qkv_stride;
   int64_t out_stride;
@@ -133,6 +134,8 @@ struct StorageKernels {
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
   void (*gelu)(T* y, const T* x, int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, int64_t n);
+  void (*tanh)(T* y, const T* x, int64_t n);
+  void (*tanh_backward)(T* dx, const T* dy, const T* y, int64_t n);
   void (*swiglu)(T* y, const T* x, int64_t rows, int64_t columns);  // columns of y
   void (*swiglu_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.

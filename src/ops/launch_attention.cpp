@@ -1,5 +1,6 @@
 // Launchers of attention. One worker does a head of a sample wholly; going backward, all heads that share a
 // key head, so that the gradients of keys and values are summed in one fixed order.
+#include <algorithm>
 #include <vector>
 
 #include "ops/launch.h"
@@ -18,7 +19,9 @@ int64_t scratch_of(const Attention& how, int64_t scores, int64_t blocks, int64_t
 HeadShape shape_of(const Attention& how, int64_t sample, int64_t head) {
   const int64_t row = (how.first_sample + sample) * how.global_heads + how.first_head + head;
   const auto seq = static_cast<uint64_t>(how.seq);
+  const int64_t keys = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
   return {.seq = how.seq,
+          .keys = std::clamp<int64_t>(keys, 1, how.seq),
           .width = how.head_dim,
           .qkv_stride = (how.heads + 2 * how.kv_heads) * how.head_dim,
           .out_stride = how.heads * how.head_dim,
@@ -95,6 +98,7 @@ void check_attention(const char* op, const Attention& how) {
         "{}: batch {}, seq {}, head_dim {} make no sense", op, how.batch, how.seq, how.head_dim);
   check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
         "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
+  if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
   check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
         "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);

@@ -148,6 +148,33 @@ void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
   });
 }
 
+void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  expect("tanh", "x", x, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T* in = x.as<T>();
+    const auto kernel = storage_kernels<T>(table).tanh;
+    over_elements(stream, y.elements(), kMathGrain,
+                  [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
+  });
+}
+
+void tanh_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor y) {
+  expect("tanh_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("tanh_backward", "y", y, dx.dtype, dx.elements());
+  dispatch_float(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = dx.as<T>();
+    const T* grad = dy.as<T>();
+    const T* in = y.as<T>();
+    const auto kernel = storage_kernels<T>(table).tanh_backward;
+    over_elements(stream, dx.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, grad + begin, in + begin, end - begin);
+    });
+  });
+}
+
 namespace {
 
 // y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.

@@ -51,6 +51,9 @@ struct Attention {
   int64_t head_dim = 0;
   bool causal = true;
   double scale = 1;  // usually 1 / sqrt(head_dim)
+  // Keys of each sample that exist, from its first on, in [1, seq]: nobody looks at those behind them, whose
+  // gradients, and those of their values, are zero. i32 [batch]; without memory: all of them.
+  Tensor lengths = {};
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used.
@@ -139,6 +142,9 @@ struct OpTable {
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
   void (*gelu)(Stream&, Tensor y, Tensor x);
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+
+  void (*tanh)(Stream&, Tensor y, Tensor x);                       // y may be x
+  void (*tanh_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy
 
   // ---- SwiGLU (Shazeer, arXiv 2002.05202) ----
   // y = gate sigmoid(gate) * up, the halves of a row of x.  y [R, C]  x [R, 2C] = [gate | up]

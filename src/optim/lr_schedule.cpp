@@ -80,6 +80,7 @@ double LrSchedule::decay_factor(double samples) const {
   const double r = (samples - warmup_) / (decay_ - warmup_);
   if (config_.lr_decay_style == LrDecayStyle::Linear) return 1.0 - r;
   if (config_.lr_decay_style == LrDecayStyle::Cosine) return cosine_factor(r);
+  if (config_.lr_decay_style == LrDecayStyle::Polynomial) return std::pow(1.0 - r, config_.lr_decay_power);
   const double wsd_begin = decay_ - wsd_decay_;
   return samples <= wsd_begin ? 1.0
                               : wsd_factor(config_.lr_wsd_decay_style, (samples - wsd_begin) / wsd_decay_);

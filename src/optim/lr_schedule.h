@@ -17,7 +17,9 @@
 //   otherwise            min_lr + (lr - min_lr) * f, where f is
 //     Linear               1 - r
 //     Cosine               (1 + cos(pi r)) / 2
-//     Wsd                  1 as long as n <= d - a; then, with r = (n - (d - a)) / a, by lr_wsd_decay_style
+//     Polynomial           (1 - r)^lr_decay_power; not Megatron-LM's: with 0.5 that of NVIDIA's BERT with
+//     LAMB Wsd                  1 as long as n <= d - a; then, with r = (n - (d - a)) / a, by
+//     lr_wsd_decay_style
 //                            Exponential  2 * 0.5^r - 1
 //                            Linear       1 - r
 //                            Cosine       (1 + cos(pi r)) / 2

@@ -98,11 +98,7 @@ ActivationMemory Executor::measure_walk(const PipelinePlace& place, const ParamL
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
   Executor walker(place, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
-  Batch batch;
-  const Shape shape{micro_batch_size, seq_length};
-  batch.tokens = batch.labels = batch.positions = {nullptr, DType::I32, shape};
-  batch.loss_weight = {nullptr, DType::F32, shape};
-  walk(walker, batch);
+  walk(walker, batch_without_memory(micro_batch_size, seq_length));
   return walker.measured();
 }
 
@@ -167,15 +163,21 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
 Batch Executor::on_device(const Batch& batch, int64_t number) {
   if (batch_memory_.empty()) return batch;
   Buffer& place = batch_memory_[static_cast<size_t>(number) % batch_memory_.size()];
-  const size_t each = batch.tokens.bytes();  // ids and weights are as long
-  if (place.bytes() < 4 * each) place = Buffer(4 * each, ops_.device);
+  constexpr size_t kAlignment = 256;
+  const auto room = [](const Tensor& tensor) {
+    return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  };
   Batch copy = batch;
+  size_t bytes = 0;
+  for (const Tensor* tensor : copy.tensors()) bytes += room(*tensor);
+  if (place.bytes() < bytes) place = Buffer(bytes, ops_.device);
   std::byte* at = place.data();
-  for (Tensor* tensor : {&copy.tokens, &copy.labels, &copy.positions, &copy.loss_weight}) {
+  for (Tensor* tensor : copy.tensors()) {
+    if (tensor->data == nullptr) continue;
     const Tensor host = *tensor;
     tensor->data = at;
     ops_.copy(stream_, *tensor, host);
-    at += each;
+    at += room(host);
   }
   return copy;
 }

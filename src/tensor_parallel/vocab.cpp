@@ -5,7 +5,7 @@
 namespace trifold {
 
 VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
-                               int64_t positions, int64_t width, Init init)
+                               int64_t positions, int64_t width, Init init, int64_t types)
     : name_(name),
       region_(builder),
       width_(width),
@@ -13,7 +13,11 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
       dy_(builder.slot()) {
   first_id_ = builder.params()[tokens_].shard.local.offset[0];
   if (positions > 0)
-    positions_ = builder.replicated(name + ".positions.weight", {positions, width}, init, true);
+    tables_.push_back(
+        {builder.replicated(name + ".positions.weight", {positions, width}, init, true), &Batch::positions});
+  if (types > 0)
+    tables_.push_back(
+        {builder.replicated(name + ".types.weight", {types, width}, init, true), &Batch::token_types});
 }
 
 Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
@@ -23,13 +27,11 @@ Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
   run.show(name_, "token vectors", y.partial);
   region_.add_up(run, y, run.stream);
   run.scratch.release(y.mark);
-  if (positions_) run.ops.embedding(run.stream, y.result, run.weight(*positions_), positions(run), 0, true);
+  for (const Table& table : tables_)
+    run.ops.embedding(run.stream, y.result, run.weight(table.weight),
+                      region_.own_rows((run.batch->*table.ids).flat()), 0, true);
   run.show(name_, "output", y.result);
   return y.result;
-}
-
-Tensor VocabEmbedding::positions(const Run& run) const {
-  return region_.own_rows(run.batch->positions.flat());
 }
 
 Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
@@ -44,10 +46,10 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Tensor tokens = run.batch->tokens.flat();
   const Tensor order = run.scratch.take(DType::I32, tokens.shape);
   run.ops.embedding_backward(run.stream, run.grad(tokens_), all_dy, tokens, order, first_id_);
-  if (positions_) {
-    const Tensor places = positions(run);
-    run.ops.embedding_backward(run.stream, run.grad(*positions_), saved[dy_], places,
-                               order.rows(0, places.elements()), 0);
+  for (const Table& table : tables_) {
+    const Tensor ids = region_.own_rows((run.batch->*table.ids).flat());
+    run.ops.embedding_backward(run.stream, run.grad(table.weight), saved[dy_], ids,
+                               order.rows(0, ids.elements()), 0);
   }
   run.scratch.release(mark);
 }
@@ -70,13 +72,14 @@ int64_t rows_of_chunk(int64_t vocab) {
 }  // namespace
 
 VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                                     int64_t chunk_rows)
+                                     int64_t chunk_rows, std::optional<ParamId> bias)
     : name_(std::move(name)),
       region_(builder),
       vocab_(vocab),
       chunk_rows_(chunk_rows > 0 ? chunk_rows : rows_of_chunk(vocab)),
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
+      bias_(bias),
       dx_(builder.slot()) {}
 
 Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
@@ -84,7 +87,7 @@ Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
         "logits of chosen rows need whole activations: sample without sequence parallelism");
   const Tensor w = run.weight(weight_);
   const Tensor y = run.keep.take(run.dtype, {x.row_count(), w.row_count()});
-  run.ops.gemm(run.stream, y, x, false, w, true, 1.0, 0.0);
+  find_logits(run, y, x);
   return y;
 }
 
@@ -118,6 +121,11 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   return {};
 }
 
+void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
+  if (bias_) run.ops.fill_rows(run.stream, logits, run.weight(*bias_));
+  run.ops.gemm(run.stream, logits, x, false, run.weight(weight_), true, 1.0, bias_ ? 1.0 : 0.0);
+}
+
 // The logits become their own gradient, are used for both products of the adjoint at once, and are gone.
 void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
   const Arena::Mark mark = run.scratch.mark();
@@ -126,7 +134,7 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const Tensor logits = run.scratch.take(run.dtype, {x.row_count(), w.row_count()});
   const Tensor max = run.scratch.take(accumulate_type(run.dtype), losses.shape);
   const Tensor sum = run.scratch.take(accumulate_type(run.dtype), losses.shape);
-  run.ops.gemm(run.stream, logits, x, false, w, true, 1.0, 0.0);
+  find_logits(run, logits, x);
   run.show(name_, "logits", logits);
   find_losses(run, logits, labels, max, sum, losses);
   if (run.has_backward()) {
@@ -136,6 +144,7 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
     run.show(name_, "gradient of the logits", logits);
     run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
     run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, 1.0);
+    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), logits);
   }
   run.scratch.release(mark);
 }

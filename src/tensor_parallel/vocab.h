@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nn/layer.h"
 #include "tensor_parallel/regions.h"
@@ -13,31 +14,36 @@ namespace trifold {
 
 // y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C], its
 // V cut over the axis, and <name>.positions.weight [P, C], whole; without positions (0 of them) the tokens
-// alone.
+// alone. With `types` of tokens, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too.
 class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
-                 int64_t width, Init init);
+                 int64_t width, Init init, int64_t types = 0);
   Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [Ro, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> {}
   void backward_weight(Run& run, Saved& saved) const override;
   ParamId tokens() const { return tokens_; }
 
  private:
-  Tensor positions(const Run& run) const;  // of this rank's rows
+  // A whole table, whose ids of this rank's rows are `own_rows` of a tensor of the batch.
+  struct Table {
+    ParamId weight;
+    Tensor Batch::*ids;
+  };
 
   std::string name_;
   Region region_;
   int64_t width_;
   int64_t first_id_;  // first token id whose row is here
   ParamId tokens_;
-  std::optional<ParamId> positions_;
+  std::vector<Table> tables_;
   SlotId dy_;
 };
 
-// logits = x E^T, then the cross entropy with batch.labels. E [V, C], its V cut over the axis, is a weight of
-// the head's own or a second use of the token embedding. Adds the weighted sum of the losses to run.loss_sum
-// and the weights to run.weight_sum; its gradient is that of run.loss_scale * loss_sum.
+// logits = x E^T (+ bias), then the cross entropy with batch.labels. E [V, C], its V cut over the axis, is a
+// weight of the head's own or a second use of the token embedding; the bias [V], where there is one, is cut
+// alike. Adds the weighted sum of the losses to run.loss_sum and the weights to run.weight_sum; its gradient
+// is that of run.loss_scale * loss_sum.
 //
 // The logits [R, V] never exist: rows are worked through in chunks, and where a backward follows, forward
 // makes of each chunk's logits their gradient and at once dx, which is kept, and E's gradient (the exception
@@ -46,7 +52,7 @@ class VocabCrossEntropy final : public Layer {
  public:
   // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                    int64_t chunk_rows = 0);
+                    int64_t chunk_rows = 0, std::optional<ParamId> bias = {});
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run&, Saved&) const override {}                               // forward did it
@@ -62,6 +68,7 @@ class VocabCrossEntropy final : public Layer {
   };
   // x [n, C] -> losses [n], and, where a backward follows, dx [n, C] and E's gradient.
   void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
+  void find_logits(Run& run, Tensor logits, Tensor x) const;
   // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
 
@@ -71,6 +78,7 @@ class VocabCrossEntropy final : public Layer {
   int64_t chunk_rows_;
   int64_t first_id_;  // first token id whose column is here
   ParamId weight_;
+  std::optional<ParamId> bias_;
   SlotId dx_;
 };
 

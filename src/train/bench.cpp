@@ -43,8 +43,8 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
   StepBench result;
   result.resident_before = resident();
   const PretrainConfig& run = config.run;
-  const SyntheticTokens data(run.model.seq_length, *run.model.vocab_size, run.seed);
-  Trainer trainer(world, run, data, nullptr);
+  const std::unique_ptr<DataSource> data = synthetic_data(run.model, run.seed);
+  Trainer trainer(world, run, *data, nullptr);
   trainer.measure_peak();
   std::vector<double> seconds;
   while (trainer.steps_done() < config.warmup_iters + config.iters)

@@ -69,7 +69,7 @@ class BlockTimer {
         flows_{Arena(memory_.flow), Arena(memory_.flow)},
         scratch_(memory_.scratch),
         batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
-    SyntheticTokens(run_.model.seq_length, *run_.model.vocab_size, run_.seed).read(batch_.batch(), 0);
+    synthetic_data(run_.model, run_.seed)->read(batch_.batch(), 0);
     grads_.zero(replica_.compute());
   }
 

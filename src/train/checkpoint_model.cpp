@@ -26,6 +26,11 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Mode
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
   if (use == ModelUse::WeightsOnly)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std"});
+  // A field that is younger than the checkpoint: what was done before there was a choice.
+  const nlohmann::json defaults = to_json(ModelConfig());
+  if (stored.is_object())
+    for (const auto& field : defaults.items())
+      if (!stored.contains(field.key())) stored[field.key()] = field.value();
   for (nlohmann::json* model : {&stored, &wanted})
     if (model->is_object())
       for (const char* field : free) model->erase(field);

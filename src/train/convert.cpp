@@ -193,7 +193,9 @@ DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
 ModelConfig model_of(const CheckpointReader& from) {
   try {
     from.meta().state.at("tokenizer");
-    return model_from_json(from.meta().model);
+    const ModelConfig model = model_from_json(from.meta().model);
+    if (is_bert(model)) fail("it is a BERT, which is not converted yet: GPT-2 and Llama are");
+    return model;
   } catch (const std::exception& error) {
     bad_input("{} is not a checkpoint of a language model: {}", from.directory().string(), error.what());
   }

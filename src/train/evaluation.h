@@ -9,17 +9,37 @@
 
 namespace trifold {
 
+// What the losses of a range of samples are divided by. For BERT's, whose second loss has another divisor
+// than the first (Batch::pair_scale), it must be known before they are computed.
+struct LabelCount {
+  double labels = 0;  // sum of the loss weights
+  double pairs = 0;   // sum of the pairs' weights
+  double tokens = 0;  // that are no padding
+  double pair_scale() const { return pairs > 0 ? labels / pairs : 0; }
+};
+
+// Reads samples [first, first + those of the buffer) of which those from `end` on do not exist, and adds them
+// to `count`. Only for sources of pairs.
+void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
+                  LabelCount& count);
+// Over samples [0, end), read as forward_samples reads them. Collective.
+LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end);
+// Adds up each rank's counts over the data axis. Collective.
+void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
+
 // This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the
-// data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch.
+// data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch, `pair_scale` is
+// that of all samples.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end);
+                         int64_t end, double pair_scale = 1);
 
 // Makes of each rank's sums those over the data and pipeline axes; each sample is counted once whatever the
 // mesh. Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 
-// Mean loss over the first `samples` samples. Builds the executor it needs. Collective.
-LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
-                        int64_t samples);
+// Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a
+// BERT. Collective.
+LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples,
+                        bool has_pairs = false);
 
 }  // namespace trifold

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "config/validate.h"
-#include "models/gpt.h"
+#include "models/language_model.h"
 
 namespace trifold {
 
@@ -303,7 +303,7 @@ std::vector<int64_t> WeightMap::their_shape() const {
 }
 
 std::vector<WeightMap> weight_map(const ModelConfig& model) {
-  const Model made = make_gpt(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
+  const Model made = make_model(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
   std::vector<WeightMap> maps;
   for (const ParamSpec& param : made.params.specs()) {
     if (param.tied_to) continue;

@@ -27,7 +27,8 @@ struct StepReport {
   int64_t left_node_bytes = 0;  // of these, to a rank on another node
   double step_seconds = 0;
   double tokens_per_second = 0;
-  // Model flops per second (matrix products, causal attention counted half, no recomputation) as a share of
+  // Model flops per second (matrix products, causal attention counted half, no recomputation; of samples that
+  // end early the share of their tokens) as a share of
   // the matrix product rate that was measured on these same cores when the run started.
   double mfu = 0;
   bool skipped = false;

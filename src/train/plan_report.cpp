@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "models/gpt.h"
+#include "models/language_model.h"
 #include "pipeline/executor.h"
 #include "train/nodes.h"
 #include "train/plan_costs.h"
@@ -50,7 +50,7 @@ class Builder {
       : config_(config),
         run_(config.run),
         sizes_(mesh_sizes(run_.mesh)),
-        model_(make_gpt(run_.model, Mesh(sizes_, {}), run_.seed, run_.mesh)),
+        model_(make_model(run_.model, Mesh(sizes_, {}), run_.seed, run_.mesh)),
         costs_(make_plan_costs(config, model_)),
         order_(step_order(run_, batches_to_simulate(run_))),
         cut_(cut_stages(model_.block_costs(), static_cast<int>(order_.rank_of_stage.size()))) {}

@@ -4,11 +4,13 @@
 
 #include "checkpoint/reader.h"
 #include "config/validate.h"
+#include "data/bert_samples.h"
 #include "data/corpus.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/run_saver.h"
 #include "train/step_plan.h"
+#include "train/training_text.h"
 #include "zero/file_memory.h"
 
 namespace trifold {
@@ -24,11 +26,11 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   // A checkpoint remembers the model's file, and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   if (!data.tokenizer_type) data.tokenizer_type = "byte";  // the only one that needs no naming
-  const int64_t needed = tokenizer->vocab_size();
+  const int64_t needed = is_bert(model) ? bert_vocabulary(*tokenizer) : tokenizer->vocab_size();
   if (!model.vocab_size) model.vocab_size = needed;
   if (*model.vocab_size < needed)
-    bad_input("--vocab-size {} is smaller than the tokenizer's {}; leave it out, or give at least {}",
-              *model.vocab_size, needed, needed);
+    bad_input("--vocab-size {} is smaller than the tokenizer's {}{}; leave it out, or give at least {}",
+              *model.vocab_size, needed, is_bert(model) ? " (with BERT's own tokens)" : "", needed);
 }
 
 namespace {
@@ -70,7 +72,7 @@ class Preparation {
 };
 
 // Whole passes say how long the run is.
-void open_passes(PretrainJob& job, const Corpus& corpus) {
+void open_passes(PretrainJob& job, const TrainingText& corpus) {
   PretrainConfig& config = job.config;
   if (corpus.weighted())
     bad_input(
@@ -83,7 +85,7 @@ void open_passes(PretrainJob& job, const Corpus& corpus) {
 
 // Once through the validation part, so that no sample counts twice; a blend with weights has no such pass and
 // gives the shares that --eval-iters asks for.
-std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const Corpus& corpus) {
+std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const TrainingText& corpus) {
   if (!corpus.has(Split::Valid))
     bad_input(
         "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
@@ -94,7 +96,7 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
 }
 
 void open_data(PretrainJob& job) {
-  const Corpus corpus(job.config.data, *job.config.model.vocab_size);
+  const TrainingText corpus(job.config.model, job.config.data);
   const PretrainConfig& config = job.config;
   if (config.batch.train_epochs) {
     open_passes(job, corpus);

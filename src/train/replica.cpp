@@ -36,7 +36,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       compute_(Stream::Mode::Inline, pool_, ops_.device),
       comm_(comm_mode(world), comm_pool_, ops_.device),
       dtype_(dtype),
-      model_(make_gpt(model, mesh_, seed, mesh)) {
+      model_(make_model(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   groups_ = std::make_unique<DataGroups>(mesh_, zero_group_size(zero, mesh_.sizes(), world_.world_nodes()),

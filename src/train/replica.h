@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "models/gpt.h"
+#include "models/language_model.h"
 #include "models/stages.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"

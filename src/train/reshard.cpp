@@ -7,7 +7,7 @@
 #include "checkpoint/new_checkpoint.h"
 #include "config/json.h"
 #include "config/validate.h"
-#include "models/gpt.h"
+#include "models/language_model.h"
 #include "train/checkpoint_boxes.h"
 #include "train/nodes.h"
 #include "train/replica.h"
@@ -58,7 +58,7 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   const int group = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
   const bool sharded = ZeroStage::of(run.zero.zero_stage).optimizer && group > 1;
   if (sharded ? coords.dp / group != 0 : coords.dp != 0) return {};  // others hold the same
-  Model model = make_gpt(run.model, Mesh(sizes, coords), run.seed, run.mesh);
+  Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
   const std::vector<StageRange> cut =
       cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
   const std::vector<std::vector<int>> blocks = blocks_of(coords.pp, cut, order.rank_of_stage);

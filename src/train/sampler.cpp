@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/gpt.h"
 #include "ops/host_copy.h"
 
 namespace trifold {

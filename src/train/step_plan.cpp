@@ -8,7 +8,7 @@
 #include "config/pipeline_choice.h"
 #include "config/validate_mesh.h"
 #include "data_parallel/flat_layout.h"
-#include "models/gpt.h"
+#include "models/language_model.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 
@@ -192,7 +192,7 @@ void check_schedule_file(const PretrainConfig& config) {
   const MeshConfig& layout = config.mesh;
   const MeshSizes sizes{layout.tensor_model_parallel_size, layout.data_parallel_size.value_or(1),
                         layout.pipeline_model_parallel_size};
-  const Model model = make_gpt(config.model, Mesh(sizes, {}), config.seed, layout);
+  const Model model = make_model(config.model, Mesh(sizes, {}), config.seed, layout);
   const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
   complete_plan(order, plan_shape(order, cut, model, unit_elements(config.zero), reduces_each(config)));
 }

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "optim/lr_schedule.h"
-#include "train/evaluation.h"
 #include "train/finite_check.h"
 #include "train/host.h"
 #include "train/overlap_check.h"
@@ -196,8 +195,9 @@ std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
 void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
   grads_.zero(replica_.compute());
   const auto give_batch = [&](int micro) {
-    const Batch& batch = batches.get();
+    Batch batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);
+    if (!counts_.empty()) batch.pair_scale = counts_[static_cast<size_t>(micro / order_.micros)].pair_scale();
     return batch;
   };
   const auto step = [&](const Action& action) {
@@ -211,6 +211,18 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
       executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros, watch});
   sums_.assign(mine.begin(), mine.end());
   sum_over_ranks(replica_, sums_);
+}
+
+void Trainer::count_ahead() {
+  const Mesh& mesh = replica_.mesh();
+  const int64_t micro_batch = config_.batch.micro_batch_size;
+  const int64_t end = config_.batch.train_samples.value_or(train_.samples());
+  int64_t first = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
+  counts_.assign(static_cast<size_t>(order_.batches), {});
+  for (LabelCount& count : counts_)
+    for (int micro = 0; micro < order_.micros; ++micro, first += mesh.size(Axis::Dp) * micro_batch)
+      count_labels(train_, valid_batch_, first, end, count);
+  sum_over_data_ranks(replica_, counts_);
 }
 
 void Trainer::repeat(StepWatch& watch) {
@@ -234,6 +246,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   prepare(batches_of_plan(config_, steps_done_));
   const double used_scale = scaler_.scale();
   if (window_) window_->begin();
+  if (is_bert(config_.model)) count_ahead();
   compute(*batches_, watch_);
   if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
   for (size_t i = 0; i < sums_.size(); ++i)
@@ -269,10 +282,13 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.loss_scale = loss_scale;
     report.next_loss_scale = scaler_.scale();
     report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
-    report.tokens = samples * config_.model.seq_length;
+    const int64_t places = samples * config_.model.seq_length;
+    report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
     report.step_seconds = seconds / static_cast<double>(sums_.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
-    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples);
+    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples) *
+                         static_cast<double>(report.tokens) /
+                         static_cast<double>(std::max<int64_t>(1, places));
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
     check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
           report.grad_norm);
@@ -327,7 +343,9 @@ EvalReport Trainer::evaluate() {
   const int64_t samples = eval_samples();
   LossSums sums;
   abort_on_error(replica_.world(), [&] {
-    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples);
+    const double pair_scale =
+        is_bert(config_.model) ? count_all_labels(replica_, *valid_, valid_batch_, samples).pair_scale() : 1;
+    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples, pair_scale);
     sum_over_ranks(replica_, {&sums, 1});
   });
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};

@@ -16,6 +16,7 @@
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
+#include "train/evaluation.h"
 #include "train/metrics.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
@@ -85,6 +86,9 @@ class Trainer {
   ReadOrder read_order() const;
   // Computes the gradients of the plan, reduced, and sums_, summed over the ranks.
   void compute(ReadAhead& batches, StepWatch* watch);
+  // Fills counts_ for the global batches of the next plan, reading them once more: what BERT's losses must
+  // know of a whole global batch before its first micro-batch is computed. Collective.
+  void count_ahead();
   // The same for the micro-batches of the last step once more, before its update.
   void repeat(StepWatch& watch);
   // Repeats it with nothing at the same time; an Error where a bit differs.
@@ -137,6 +141,7 @@ class Trainer {
   std::unique_ptr<Window> window_;      // where the schedule is asynchronous
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // of the global batches of the last plan
+  std::vector<LabelCount> counts_;      // the same; of a BERT only
   std::vector<StepReport> reports_;     // of its steps
   BatchBuffer valid_batch_;
   StepWatch* watch_ = nullptr;

@@ -79,6 +79,13 @@ void activations(std::vector<OpCase>& cases) {
                      const Tensor dx = run.out({n}, normal(n, 2));
                      run.ops().gelu_backward(run.stream(), dx, dx, x);
                    })});
+  cases.push_back({"tanh", entries(&OpTable::tanh, &OpTable::tanh_backward), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     const Tensor y = run.out({n}, normal(n, 1));
+                     run.ops().tanh(run.stream(), y, y);
+                     const Tensor dx = run.out({n}, normal(n, 2));
+                     run.ops().tanh_backward(run.stream(), dx, dx, run.in({n}, normal(n, 3)));
+                   })});
   cases.push_back({"swiglu", entries(&OpTable::swiglu, &OpTable::swiglu_backward), false, 1,
                    each_matrix([](OpRun& run, const Matrix& m) {
                      const Tensor x = run.out({m.rows, 2 * m.columns}, normal(2 * m.size(), 1));
@@ -324,31 +331,34 @@ void products(std::vector<OpCase>& cases) {
                    }});
   cases.push_back(
       {"attention", entries(&OpTable::attention, &OpTable::attention_backward), false, 4, [](OpRun& run) {
-         for (bool causal : {true, false})
-           for (double drop : {0.0, 0.25}) {
-             if (causal == (drop == 0)) continue;  // two of the four
-             const Attention how{.batch = 2,
-                                 .seq = 35,
-                                 .heads = 2,
-                                 .kv_heads = 1,
-                                 .head_dim = 16,
-                                 .causal = causal,
-                                 .scale = 0.25,
-                                 .dropout = {drop, philox_key(3, "attention"), 0},
-                                 .first_sample = 1,
-                                 .first_head = 2,
-                                 .global_heads = 8};
-             const int64_t rows = how.batch * how.seq;
-             const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
-             const int64_t narrow = how.heads * how.head_dim;
-             const Tensor qkv = run.in({rows, wide}, normal(rows * wide, 1));
-             const Tensor out = run.out({rows, narrow});
-             const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.seq});
-             run.ops().attention(run.stream(), out, lse, qkv, how);
-             run.ops().attention_backward(run.stream(), run.out({rows, wide}),
-                                          run.in({rows, narrow}, normal(rows * narrow, 2)), qkv, out, lse,
-                                          how);
-           }
+         struct {
+           bool causal;
+           double drop;
+           Values lengths;  // none: all keys
+         } const kinds[] = {{true, 0.25, {}}, {false, 0, {}}, {false, 0.25, {33, 1}}, {true, 0, {7, 35}}};
+         for (const auto& [causal, drop, lengths] : kinds) {
+           Attention how{.batch = 2,
+                         .seq = 35,
+                         .heads = 2,
+                         .kv_heads = 1,
+                         .head_dim = 16,
+                         .causal = causal,
+                         .scale = 0.25,
+                         .dropout = {drop, philox_key(3, "attention"), 0},
+                         .first_sample = 1,
+                         .first_head = 2,
+                         .global_heads = 8};
+           if (!lengths.empty()) how.lengths = run.in(DType::I32, {how.batch}, lengths);
+           const int64_t rows = how.batch * how.seq;
+           const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
+           const int64_t narrow = how.heads * how.head_dim;
+           const Tensor qkv = run.in({rows, wide}, normal(rows * wide, 1));
+           const Tensor out = run.out({rows, narrow});
+           const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.seq});
+           run.ops().attention(run.stream(), out, lse, qkv, how);
+           run.ops().attention_backward(run.stream(), run.out({rows, wide}),
+                                        run.in({rows, narrow}, normal(rows * narrow, 2)), qkv, out, lse, how);
+         }
        }});
 }
 

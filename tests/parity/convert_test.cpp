@@ -11,6 +11,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/safetensors.h"
+#include "models/gpt.h"
 #include "support/training.h"
 #include "train/checkpoint_model.h"
 

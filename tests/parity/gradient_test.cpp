@@ -10,7 +10,9 @@
 #include <regex>
 #include <set>
 
+#include "models/bert.h"
 #include "models/gpt.h"
+#include "models/post_norm_block.h"
 #include "models/transformer.h"
 #include "nn/dense.h"
 #include "nn/recompute.h"
@@ -91,8 +93,13 @@ std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const Transformer
   return std::make_unique<TransformerBlock>(b, "block", shape);
 }
 
-std::unique_ptr<AttentionCore> attention(BlockBuilder& b, double dropout) {
-  return std::make_unique<AttentionCore>(b, "a", AttentionHeads(b.mesh(), "a", 4, 4, 3), dropout);
+std::unique_ptr<PostNormBlock> post_norm(BlockBuilder& b, const TransformerShape& shape) {
+  return std::make_unique<PostNormBlock>(b, "block", shape);
+}
+
+std::unique_ptr<AttentionCore> attention(BlockBuilder& b, double dropout,
+                                         AttentionSight sight = AttentionSight::Causal) {
+  return std::make_unique<AttentionCore>(b, "a", AttentionHeads(b.mesh(), "a", 4, 4, 3), dropout, sight);
 }
 
 // The projections and the attention that reads them: which columns of the packed matrix a rank has is between
@@ -202,6 +209,32 @@ std::vector<Case> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(4)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(2, true)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(1)); }, rows, rows},
+      {"AttentionCore", [](B& b) { return attention(b, 0.3, AttentionSight::Both); }, packed(3, kWidth),
+       columns(kWidth)},
+      {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
+       stream(7)},
+      {"VocabEmbedding",
+       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 2); },
+       none, rows},
+      {"VocabCrossEntropy",
+       [](B& b) {
+         const ParamId table = lone_table(b);
+         const ParamId bias = b.sharded("bias", {16}, 0, kNormal, false);
+         return std::make_unique<VocabCrossEntropy>(b, "head", table, kVocab, 4, bias);
+       },
+       rows, none},
+      {"BertEmbedding", [](B& b) { return std::make_unique<BertEmbedding>(b, tiny_model(0.4), 16); }, none,
+       rows},
+      {"BertHead",
+       [](B& b) { return std::make_unique<BertHead>(b, tiny_model(0.0), lone_table(b), 16, false); }, rows,
+       none},
+      {"BertHead",
+       [](B& b) { return std::make_unique<BertHead>(b, tiny_model(0.0), lone_table(b), 16, true); }, rows,
+       none},
+      {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.0)); }, rows, rows},
+      {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.2, true)); }, rows, rows},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, post_norm(b, block_shape(0.2))); }, rows,
+       rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, block_shape(0.2))); },
        rows, rows},
       {"Recompute",

@@ -42,6 +42,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
   config.model.untie_embeddings_and_output_weights = !c.model.tied;
   if (c.model.key_heads > 0) make_llama(config.model, c.model.key_heads);
+  if (c.model.bert) config.model.model_type = "bert";
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
@@ -78,6 +79,7 @@ std::string name_of(const MatrixMesh& mesh) {
 namespace {
 
 std::string kind_of(const MatrixModel& model) {
+  if (model.bert) return "bert";
   if (model.key_heads > 0) return fmt::format("llama with {} key heads", model.key_heads);
   return model.tied ? "tied" : "untied";
 }
@@ -92,7 +94,7 @@ std::string name_of(const MatrixCase& c) {
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
   const Key key{mesh.dp,         mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp, c.model.layers,
-                c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads};
+                c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads,    c.model.bert};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;

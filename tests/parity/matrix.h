@@ -26,6 +26,7 @@ struct MatrixModel {
   bool tied = true;
   // A Llama with so many key heads, whose head is its own; 0: a GPT.
   int64_t key_heads = 0;
+  bool bert = false;
 };
 
 struct MatrixCase {
@@ -50,7 +51,7 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool, int64_t>;
+  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
   std::map<Key, Curve> known_;
 };
 

@@ -105,6 +105,20 @@ TEST(Matrix, Llama) {
   });
 }
 
+// Its second loss is divided by the pairs, its first by the masked tokens of a whole global batch, whichever
+// rank has them; under sequence parallelism a sample's first row is on one of the ranks.
+TEST(Matrix, Bert) {
+  const MatrixModel plain{.dropout = 0, .bert = true}, exact{.dropout = 0.2, .f64 = true, .bert = true},
+      dropout{.dropout = 0.2, .bert = true};
+  check_all({
+      {{2, 2, 2, true}, "1f1b", 1, 4, exact},
+      {{1, 4, 2}, "1f1b", 1, 3, exact, kSelective},
+      {{1, 2, 4, true}, "1f1b", 1, 2, dropout, kFull},
+      {{4, 1, 2}, "zb-v", 2, 8, dropout, kSelective},
+      {{8, 1, 1}, "zb-h1", 1, 8, plain},
+  });
+}
+
 // Layers that cannot be shared out evenly, and stages of one block: the first holds the embedding alone, the
 // last the head alone.
 TEST(Matrix, UnevenStages) {

@@ -1,5 +1,5 @@
-// A small GPT and two small Llamas against PyTorch: ten losses, every gradient of the first step, and the
-// weights after ten updates.
+// A small GPT, two small Llamas and a small BERT against PyTorch: ten losses, every gradient of the first
+// step, and the weights after ten updates.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
@@ -16,21 +16,43 @@ class GoldenTokens final : public DataSource {
   int64_t samples() const override { return golden_.config.train_iters * golden_.config.global_batch_size; }
   void read(Batch& batch, int64_t first) const override {
     batch.first_sample = first;
-    int64_t at = 0;
     for (int64_t b = 0; b < batch.samples(); ++b) {
       const int64_t index = first + b;
       const auto& sample = golden_.tokens[static_cast<size_t>(index / golden_.config.global_batch_size)]
                                          [static_cast<size_t>(index % golden_.config.global_batch_size)];
-      for (int64_t t = 0; t < seq_length(); ++t, ++at) {
-        batch.tokens.as<int32_t>()[at] = sample[static_cast<size_t>(t)];
-        batch.labels.as<int32_t>()[at] = sample[static_cast<size_t>(t) + 1];
-        batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
-        batch.loss_weight.as<float>()[at] = 1.0F;
-      }
+      for (int64_t t = 0; t < seq_length(); ++t)
+        batch.positions.as<int32_t>()[b * seq_length() + t] = static_cast<int32_t>(t);
+      if (golden_.config.bert)
+        read_pair(batch, b, sample);
+      else
+        read_text(batch, b, sample);
     }
   }
 
  private:
+  using Sample = std::vector<int32_t>;
+
+  void read_text(const Batch& batch, int64_t b, const Sample& sample) const {
+    const int64_t row = b * seq_length();
+    std::copy(sample.begin(), sample.end() - 1, batch.tokens.as<int32_t>() + row);
+    std::copy(sample.begin() + 1, sample.end(), batch.labels.as<int32_t>() + row);
+    std::fill_n(batch.loss_weight.as<float>() + row, seq_length(), 1.0F);
+  }
+  // As bert_torch.py packs it.
+  void read_pair(const Batch& batch, int64_t b, const Sample& sample) const {
+    const int64_t row = b * seq_length();
+    batch.lengths.as<int32_t>()[b] = sample[0];
+    batch.pair_labels.as<int32_t>()[b] = sample[2];
+    batch.pair_weight.as<float>()[b] = 1;
+    const int32_t* from = sample.data() + 3;
+    std::copy_n(from, seq_length(), batch.tokens.as<int32_t>() + row);
+    std::copy_n(from + seq_length(), seq_length(), batch.labels.as<int32_t>() + row);
+    for (int64_t t = 0; t < seq_length(); ++t) {
+      batch.token_types.as<int32_t>()[row + t] = sample[1] <= t && t < sample[0] ? 1 : 0;
+      batch.loss_weight.as<float>()[row + t] = static_cast<float>(from[2 * seq_length() + t]);
+    }
+  }
+
   const GoldenGpt& golden_;
 };
 
@@ -62,6 +84,7 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   config.model.make_vocab_size_divisible_by = g.padded_vocab_size;
   config.model.norm_epsilon = g.norm_epsilon;
   if (g.num_query_groups) make_llama(config.model, g);
+  if (g.bert) config.model.model_type = "bert";
   config.mesh.data_parallel_size = 1;
   config.mesh.threads_per_rank = 2;
   config.batch.micro_batch_size = g.micro_batch_size;
@@ -153,7 +176,8 @@ TEST_P(Torch, LossesOnTwoRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Torch,
-                         ::testing::Values("gpt_torch.json", "llama_torch.json", "llama_scaled_torch.json"),
+                         ::testing::Values("gpt_torch.json", "llama_torch.json", "llama_scaled_torch.json",
+                                           "bert_torch.json"),
                          [](const auto& test) {
                            const std::string name = test.param;
                            return name.substr(0, name.find("_torch"));

@@ -100,6 +100,7 @@ GoldenGpt load_golden_gpt(const std::string& name) {
     gpt.config.qk_layernorm = config.at("qk_layernorm");
     gpt.config.rope_scaling_factor = config.at("rope_scaling_factor");
   }
+  gpt.config.bert = file.at("config").value("model_type", "gpt") == "bert";
   for (const Json& entry : file.at("parameters"))
     gpt.parameters.push_back(parameter_of(entry, static_cast<uint32_t>(gpt.parameters.size())));
   return gpt;

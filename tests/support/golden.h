@@ -2,6 +2,7 @@
 //
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
 //   llama_torch.json, llama_scaled_torch.json  the same of two Llamas  (tools/reference/llama_torch.py)
+//   bert_torch.json    the same of a BERT                  (tools/reference/bert_torch.py)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //
@@ -37,6 +38,7 @@ struct GoldenGptConfig {
   int64_t vocab_size = 0;         // ids that exist
   int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
   double norm_epsilon = 0;
+  bool bert = false;
   // Of a Llama; a GPT has none of them.
   std::optional<int64_t> num_query_groups;
   int64_t kv_channels = 0;
@@ -63,7 +65,8 @@ struct GoldenGpt {
   GoldenGptConfig config;
   std::vector<GoldenParameter> parameters;
   // tokens[step][sample]: seq_length + 1 ids; token t + 1 is the label of token t. Samples are in global
-  // batch order, so micro-batch m of one rank is samples [m * micro_batch_size, (m + 1) * micro_batch_size).
+  // batch order (of a BERT: what bert_torch.py says instead of tokens and labels), so micro-batch m of one
+  // rank is samples [m * micro_batch_size, (m + 1) * micro_batch_size).
   std::vector<std::vector<std::vector<int32_t>>> tokens;
   std::vector<double> losses;      // per step, before its update: mean over all tokens of the global batch
   std::vector<double> grad_norms;  // per step, before clipping, over all parameters

@@ -185,7 +185,14 @@ class LayerBench {
       b.labels.as<int32_t>()[i] = static_cast<int32_t>(word(2 * static_cast<uint64_t>(i) + 1));
       b.positions.as<int32_t>()[i] = static_cast<int32_t>(i % b.seq_length());
       b.loss_weight.as<float>()[i] = i % 3 == 2 ? 0.0F : 1.0F;
+      b.token_types.as<int32_t>()[i] = i % 4 / 2;
     }
+    for (int64_t i = 0; i < b.samples(); ++i) {
+      b.lengths.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - i);
+      b.pair_labels.as<int32_t>()[i] = static_cast<int32_t>(i % 2);
+      b.pair_weight.as<float>()[i] = 1;
+    }
+    b.pair_scale = 1.5;
     for (int i = 0; i < params_.size(); ++i) {
       const ShardSpec& shard = params_[{i}].shard;
       values_.push_back(random(shard.global.elements(), shard.name.c_str()));

@@ -71,11 +71,13 @@ struct TrainOptions {
 };
 
 inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
-  const SyntheticTokens data(config.model.seq_length, 7, 11);  // few distinct tokens: something to learn
+  ModelConfig few = config.model;
+  few.vocab_size = 7;  // few distinct tokens: something to learn
+  const std::unique_ptr<DataSource> data = synthetic_data(few, 11);
   const int64_t last = options.stop_after == 0 ? config.batch.train_iters : options.stop_after;
   Curve curve;
   run_on_ranks(config.mesh, [&](Communicator& world) {
-    Trainer trainer(world, config, data, &data);
+    Trainer trainer(world, config, *data, data.get());
     if (!options.load.empty()) trainer.load(options.load);
     while (trainer.steps_done() < last) {
       for (const StepReport& step : trainer.advance()) {

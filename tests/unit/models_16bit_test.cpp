@@ -10,6 +10,7 @@
 
 #include "data/read_ahead.h"
 #include "models/gpt.h"
+#include "models/language_model.h"
 #include "support/ranks.h"
 
 namespace trifold::test {
@@ -122,7 +123,7 @@ Outcome train_once(Communicator& world, const Setting& setting) {
   MeshConfig layout;
   layout.sequence_parallel = world.size() > 1;
   layout.recompute_granularity = setting.recompute;
-  const Model model = make_gpt(setting.llama ? small_llama() : small_gpt(), mesh, 7, layout);
+  const Model model = make_model(setting.llama ? small_llama() : small_gpt(), mesh, 7, layout);
   OwnStream own(Stream::Mode::Inline, setting.threads);
   Stream& stream = own.get();
   PlainStore store(model.params, setting.dtype, stream);

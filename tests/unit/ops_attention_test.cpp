@@ -7,6 +7,12 @@ struct Result {
   Values out, lse;
 };
 
+// Lengths in `how` stand for their memory on the host.
+int64_t keys_of(const Attention& how, int64_t sample, int64_t query) {
+  const int64_t all = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
+  return how.causal ? std::min(query + 1, all) : all;
+}
+
 // Plain attention, one probability at a time.
 Result reference(const Values& qkv, const Attention& how) {
   const int64_t d = how.head_dim;
@@ -19,7 +25,7 @@ Result reference(const Values& qkv, const Attention& how) {
       for (int64_t i = 0; i < how.seq; ++i) {
         const int64_t kv = h / (how.heads / how.kv_heads);
         const double* q = qkv.data() + (b * how.seq + i) * stride + h * d;
-        const int64_t keys = how.causal ? i + 1 : how.seq;
+        const int64_t keys = keys_of(how, b, i);
         Values score(static_cast<size_t>(keys));
         double most = -INFINITY;
         for (int64_t j = 0; j < keys; ++j) {
@@ -62,7 +68,7 @@ Values reference_gradient(const Values& qkv, const Values& dout, const Attention
         double delta = 0;
         for (int64_t c = 0; c < d; ++c)
           delta += dout[static_cast<size_t>(out_at + c)] * forward.out[static_cast<size_t>(out_at + c)];
-        for (int64_t j = 0; j < (how.causal ? i + 1 : how.seq); ++j) {
+        for (int64_t j = 0; j < keys_of(how, b, i); ++j) {
           const int64_t k_at = (b * how.seq + j) * stride + (how.heads + kv) * d;
           const int64_t v_at = k_at + how.kv_heads * d;
           double score = 0;
@@ -139,6 +145,42 @@ TEST(Attention, ShapesCausalOrNotWithAndWithoutDropout) {
       check_attention(shape(1, 77, 3, 1, 16, causal, drop));
       check_attention(shape(1, 130, 4, 2, 24, causal, drop));
     }
+}
+
+// Lengths that end inside a panel, at the end of a block of keys, at 1 and at the last position.
+TEST(Attention, KeysBeyondTheLengthOfASampleDoNotExist) {
+  for (bool causal : {true, false})
+    for (double drop : {0.0, 0.2})
+      for (std::vector<int32_t> lengths : {std::vector<int32_t>{1, 77, 40}, {16, 5, 64}}) {
+        Attention how = shape(3, 77, 2, 1, 16, causal, drop);
+        how.lengths = {lengths.data(), DType::I32, {3}};
+        check_attention(how);
+      }
+  std::vector<int32_t> many{1024, 520};
+  Attention how = shape(2, 1100, 1, 1, 8, false, 0.1);
+  how.lengths = {many.data(), DType::I32, {2}};
+  check_attention(how);
+}
+
+// What stands behind the end may be anything.
+TEST(Attention, PaddingIsNeverRead) {
+  std::vector<int32_t> lengths{3};
+  Attention how = shape(1, 20, 1, 1, 8, false);
+  how.lengths = {lengths.data(), DType::I32, {1}};
+  Values qkv = random_values(20 * 24, 1);
+  const auto outputs = [&](const OpTable& ops, Stream& stream) {
+    const Host out(DType::F32, {20, 8});
+    const Host lse(DType::F32, {1, 1, 20});
+    ops.attention(stream, out, lse, Host(DType::F32, {20, 24}, qkv), how);
+    return out.values();
+  };
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Values before = outputs(ops, stream);
+    for (size_t row = 3; row < 20; ++row)
+      for (size_t c = 8; c < 24; ++c) qkv[row * 24 + c] = NAN;  // keys and values
+    EXPECT_EQ(outputs(ops, stream), before);
+    qkv = random_values(20 * 24, 1);
+  });
 }
 
 TEST(Attention, ManyBlocksOfKeys) {

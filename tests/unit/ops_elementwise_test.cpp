@@ -151,6 +151,28 @@ TEST(Elementwise, GeluBackwardIsTheDerivative) {
       2e-6, 1e-9);
 }
 
+TEST(Elementwise, TanhAndItsDerivative) {
+  const int64_t n = 1003;
+  Values x = map(random_values(n, 7), [](double v) { return 3 * v; });
+  x[0] = -200;
+  x[1] = 200;
+  x[2] = 0;
+  const Values dy = random_values(n, 8);
+  const Values y = map(x, [](double v) { return std::tanh(v); });
+  Values slope(x.size());
+  for (size_t i = 0; i < x.size(); ++i) slope[i] = dy[i] * (1 - y[i] * y[i]);
+  check_everywhere(
+      {y, slope},
+      [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host out(dtype, {n}, x);
+        const Host dx(dtype, {n}, dy);
+        ops.tanh(stream, out, out);
+        ops.tanh_backward(stream, dx, dx, out);
+        return {out.values(), dx.values()};
+      },
+      2e-6, 1e-13);
+}
+
 TEST(Elementwise, NotANumberAndInfinityGoThrough) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInf = std::numeric_limits<double>::infinity();

@@ -60,6 +60,7 @@ std::vector<Style> styles() {
       {"linear", config_of(Linear), [](double k) { return between(1 - shared(k)); }},
       {"cosine", config_of(Cosine),
        [](double k) { return between(0.5 * (1 + std::cos(std::numbers::pi * shared(k)))); }},
+      {"polynomial", config_of(Polynomial), [](double k) { return between(std::sqrt(1 - shared(k))); }},
       {"inverse square root", config_of(InverseSquareRoot),
        [](double k) { return std::max(kMin, kMax * std::sqrt(double{kWarmup}) / std::sqrt(k)); }},
       {"WSD exponential", config_of(Wsd, WsdDecayStyle::Exponential),

@@ -125,8 +125,12 @@ def learning_rate(step):
     return low + (top - low) * 0.5 * (1 + math.cos(math.pi * (done - warmup) / (decay - warmup)))
 
 
-def reference(made_by, entries, loss_of):
-    """Ten training steps of the model whose loss is loss_of(parameters by name, ids, labels), as a golden file's dict."""
+def reference(made_by, entries, loss_of, batches=None):
+    """Ten training steps of the model whose loss is loss_of(parameters by name, ids, labels), as a golden file's dict.
+
+    With `batches` ([steps][samples][numbers]) the loss is loss_of(parameters, all samples of a global batch): its
+    divisors may be those of the whole batch.
+    """
     torch.set_num_threads(1)
     p = {name: initial(t, shape, offset, scale) for t, (name, shape, offset, scale, _) in enumerate(entries)}
     records = [{"name": name, "shape": shape, "offset": offset, "scale": scale, "decayed": decayed,
@@ -136,14 +140,14 @@ def reference(made_by, entries, loss_of):
                "weight_decay": CONFIG["weight_decay"] if decayed else 0.0} for decayed in (True, False)]
     adam = torch.optim.AdamW(groups, betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
 
-    tokens = training_tokens()
-    micros = CONFIG["global_batch_size"] // CONFIG["micro_batch_size"]
+    tokens = batches or training_tokens()
+    micros = 1 if batches else CONFIG["global_batch_size"] // CONFIG["micro_batch_size"]
     losses, norms, rates = [], [], []
     for step, samples in enumerate(tokens):
         adam.zero_grad()
         loss = 0.0
         for micro in torch.tensor(samples).chunk(micros):
-            part = loss_of(p, micro[:, :-1], micro[:, 1:]) / micros
+            part = loss_of(p, micro) if batches else loss_of(p, micro[:, :-1], micro[:, 1:]) / micros
             part.backward()
             loss += part.item()
         if step == 0:

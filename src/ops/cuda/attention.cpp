@@ -47,9 +47,10 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
-// cuDNN has no f32 and f64, and its dropout other masks than the processor's: those take the plain kernels.
+// cuDNN has no f32 and f64, and its dropout other masks than the processor's; its graphs here know nothing of
+// samples that end early: those take the plain kernels.
 bool is_plain(const Attention& how, DType dtype) {
-  return accumulate_type(dtype) == dtype || how.dropout.probability != 0;
+  return accumulate_type(dtype) == dtype || how.dropout.probability != 0 || how.lengths.data != nullptr;
 }
 
 AttentionShape shape_of(const Attention& how, DType dtype) {

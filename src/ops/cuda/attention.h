@@ -1,4 +1,5 @@
-// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 without dropout.
+// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 without dropout
+// where all keys exist.
 //
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each

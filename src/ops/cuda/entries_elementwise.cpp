@@ -120,6 +120,27 @@ void gelu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
   });
 }
 
+void tanh(Stream& stream, Tensor y, Tensor x) {
+  expect("tanh", "x", x, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "tanh",
+            [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) { tanh<T>(on, out, in, n); });
+  });
+}
+
+void tanh_backward(Stream& stream, Tensor dx, Tensor dy, Tensor y) {
+  expect("tanh_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("tanh_backward", "y", y, dx.dtype, dx.elements());
+  dispatch_float(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "tanh_backward",
+            [out = dx.as<T>(), grad = dy.as<T>(), in = y.as<T>(), n = dx.elements()](CudaStream on) {
+              tanh_backward<T>(on, out, grad, in, n);
+            });
+  });
+}
+
 void swiglu(Stream& stream, Tensor y, Tensor x) {
   expect_matrix("swiglu", "y", y);
   expect("swiglu", "x", x, y.dtype, 2 * y.elements());

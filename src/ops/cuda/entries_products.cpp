@@ -39,6 +39,7 @@ PlainAttention plain(const char* op, const Attention& how, const Tensor& out, co
   check(how.head_dim >= 1 && how.head_dim <= kPlainAttentionWidth,
         "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, how.head_dim,
         kPlainAttentionWidth);
+  if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
   expect(op, "qkv", qkv, out.dtype, how.batch * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim);
   expect(op, "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
   expect(op, "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
@@ -52,6 +53,7 @@ PlainAttention plain(const char* op, const Attention& how, const Tensor& out, co
           how.global_heads,
           how.scale,
           how.causal,
+          how.lengths.data == nullptr ? nullptr : how.lengths.as<int32_t>(),
           cpu::drop_rule(op, how.dropout)};
 }
 

@@ -35,6 +35,8 @@ OpTable make_table(Device* device) {
       .gemm = gemm,
       .gelu = gelu,
       .gelu_backward = gelu_backward,
+      .tanh = tanh,
+      .tanh_backward = tanh_backward,
       .swiglu = swiglu,
       .swiglu_backward = swiglu_backward,
       .dropout = dropout,

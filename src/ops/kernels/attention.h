@@ -7,7 +7,8 @@
 //
 // Scores are products with transposed keys. Those are packed once per head into panels of kPanel keys, each
 // [width, kPanel] and contiguous, the last one filled up with zeros: then a tile of scores reads one short
-// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal.
+// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal; a sample of
+// fewer keys than positions ends at its last key.
 //
 // Everything inside is in Wide, the type that T is computed in. Where T is stored in 16 bits, rows are
 // widened into scratch before products and results are rounded from there once; otherwise they are used in
@@ -121,14 +122,14 @@ inline void store(T* to, int64_t stride, Rows<Accumulate<T>> from, int64_t rows,
     }
 }
 
-// Panels of kPanel rows of `from` [seq, width], transposed. `memory` is [kPanel, width].
+// Panels of kPanel rows of `from`, a row for each key, transposed. `memory` is [kPanel, width].
 template <class T>
 void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, Accumulate<T>* memory) {
   using Wide = Accumulate<T>;
   const int64_t fours = shape.width / 4 * 4;
-  for (int64_t key = 0; key < shape.seq; key += kPanel) {
+  for (int64_t key = 0; key < shape.keys; key += kPanel) {
     Wide* panel = panels + key * shape.width;
-    const int64_t held = at_most(kPanel, shape.seq - key);
+    const int64_t held = at_most(kPanel, shape.keys - key);
     const Rows<const Wide> keys =
         widened(from + key * shape.qkv_stride, shape.qkv_stride, held, shape.width, memory);
     for (int64_t j = 0; j < kPanel; j += 4) {
@@ -224,7 +225,7 @@ void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
                        int64_t query, const Accumulate<T>* packed_keys, Accumulate<T>* scores) {
   using Wide = Accumulate<T>;
   ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
-  const int64_t end = shape.causal ? query + block.rows : shape.seq;
+  const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
   Wide* memory = scores + kScoreScratch;
   const Rows<const Wide> queries =
       widened(in.query + query * shape.qkv_stride, shape.qkv_stride, block.rows, shape.width, memory);
@@ -270,7 +271,7 @@ void attention_forward(T* out, Accumulate<T>* lse, const HeadInput<T>& in, const
   Wide* packed_keys = blocks + 2 * kQueryBlock * shape.width;
   Wide* memory = packed_keys + (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
   pack_panels(packed_keys, in.key, shape, blocks);
-  const Rows<const Wide> values = widened(in.value, shape.qkv_stride, shape.seq, shape.width, memory);
+  const Rows<const Wide> values = widened(in.value, shape.qkv_stride, shape.keys, shape.width, memory);
   for (int64_t query = 0; query < shape.seq; query += kQueryBlock)
     attention_queries(out, lse, in, values, shape, rule, query, packed_keys, scratch);
 }
@@ -330,7 +331,7 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
                                 const DropRule& rule, int64_t query, bool first) {
   using Wide = Accumulate<T>;
   ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
-  const int64_t end = shape.causal ? query + block.rows : shape.seq;
+  const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
   const int64_t stride = shape.qkv_stride;
   const int64_t width = shape.width;
   const auto scale = Wide(shape.scale);
@@ -362,6 +363,14 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
   store(dquery + query * stride, stride, dqueries, block.rows, width);
 }
 
+template <class T>
+inline void clear_rows(Rows<T> rows, int64_t begin, int64_t end, int64_t width) {
+  for (int64_t r = begin; r < end; ++r) {
+    T* row = rows.at(r);
+    Lane::each(width, [=](int64_t i) { row[i] = 0; });
+  }
+}
+
 // The last block of queries sees every key and goes first: where `assign` is set it assigns the gradients of
 // keys and values; all other blocks, and all other heads that share these keys, add to them. For 16-bit types
 // they grow in scratch, which stays from head to head, and are rounded when `last` is set.
@@ -381,13 +390,17 @@ void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out
   Accumulate<T>* memory = head.packed_values + panels;
   pack_panels(head.packed_keys, in.key, shape, head.blocks);
   pack_panels(head.packed_values, in.value, shape, head.blocks);
-  head.keys = widened(in.key, stride, shape.seq, shape.width, memory);
+  head.keys = widened(in.key, stride, shape.keys, shape.width, memory);
   head.dkeys = results_for(grad.key, stride, shape.width, memory + whole);
   head.dvalues = results_for(grad.value, stride, shape.width, memory + 2 * whole);
   const int64_t final_block = (shape.seq - 1) / kQueryBlock * kQueryBlock;
   for (int64_t query = final_block; query >= 0; query -= kQueryBlock)
     attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query,
                                assign && query == final_block);
+  if (assign) {
+    clear_rows(head.dkeys, shape.keys, shape.seq, shape.width);
+    clear_rows(head.dvalues, shape.keys, shape.seq, shape.width);
+  }
   if (!last) return;
   store(grad.key, stride, head.dkeys, shape.seq, shape.width);
   store(grad.value, stride, head.dvalues, shape.seq, shape.width);

@@ -48,6 +48,16 @@ void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * Gelu::slope(value(x[i]))); });
 }
 
+template <class T>
+void tanh(T* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(y[i], tanh_of(value(x[i]))); });
+}
+
+template <class T>
+void tanh_backward(T* dx, const T* dy, const T* y, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * (1 - value(y[i]) * value(y[i]))); });
+}
+
 // Rows of x hold the gate, then what it is multiplied with.
 template <class T>
 void swiglu(T* y, const T* x, int64_t rows, int64_t columns) {

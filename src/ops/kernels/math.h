@@ -103,6 +103,14 @@ inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
 #endif
 }
 
+// tanh(x) within a few times the rounding of 1: with t = exp(-2|x|), (1 - t) / (1 + t) and the sign of x.
+template <class T>
+[[gnu::always_inline]] HD inline T tanh_of(T x) {
+  const T t = exp_of(x < 0 ? x + x : -(x + x));
+  const T size = (1 - t) / (1 + t);
+  return x < 0 ? -size : size;
+}
+
 template <class T>
 [[gnu::always_inline]] HD inline T larger(T a, T b) {
   return a > b ? a : b;

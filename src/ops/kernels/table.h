@@ -28,6 +28,8 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .maximum = maximum<T>,
       .gelu = gelu<T>,
       .gelu_backward = gelu_backward<T>,
+      .tanh = tanh<T>,
+      .tanh_backward = tanh_backward<T>,
       .swiglu = swiglu<T>,
       .swiglu_backward = swiglu_backward<T>,
       .dropout = dropout<T>,

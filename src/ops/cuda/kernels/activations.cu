@@ -1,4 +1,4 @@
-// GELU, SwiGLU, dropout.
+// GELU, tanh, SwiGLU, dropout.
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
 #include "ops/kernels/formulas.h"
@@ -17,6 +17,18 @@ struct GeluSlope {
   template <class Wide>
   __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
     dx = dy * cpu::Gelu::slope(x);
+  }
+};
+struct TanhOf {
+  template <class Wide>
+  __device__ void operator()(Wide& y, Wide x) const {
+    y = cpu::tanh_of(x);
+  }
+};
+struct TanhSlope {
+  template <class Wide>
+  __device__ void operator()(Wide& dx, Wide dy, Wide y) const {
+    dx = dy * (1 - y * y);
   }
 };
 struct SwigluOf {
@@ -85,6 +97,14 @@ void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n)
   map(stream, n, GeluSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
 }
 template <class T>
+void tanh(CudaStream stream, T* y, const T* x, int64_t n) {
+  map(stream, n, TanhOf{}, Out<T>{y}, In<T>{x});
+}
+template <class T>
+void tanh_backward(CudaStream stream, T* dx, const T* dy, const T* y, int64_t n) {
+  map(stream, n, TanhSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{y});
+}
+template <class T>
 void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns) {
   map_rows(stream, rows, columns, SwigluOf{}, Out<T>{y, columns}, In<T>{x, 2 * columns},
            In<T>{x + columns, 2 * columns});
@@ -106,6 +126,8 @@ void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, 
 #define INSTANTIATE(T)                                                                    \
   template void gelu<T>(CudaStream, T*, const T*, int64_t);                               \
   template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
+  template void tanh<T>(CudaStream, T*, const T*, int64_t);                               \
+  template void tanh_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
   template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                    \
   template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t); \
   template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, uint64_t, const cpu::DropRule&);

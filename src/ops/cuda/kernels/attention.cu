@@ -30,6 +30,17 @@ __device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t
           (b * how.seq * how.heads + head) * how.head_dim};
 }
 
+// Keys of a sample that exist.
+__device__ inline int64_t keys_of(const PlainAttention& how, int64_t b) {
+  return how.lengths == nullptr ? how.seq : static_cast<int64_t>(how.lengths[b]);
+}
+
+// Keys that query i of a sample looks at.
+__device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_t i) {
+  const int64_t all = keys_of(how, b);
+  return how.causal && i + 1 < all ? i + 1 : all;
+}
+
 // What a probability is multiplied with: the inverse of the rate at which they are kept, or 0.
 template <class Wide>
 __device__ inline Wide kept(const PlainAttention& how, int64_t b, int64_t head, int64_t i, int64_t j) {
@@ -90,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int64_t i = item.at;
   share(query[warp], qkv + at.query + i * at.qkv_stride, how.head_dim);
   __syncwarp();
-  const int64_t keys = how.causal ? i + 1 : how.seq;
+  const int64_t keys = keys_seen(how, item.sample, i);
   Wide most = cpu::kLowest<Wide>;
   Wide total = 0;
   Wide sum[kColumns] = {};
@@ -143,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Wide delta = dot(grad[warp], out + at.out + i * at.out_stride, how.head_dim);
   const Wide log_sum = lse[(item.sample * how.heads + item.head) * how.seq + i];
   const auto scale = static_cast<Wide>(how.scale);
-  const int64_t keys = how.causal ? i + 1 : how.seq;
+  const int64_t keys = keys_seen(how, item.sample, i);
   Wide sum[kColumns] = {};
   for (int64_t first = 0; first < keys; first += kWarp) {
     const int64_t j = first + lane;
@@ -191,7 +202,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   share(key[warp], qkv + own.key + j * own.qkv_stride, how.head_dim);
   share(val[warp], qkv + own.value + j * own.qkv_stride, how.head_dim);
   __syncwarp();
-  for (int64_t h = item.head * shared_by; h < (item.head + 1) * shared_by; ++h) {
+  const bool exists = j < keys_of(how, item.sample);
+  for (int64_t h = item.head * shared_by; exists && h < (item.head + 1) * shared_by; ++h) {
     const Places at = places_of(how, item.sample, h);
     const Wide* log_sums = lse + (item.sample * how.heads + h) * how.seq;
     for (int64_t first = how.causal ? j : 0; first < how.seq; first += kWarp) {

@@ -44,6 +44,10 @@ void gelu(CudaStream stream, T* y, const T* x, int64_t n);
 template <class T>
 void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
 template <class T>
+void tanh(CudaStream stream, T* y, const T* x, int64_t n);
+template <class T>
+void tanh_backward(CudaStream stream, T* dx, const T* dy, const T* y, int64_t n);
+template <class T>
 void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns);
 template <class T>
 void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
@@ -218,6 +222,7 @@ struct PlainAttention {
   int64_t first_sample, first_head, global_heads;
   double scale;
   bool causal;
+  const int32_t* lengths;  // of each sample, or null
   cpu::DropRule rule;
 };
 template <class T>

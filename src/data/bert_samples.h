@@ -1,0 +1,132 @@
+// BertSamples: pairs of sentences with masked tokens, as BERT is trained on (Devlin et al., NAACL 2019,
+// sections 3.1 and A.1), a pure function of (seed, index of the sample).
+//
+// Documents are cut into chunks of whole sentences, each as many as reach the length of a sample or the end
+// of the document. A sample is a chunk: in a pass every chunk comes once, in an order of the pass's own. The
+// chunk is cut between two of its sentences. Half of the time the part behind the cut is the second sentence
+// of the pair; otherwise (and always where there is one sentence alone) that is a piece of another document,
+// and the rest of the chunk is left out this time. A share of the samples is shorter, of a length drawn
+// uniformly. What is too long loses tokens of the longer sentence, at both its ends.
+//
+//   [CLS] first [SEP] second [SEP] [PAD] ...        without pairs:  [CLS] chunk [SEP] [PAD] ...
+//
+// Then max(1, mask_probability x real tokens) of the tokens that are none of these four are chosen: 8 of 10
+// become [MASK], 1 a random token, 1 stays; their labels count, no others do. With whole words, words are
+// chosen until their tokens are at least as many. Every pass draws anew.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "config/config.h"
+#include "core/random.h"
+#include "data/batch.h"
+#include "data/sentences.h"
+
+namespace trifold {
+
+// The four tokens that BERT needs stand behind the tokenizer's.
+struct BertTokens {
+  explicit BertTokens(int64_t of_tokenizer);
+  static constexpr int64_t kCount = 4;
+
+  int32_t ordinary;  // ids below are the tokenizer's
+  int32_t pad, cls, sep, mask;
+};
+
+struct BertRules {
+  int64_t seq_length = 0;
+  double mask_probability = 0.15;
+  double short_probability = 0.1;
+  bool whole_words = false;
+  bool pairs = true;
+};
+
+class BertSamples final : public DataSource {
+ public:
+  // Of the given documents of `text`, `passes` times over. BadInput where they hold no sample, or where
+  // pairs are wanted of a single document.
+  BertSamples(std::shared_ptr<const SentenceTokens> text, std::vector<int64_t> documents, BertTokens special,
+              BertRules rules, int64_t passes, uint64_t seed);
+
+  int64_t seq_length() const override { return rules_.seq_length; }
+  int64_t samples() const override { return passes_ * chunks(); }
+  // Samples of one pass.
+  int64_t chunks() const { return static_cast<int64_t>(chunks_.size()); }
+  void read(Batch& batch, int64_t first_sample) const override;
+
+ private:
+  // Sentences [first, end) of document `document` of documents_.
+  struct Chunk {
+    int64_t document, first, end;
+  };
+  // Tokens [begin, begin + length) of the text.
+  struct Piece {
+    int64_t begin = 0, length = 0;
+  };
+  struct Pair {
+    Piece first, second;
+    bool random = false;  // the second does not follow the first
+  };
+  // Numbers drawn one after another for one sample.
+  class Draws {
+   public:
+    Draws(PhiloxKey key, int64_t sample) : key_(key), at_(static_cast<uint64_t>(sample) << kBits) {}
+    static constexpr int kBits = 24;  // of the number of draws of a sample
+    int64_t below(int64_t n);         // in [0, n)
+    double real();                    // in [0, 1)
+
+   private:
+    PhiloxKey key_;
+    uint64_t at_;
+  };
+
+  // As many sentences from `first` on as reach `length` tokens, ending before `end`: one past the last.
+  int64_t enough(int64_t first, int64_t end, int64_t length) const;
+  Piece piece(int64_t first, int64_t end) const;
+  Pair draw_pair(int64_t index, Draws& draws) const;
+  Piece draw_other(int64_t document, int64_t length, Draws& draws) const;
+  void mask(std::span<int32_t> tokens, std::span<float> weights, const Pair& pair, Draws& draws) const;
+  void read_one(const Batch& batch, int64_t b, int64_t index) const;
+
+  std::shared_ptr<const SentenceTokens> text_;
+  std::vector<int64_t> documents_;
+  BertTokens special_;
+  BertRules rules_;
+  int64_t room_;  // for tokens that are not special
+  int64_t passes_;
+  PhiloxKey key_, order_key_;
+  std::vector<Chunk> chunks_;
+};
+
+// What --data-path names, for BERT: plain text files, read and tokenized when it is made.
+class BertCorpus {
+ public:
+  // BadInput for files that are not plain text, weights, a vocabulary too small for the tokenizer.
+  BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs);
+
+  // False when --split gives the part no document.
+  bool has(Split split) const { return !documents_of(split).empty(); }
+  // At least `samples_needed` samples of a part, in as many passes as that takes.
+  std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
+                                     uint64_t seed) const;
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed) const;
+
+ private:
+  // Of every file its share, as --split says.
+  std::vector<int64_t> documents_of(Split split) const;
+
+  SplitFractions split_;
+  BertTokens special_{0};
+  BertRules rules_;
+  std::shared_ptr<SentenceTokens> text_;
+  std::vector<Interval> files_;  // their documents
+};
+
+// Tokens of a model's vocabulary that a BERT over this tokenizer needs.
+inline int64_t bert_vocabulary(const Tokenizer& tokenizer) {
+  return tokenizer.vocab_size() + BertTokens::kCount;
+}
+
+}  // namespace trifold

@@ -1,0 +1,180 @@
+#include "models/bert.h"
+
+namespace trifold {
+
+BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
+    : dropout_(config.hidden_dropout),
+      row_part_(builder.row_part()),
+      key_(philox_key(builder.seed(), "embedding.dropout")),
+      embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
+                 {Init::Kind::Normal, config.init_method_std}, 2),
+      norm_(builder, "embedding.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon) {}
+
+Dropout BertEmbedding::mask(const Run& run, Tensor y) const {
+  const int64_t first_row = first_global_row(*run.batch, row_part_, y.row_count());
+  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * y.last_dim())};
+}
+
+Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
+  const Tensor y = norm_.forward(run, embedding_.forward(run, no_input, saved), saved);
+  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run, y));
+  return y;
+}
+
+Tensor BertEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  Tensor dnorm = dy;
+  if (dropout_ > 0 && run.training) {
+    dnorm = run.flow.take(run.dtype, dy.shape);
+    run.ops.dropout(run.stream, dnorm, dy, mask(run, dy));
+  }
+  return embedding_.backward_input(run, norm_.backward_input(run, dnorm, saved), saved);
+}
+
+void BertEmbedding::backward_weight(Run& run, Saved& saved) const {
+  norm_.backward_weight(run, saved);
+  embedding_.backward_weight(run, saved);
+}
+
+PairHead::PairHead(BlockBuilder& builder, int64_t width, Init init)
+    : row_part_(builder.row_part()),
+      slices_(builder.sequence_parallel()),
+      pooler_weight_(builder.replicated("pooler.weight", {width, width}, init, true)),
+      pooler_bias_(builder.replicated("pooler.bias", {width}, {Init::Kind::Zeros}, false)),
+      weight_(builder.replicated("pair.weight", {2, width}, init, true)),
+      bias_(builder.replicated("pair.bias", {2}, {Init::Kind::Zeros}, false)),
+      x_(builder.slot()),
+      pooled_(builder.slot()),
+      dlogits_(builder.slot()),
+      dz_(builder.slot()) {}
+
+PairHead::Here PairHead::samples_here(const Run& run, int64_t rows) const {
+  const int64_t length = run.batch->seq_length();
+  const int64_t begin = row_part_ * rows;
+  const auto samples_before = [&](int64_t row) { return (row + length - 1) / length; };
+  const int64_t first = samples_before(begin);
+  return {first, samples_before(begin + rows) - first, first * length - begin};
+}
+
+namespace {
+
+// y = x W^T + b
+void affine(Run& run, Tensor y, Tensor x, ParamId weight, ParamId bias) {
+  run.ops.fill_rows(run.stream, y, run.weight(bias));
+  run.ops.gemm(run.stream, y, x, false, run.weight(weight), true, 1.0, 1.0);
+}
+
+// The first row of sample i of those that are here.
+Tensor first_row(Tensor x, const Run& run, int64_t row, int64_t i) {
+  const int64_t at = row + i * run.batch->seq_length();
+  return x.rows(at, at + 1);
+}
+
+}  // namespace
+
+void PairHead::forward(Run& run, Tensor x, Saved& saved) const {
+  const Here here = samples_here(run, x.row_count());
+  const Shape wide{here.count, x.last_dim()};
+  saved[x_] = run.keep.take(run.dtype, wide);
+  saved[pooled_] = run.keep.take(run.dtype, wide);
+  saved[dlogits_] = run.keep.take(run.dtype, {here.count, 2});
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor total = run.scratch.take(DType::F64, {1});
+  run.ops.fill(run.stream, total, 0.0);
+  if (here.count > 0) {
+    for (int64_t i = 0; i < here.count; ++i)
+      run.ops.copy(run.stream, saved[x_].rows(i, i + 1), first_row(x, run, here.row, i));
+    affine(run, saved[pooled_], saved[x_], pooler_weight_, pooler_bias_);
+    run.ops.tanh(run.stream, saved[pooled_], saved[pooled_]);
+    run.show("pooler", "output", saved[pooled_]);
+    affine(run, saved[dlogits_], saved[pooled_], weight_, bias_);
+    run.show("pair", "logits", saved[dlogits_]);
+    find_losses(run, saved[dlogits_], here, total);
+  }
+  if (slices_) reduce_over_axis(run, total, Reduce::Sum);
+  run.ops.scale(run.stream, total, run.batch->pair_scale);
+  run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
+  run.scratch.release(mark);
+}
+
+void PairHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const {
+  const Tensor labels = run.batch->pair_labels.rows(here.first, here.first + here.count);
+  const Tensor weights = run.batch->pair_weight.rows(here.first, here.first + here.count);
+  const auto row_sums = [&] { return run.scratch.take(accumulate_type(run.dtype), {here.count}); };
+  const Tensor max = row_sums();
+  const Tensor sum = row_sums();
+  const Tensor target = row_sums();
+  const Tensor losses = row_sums();
+  run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, 2);
+  run.ops.cross_entropy(run.stream, losses, max, sum, target);
+  run.show("pair", "losses", losses);
+  run.ops.weighted_sum(run.stream, total, losses, weights);
+  if (run.has_backward())
+    run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights,
+                                   run.loss_scale * run.batch->pair_scale, 0, 2);
+}
+
+void PairHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
+  const Here here = samples_here(run, dx.row_count());
+  if (here.count == 0) return;
+  saved[dz_] = run.flow.take(run.dtype, saved[x_].shape);
+  run.ops.gemm(run.stream, saved[dz_], saved[dlogits_], false, run.weight(weight_), false, 1.0, 0.0);
+  run.ops.tanh_backward(run.stream, saved[dz_], saved[dz_], saved[pooled_]);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor rows = run.scratch.take(run.dtype, saved[x_].shape);
+  run.ops.gemm(run.stream, rows, saved[dz_], false, run.weight(pooler_weight_), false, 1.0, 0.0);
+  run.show("pooler", "input gradient", rows);
+  for (int64_t i = 0; i < here.count; ++i) {
+    const Tensor row = first_row(dx, run, here.row, i);
+    run.ops.add(run.stream, row, row, rows.rows(i, i + 1));
+  }
+  run.scratch.release(mark);
+}
+
+void PairHead::backward_weight(Run& run, Saved& saved) const {
+  if (saved[x_].row_count() == 0) return;
+  run.ops.gemm(run.stream, run.grad(weight_), saved[dlogits_], true, saved[pooled_], false, 1.0, 1.0);
+  run.ops.column_sum(run.stream, run.grad(bias_), saved[dlogits_]);
+  run.ops.gemm(run.stream, run.grad(pooler_weight_), saved[dz_], true, saved[x_], false, 1.0, 1.0);
+  run.ops.column_sum(run.stream, run.grad(pooler_bias_), saved[dz_]);
+}
+
+BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
+                   bool pairs)
+    : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
+             {Init::Kind::Normal, config.init_method_std}),
+      activation_(builder, "head.activation", ActivationKind::Gelu),
+      norm_(builder, "head.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon),
+      loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, 0,
+            builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {
+  if (pairs) pair_.emplace(builder, config.hidden_size, Init{Init::Kind::Normal, config.init_method_std});
+}
+
+// The loss is done with the norm's result when it returns.
+Tensor BertHead::forward(Run& run, Tensor x, Saved& saved) const {
+  if (pair_) pair_->forward(run, x, saved);
+  const Tensor y = activation_.forward(run, dense_.forward(run, x, saved), saved);
+  norm_.take_statistics(run, y.row_count(), saved);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor normed = run.scratch.take(run.dtype, y.shape);
+  norm_.apply(run, normed, y, saved);
+  loss_.forward(run, normed, saved);
+  run.scratch.release(mark);
+  return {};
+}
+
+Tensor BertHead::backward_input(Run& run, Tensor no_gradient, Saved& saved) const {
+  const Tensor dnormed = loss_.backward_input(run, no_gradient, saved);
+  const Tensor dup = activation_.backward_input(run, norm_.backward_input(run, dnormed, saved), saved);
+  const Tensor dx = dense_.backward_input(run, dup, saved);
+  if (pair_) pair_->add_input_gradient(run, dx, saved);
+  return dx;
+}
+
+void BertHead::backward_weight(Run& run, Saved& saved) const {
+  loss_.backward_weight(run, saved);
+  norm_.backward_weight(run, saved);
+  dense_.backward_weight(run, saved);
+  if (pair_) pair_->backward_weight(run, saved);
+}
+
+}  // namespace trifold

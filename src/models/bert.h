@@ -1,0 +1,86 @@
+// BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019): what it has that
+// other models here do not. Its input is a pair of sentences, some of whose tokens are masked
+// (data/bert_samples.h). Its loss is the mean over the masked tokens of the whole global batch of the cross
+// entropy of guessing them, plus the mean over its pairs of that of telling whether the second sentence
+// follows the first.
+//
+// R = rows of the micro-batch that are here (samples * positions, or a slice of them under sequence
+// parallelism), C = width, V = padded vocabulary, n = samples whose first row is here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+#include "nn/layers.h"
+#include "nn/linear.h"
+#include "tensor_parallel/vocab.h"
+
+namespace trifold {
+
+// First block: vectors of token, position and sentence added up, norm, dropout. {} -> [R, C]
+class BertEmbedding final : public Layer {
+ public:
+  BertEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab);
+  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override;
+  ParamId tokens() const { return embedding_.tokens(); }
+
+ private:
+  Dropout mask(const Run& run, Tensor y) const;
+
+  double dropout_;
+  int row_part_;
+  PhiloxKey key_;
+  VocabEmbedding embedding_;
+  Norm norm_;
+};
+
+// Whether the second sentence follows the first, from each sample's first row:
+//   pooled = tanh(x W^T + b), logits = pooled U^T + c, cross entropy with batch.pair_labels.
+// Parameters pooler.{weight, bias} [C, C], [C] and pair.{weight, bias} [2, C], [2]. Adds batch.pair_scale
+// times the losses, weighted by batch.pair_weight, to run.loss_sum. Not a Layer: its gradient is that of a
+// few rows, which it adds to the whole.
+class PairHead {
+ public:
+  PairHead(BlockBuilder& builder, int64_t width, Init init);
+  void forward(Run& run, Tensor x, Saved& saved) const;              // x [R, C]
+  void add_input_gradient(Run& run, Tensor dx, Saved& saved) const;  // dx [R, C], first rows of samples +=
+  void backward_weight(Run& run, Saved& saved) const;
+
+ private:
+  // The samples whose first row is here, and where the first of these rows is.
+  struct Here {
+    int64_t first, count, row;
+  };
+  Here samples_here(const Run& run, int64_t rows) const;
+  // logits [n, 2] become their gradient where a backward follows. total f64 [1] += the weighted losses
+  void find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const;
+
+  int row_part_;
+  bool slices_;
+  ParamId pooler_weight_, pooler_bias_, weight_, bias_;
+  SlotId x_, pooled_, dlogits_, dz_;
+};
+
+// Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, E being the token embedding, and the
+// losses. Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of PairHead.
+class BertHead final : public Layer {
+ public:
+  // `pairs`: with the PairHead.
+  BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
+           bool pairs);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  WholeLinear dense_;
+  Activation activation_;
+  Norm norm_;
+  VocabCrossEntropy loss_;
+  std::optional<PairHead> pair_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,14 @@
+// The language model that a configuration describes: GPT and Llama (models/gpt.h) or BERT (models/bert.h), as
+// a list of blocks: embedding, transformer blocks, head with its loss.
+#pragma once
+
+#include "config/config.h"
+#include "models/model.h"
+
+namespace trifold {
+
+// `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
+// sequence_parallel and recompute_granularity are read.
+Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
+
+}  // namespace trifold

@@ -1,0 +1,26 @@
+// y = x W^T + b, whole on every rank of the tensor axis: for the small products of an output head, whose rows
+// are normalised next and would have to be put together again if they were cut (tensor_parallel/linear.h).
+// Under sequence parallelism each rank has its rows, and the gradients are sums over the axis.
+#pragma once
+
+#include <string>
+
+#include "nn/layer.h"
+
+namespace trifold {
+
+class WholeLinear final : public Layer {
+ public:
+  // Parameters <name>.weight [out, in] and <name>.bias [out].
+  WholeLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in] -> [R, out]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, out] -> [R, in]
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  std::string name_;
+  ParamId weight_, bias_;
+  SlotId x_, dy_;
+};
+
+}  // namespace trifold
