@@ -20,6 +20,8 @@ class Bert(ProgramTest):
             logs[name] = self.log(name + ".jsonl")
         losses = [line["loss"] for line in logs["one"] if "loss" in line]
         self.assertLess(sum(losses[-5:]), 0.8 * sum(losses[:5]))
+        tokens = [line["tokens"] for line in logs["one"] if "loss" in line]
+        self.assertLess(sum(tokens), 0.98 * 40 * 16 * 32, "padding does not count")
         for one, many, row in zip(*logs.values()):
             for key in ("loss", "valid_loss"):
                 if key in one:
@@ -27,7 +29,6 @@ class Bert(ProgramTest):
                     self.assertEqual(one[key], row[key])
             if "loss" in one:
                 self.assertEqual(one["tokens"], many["tokens"])
-                self.assertLess(one["tokens"], 16 * 32)  # padding does not count
 
     def test_second_phase_takes_longer_samples_and_a_new_schedule(self):
         phase1 = ["--max-position-embeddings", 64, "--optimizer", "lamb", "--lr-decay-style", "polynomial",
@@ -39,7 +40,7 @@ class Bert(ProgramTest):
                       "two.jsonl")
         one, two = self.log("one.jsonl"), self.log("two.jsonl")
         self.assertEqual([two[0]["step"], two[0]["consumed_samples"], two[0]["lr"]], [1, 8, 1e-3])
-        self.assertLess(two[0]["loss"], one[0]["loss"] - 0.5)
+        self.assertLess(two[0]["loss"], one[0]["loss"] - 0.15)  # it starts from what the first has learned
         # A run that was stopped goes on to the last bit.
         self.pretrain(*plain, *phase2, "--train-iters", 14, "--lr-decay-iters", 14, "--load", "one", "--finetune",
                       "--log-json", "whole.jsonl")

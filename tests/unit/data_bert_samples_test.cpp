@@ -130,7 +130,9 @@ TEST(BertSamples, EightOfTenMaskedTokensBecomeMask) {
     for (size_t t = 0; t < s.tokens.size(); ++t) {
       const auto original = static_cast<unsigned char>(s.text[t]);
       if (s.weights[t] == 0) {
-        if (s.tokens[t] < 256) EXPECT_EQ(s.tokens[t], original);
+        if (s.tokens[t] < 256) {
+          EXPECT_EQ(s.tokens[t], original);
+        }
         EXPECT_NE(s.tokens[t], kSpecial.mask);
         continue;
       }
@@ -148,7 +150,7 @@ TEST(BertSamples, EightOfTenMaskedTokensBecomeMask) {
 
 TEST(BertSamples, WholeWordsAreMaskedTogether) {
   std::string lines;
-  for (int d = 0; d < 4; ++d) lines += "alpha beta gamma\ndelta epsilon zeta eta\n\n";
+  for (int d = 0; d < 4; ++d) lines += "alpha beta gamma.\ndelta epsilon zeta eta.\n\n";
   const BertSamples source(text_of(lines, {.words = true}), first(4), kSpecial,
                            {.seq_length = 64, .whole_words = true}, 40, 3);
   for (int64_t i = 0; i < source.samples(); ++i) {
@@ -156,8 +158,9 @@ TEST(BertSamples, WholeWordsAreMaskedTogether) {
     double chosen = 0;
     for (size_t t = 0; t < s.weights.size(); ++t) {
       chosen += s.weights[t];
-      if (t > 0 && std::isalpha(s.text[t]) && std::isalpha(s.text[t - 1]))
+      if (t > 0 && std::isalpha(s.text[t]) && std::isalpha(s.text[t - 1])) {
         EXPECT_EQ(s.weights[t], s.weights[t - 1]) << s.text << " at " << t;
+      }
     }
     EXPECT_GE(chosen, std::max(1.0, std::round(0.15 * s.length)));
     EXPECT_LT(chosen, std::round(0.15 * s.length) + 7);
@@ -241,7 +244,7 @@ TEST(BertCorpus, SplitsDocumentsAndRefusesWhatItCannotRead) {
   expect_has(error_of([&] { BertCorpus(config, 259, true); }), "give --vocab-size 260");
   config.data_path = {"0.5", dir.file("text"), "0.5", dir.file("text")};
   expect_has(error_of([&] { BertCorpus(config, 260, true); }), "give the paths alone");
-  write_documents(dir.file("tokens"), TokenType::UInt16, {{1, 2, 3}});
+  write_documents(dir.file("tokens"), TokenType::U16, {{1, 2, 3}});
   config.data_path = {dir.file("text"), dir.file("tokens")};
   expect_has(error_of([&] { BertCorpus(config, 260, true); }), "give the text");
   config.split = "1,0,0";

@@ -111,8 +111,10 @@ TEST(LrSchedule, IsContinuousAndEndsAtTheMinimum) {
     for (int64_t k = 0; k < kDecay; ++k) {
       const double change = schedule.at(k + 1) - schedule.at(k);
       EXPECT_TRUE(k < kWarmup ? change > 0 : change <= 0) << "step " << k;
-      // sqrt is steep where the WSD decay begins; everything else is gentler than the warm-up.
-      const bool steep = style.name == "WSD minus square root" && k >= kDecay - kWsdDecay;
+      // sqrt is steep where the WSD decay begins and the polynomial one ends; everything else is gentler than
+      // the warm-up.
+      const bool steep =
+          (style.name == "WSD minus square root" || style.name == "polynomial") && k >= kDecay - kWsdDecay;
       EXPECT_LE(std::abs(change), steep ? kMax / std::sqrt(double{kWsdDecay}) : kMax / kWarmup * 1.001);
     }
     const bool falls = style.name != "constant" && style.name != "inverse square root";
