@@ -98,11 +98,11 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
   base.batch.micro_batch_size = 1;
   base.batch.global_batch_size = 16;
   base.zero.zero_min_unit_params = 4000;
-  struct Way {
+  struct Policy {
     const char* schedule;
     bool bf16;
   };
-  for (const auto& [schedule, bf16] : {Way{"1f1b", false}, Way{"zb-h1", false}, Way{"1f1b", true}})
+  for (const auto& [schedule, bf16] : {Policy{"1f1b", false}, Policy{"zb-h1", false}, Policy{"1f1b", true}})
     for (const int stage : {0, 1, 2, 3})
       for (const int group : {1, 2, 4})
         for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
