@@ -8,11 +8,7 @@
 
 namespace trifold {
 
-namespace {
-
 double logistic(double z) { return 1.0 / (1.0 + std::exp(-z)); }
-
-}  // namespace
 
 double& ScoreDistribution::at(int64_t index) {
   if (masses_.empty()) first_ = index;

@@ -8,6 +8,8 @@
 
 namespace trifold {
 
+double logistic(double z);
+
 // What the best model reaches on samples without end.
 struct ClickOptimum {
   double auc = 0.5;

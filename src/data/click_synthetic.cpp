@@ -28,8 +28,6 @@ double on_grid(double score) {
   return std::round(score / ScoreDistribution::kStep) * ScoreDistribution::kStep;
 }
 
-double logistic(double z) { return 1.0 / (1.0 + std::exp(-z)); }
-
 }  // namespace
 
 SyntheticClicks::SyntheticClicks(SyntheticClickSpec spec) : spec_(std::move(spec)) {

@@ -122,10 +122,9 @@ TEST(BertSamples, PairsAreOfOneDocumentOrOfTwo) {
 TEST(BertSamples, EightOfTenMaskedTokensBecomeMask) {
   const BertSamples source(numbered(20, 20), first(20), kSpecial, {.seq_length = 128, .short_probability = 0},
                            8, 2);
-  double chosen = 0, masked = 0, kept = 0, real = 0;
+  double chosen = 0, masked = 0, kept = 0;
   for (int64_t i = 0; i < source.samples(); ++i) {
     const Sample s = sample(source, i);
-    real += s.length;
     int here = 0;
     for (size_t t = 0; t < s.tokens.size(); ++t) {
       const auto original = static_cast<unsigned char>(s.text[t]);
