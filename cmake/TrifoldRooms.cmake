@@ -19,6 +19,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # gcc 12 sees overlapping copies in every "text" + std::string (GCC bug 105651, put right in 13).
   target_compile_options(trifold_options INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A file that is included by the joined one is no header: its nested classes may use what it keeps to itself.
+  target_compile_options(trifold_options INTERFACE -Wno-subobject-linkage)
+endif()
 if(TRIFOLD_SANITIZE)
   target_compile_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE})
