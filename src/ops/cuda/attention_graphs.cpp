@@ -6,7 +6,7 @@ namespace trifold::cuda {
 
 namespace {
 
-cudnnDataType_t type_of(DType dtype) {
+cudnnDataType_t cudnn_type_of(DType dtype) {
   if (dtype == DType::BF16) return CUDNN_DATA_BFLOAT16;
   if (dtype == DType::F16) return CUDNN_DATA_HALF;
   fail("cuDNN's attention is for bf16 and f16, not {}", name_of(dtype));
@@ -68,7 +68,7 @@ void key_gradient(Graph& graph, const Layouts& at, cudnnDataType_t type, Node le
 // max and exp as softmax is defined; the order of the operations is the one cuDNN's engines know.
 Graph attention_forward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
-  const cudnnDataType_t type = type_of(shape.dtype);
+  const cudnnDataType_t type = cudnn_type_of(shape.dtype);
   Graph graph;
   const Node query = graph.tensor(at.packed(at.h), type, kQuery);
   const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
@@ -99,7 +99,7 @@ Graph attention_forward_graph(const AttentionShape& shape) {
 // dK = dS^T Q, dQ = dS K.
 Graph attention_backward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
-  const cudnnDataType_t type = type_of(shape.dtype);
+  const cudnnDataType_t type = cudnn_type_of(shape.dtype);
   Graph graph;
   const Node query = graph.tensor(at.packed(at.h), type, kQuery);
   const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
