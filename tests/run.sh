@@ -43,15 +43,15 @@ skip() {
   printf '\n== %s: skipped, %s\n' "$1" "$2"
 }
 
-# build PRESET [TARGET...]: prints only what is wrong. Several files are compiled at once, which halves a build from
-# nothing; the quickstart's build shows that each can be compiled alone.
+# build PRESET [TARGET...]: prints only what is wrong. Test files are joined, which makes a build from nothing
+# quicker; those of the program are not, so that each is known to compile alone.
 build() {
   local preset=$1 log=build/$1.log
   local -a targets=()
   shift
   if (($#)); then targets=(--target "$@"); fi
   mkdir -p build
-  if cmake --preset "$preset" -DCMAKE_UNITY_BUILD=ON >"$log" 2>&1 &&
+  if cmake --preset "$preset" -DTRIFOLD_JOIN_TESTS=ON >"$log" 2>&1 &&
     cmake --build "build/$preset" --parallel "$jobs" "${targets[@]}" >>"$log" 2>&1; then
     return 0
   fi

@@ -47,16 +47,31 @@ bool is_good(const fs::path& checkpoint) {
   }
 }
 
+int open_folder(const fs::path& root) {
+  const int folder = ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  check(folder >= 0, "{} cannot be opened: {}", root.string(), std::strerror(errno));
+  return folder;
+}
+
+// Takes the lock of an open folder, or closes it and throws.
+void take(int folder, const fs::path& root, int how) {
+  if (::flock(folder, how | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(folder);
+  bad_input("another run saves its checkpoints in {}: end it, or give another --save", root.string());
+}
+
 }  // namespace
+
+void check_not_taken(const fs::path& root) {
+  const int folder = open_folder(root);
+  take(folder, root, LOCK_SH);  // many may look at once
+  ::close(folder);
+}
 
 SaveFolder::SaveFolder(const fs::path& root) {
   fs::create_directories(root);
-  fd_ = ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  check(fd_ >= 0, "{} cannot be opened: {}", root.string(), std::strerror(errno));
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(fd_);
-    bad_input("another run saves its checkpoints in {}: end it, or give another --save", root.string());
-  }
+  fd_ = open_folder(root);
+  take(fd_, root, LOCK_EX);
   for (const auto& entry : fs::directory_iterator(root)) {
     std::error_code ignored;
     if (is_remains(entry.path().filename().string())) fs::remove_all(entry.path(), ignored);

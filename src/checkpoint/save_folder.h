@@ -27,6 +27,9 @@ class SaveFolder {
   int fd_ = -1;
 };
 
+// BadInput when another process holds the folder `root`, which is there.
+void check_not_taken(const std::filesystem::path& root);
+
 // Folders of `root` that are called like checkpoints, with their steps, newest first. None where `root` is
 // missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);

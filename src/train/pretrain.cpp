@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "checkpoint/reader.h"
+#include "checkpoint/save_folder.h"
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
@@ -45,12 +46,14 @@ void check_save(const PretrainConfig& config, int64_t first_step) {
   } catch (const Error&) {
     return;  // no checkpoint there yet
   }
-  if (newest > first_step)
+  if (newest > first_step) {
+    check_not_taken(save);  // its run went on while this one looked where to start
     bad_input(
         "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
         "to go "
         "on from it, or another --save",
         save, newest, first_step, save);
+  }
 }
 
 // Everything about a run that depends on files; mistakes are collected so that all are told at once.

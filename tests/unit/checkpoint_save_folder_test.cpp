@@ -51,7 +51,9 @@ TEST(SaveFolder, IsForOneRunAtATime) {
   {
     const SaveFolder held(folder.path());
     EXPECT_TRUE(has(bad_input_of([&] { SaveFolder second(folder.path()); }), "another run saves"));
+    EXPECT_TRUE(has(bad_input_of([&] { check_not_taken(folder.path()); }), "another run saves"));
   }
+  EXPECT_NO_THROW(check_not_taken(folder.path()));
   EXPECT_NO_THROW(SaveFolder(folder.path()));
 }
 
