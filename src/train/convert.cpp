@@ -193,7 +193,7 @@ DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
 ModelConfig model_of(const CheckpointReader& from) {
   try {
     from.meta().state.at("tokenizer");
-    const ModelConfig model = model_from_json(from.meta().model);
+    ModelConfig model = model_from_json(from.meta().model);
     if (is_bert(model)) fail("it is a BERT, which is not converted yet: GPT-2 and Llama are");
     return model;
   } catch (const std::exception& error) {
