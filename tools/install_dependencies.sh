@@ -23,7 +23,8 @@ program  nlohmann-json3-dev            JSON lines, manifests
 program  libfmt-dev                    text
 program  libspdlog-dev                 the log
 program  libsentencepiece-dev          tokenizer models
-program  zlib1g-dev                    checksums
+program  libisal-dev                   checksums
+program  zlib1g-dev                    checksums of parts joined
 program  python3                       loss curves, the project's own checks
 program  gnuplot-nox                   draws the loss curves
 tests    mpich                         runs ranks as MPI processes
