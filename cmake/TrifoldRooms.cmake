@@ -28,6 +28,14 @@ if(TRIFOLD_SANITIZE)
   target_link_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE})
 endif()
 
+# trifold_quick_to_compile(TARGET): where a sanitizer looks on, code whose time goes into what it calls is not optimised,
+# which makes its build twice as quick and its tests hardly slower.
+function(trifold_quick_to_compile target)
+  if(TRIFOLD_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # trifold_room(NAME [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all .cpp files in the
 # calling folder. Linking only the rooms named here is what keeps an upward include from linking.
 function(trifold_room name)
@@ -37,4 +45,7 @@ function(trifold_room name)
   target_include_directories(trifold_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM arg_ROOMS PREPEND trifold_)
   target_link_libraries(trifold_${name} PUBLIC ${arg_ROOMS} ${arg_LIBS} PRIVATE trifold_options)
+  if(name MATCHES "^(config|checkpoint|train)$")
+    trifold_quick_to_compile(trifold_${name})
+  endif()
 endfunction()
