@@ -14,6 +14,26 @@ void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
   stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
 }
 
+// The transpose of w [n, k], strips of whole vectors at a time. With its second factor the right way round
+// oneDNN's product is 5 to 20 % faster, and each tile would turn its part of the factor again.
+template <class T>
+void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
+  constexpr int64_t kStrip = 16;
+  pool.parallel_for(k, kStrip, [=](int64_t begin, int64_t end) {
+    for (int64_t first = 0; first < n; first += kStrip) {
+      const int64_t last = std::min(n, first + kStrip);
+      for (int64_t c = begin; c < end; ++c)
+        for (int64_t r = first; r < last; ++r) out[c * n + r] = w[r * k + c];
+    }
+  });
+}
+
+// Whether [m, k] times the transpose of [n, k] is worth it: weights that many rows use and a cache holds.
+bool worth_transposing(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kFewRows = 128, kMostNumbers = int64_t{1} << 20;
+  return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
+}
+
 }  // namespace
 
 // Bias and ReLU meet a tile of the product while it is still in the second-level cache.
@@ -32,6 +52,9 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
                 shift = bias.as<T>(), kernel = recommender_kernels<T>(table).bias_relu] {
       const Tiling tile = tiling_for(m, n, k);
       const int64_t across = parts(n, tile.columns);
+      const bool turned = worth_transposing(m, n, k);
+      T* const turned_weights = turned ? scratch<T>(n * k) : nullptr;
+      if (turned) transpose(*pool, turned_weights, weights, n, k);
       pool->parallel_for(parts(m, tile.rows) * across, 1, [=](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
           const int64_t i = t / across * tile.rows;
@@ -39,8 +62,9 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
           const int64_t rows = std::min(tile.rows, m - i);
           const int64_t columns = std::min(tile.columns, n - j);
           T* c = out + i * n + j;
-          gemm_block(c, n, Matrix<T>{in + i * k, k, false}, Matrix<T>{weights + j * k, k, true}, rows,
-                     columns, k, 1, 0);
+          const Matrix<T> second =
+              turned ? Matrix<T>{turned_weights + j, n, false} : Matrix<T>{weights + j * k, k, true};
+          gemm_block(c, n, Matrix<T>{in + i * k, k, false}, second, rows, columns, k, 1, 0);
           kernel(c, n, shift + j, rows, columns, relu);
         }
       });
