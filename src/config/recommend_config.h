@@ -52,7 +52,7 @@ struct ClickTrainingConfig {
   std::string embedding_optimizer = "sgd";  // sgd | adagrad | rowwise-adagrad | adam
   double eps = 1e-8;
   bool f64 = false;
-  std::optional<int64_t> eval_interval;
+  std::optional<int64_t> eval_interval;  // absent or 0: only at the end
   std::optional<double> target_auc;
 };
 

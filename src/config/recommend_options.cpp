@@ -94,8 +94,10 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
   table.add("f64", &training.f64, "Compute everything in double precision, for checks of the mathematics.");
   table.add("seed", &seed, "Of the initial values, the order of the samples and the synthetic clicks.");
   table.group("Evaluation");
-  table.add("eval-interval", &training.eval_interval, "Evaluate every so many steps, and at the end.")
-      .range(1, kMostClicks)
+  table
+      .add("eval-interval", &training.eval_interval,
+           "Evaluate every so many steps, and at the end; 0: only at the end.")
+      .range(0, kMostClicks)
       .absent("only at the end, where there are samples for it");
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this.")
       .range(0.5, 1)
@@ -260,8 +262,10 @@ std::vector<std::string> problems(const RecommendConfig& config) {
   if (data.valid_data && data.valid_samples > 0)
     problems.add("--valid-data and --valid-samples both say what to evaluate on: give one of them");
   const bool has_valid = data.valid_data || data.valid_samples > 0;
-  if (!has_valid && config.training.eval_interval)
-    problems.add("--eval-interval needs samples to evaluate on: give --valid-data or --valid-samples");
+  if (!has_valid && config.training.eval_interval.value_or(0) > 0)
+    problems.add(
+        "--eval-interval needs samples to evaluate on: give --valid-data or --valid-samples, or "
+        "--eval-interval 0");
   if (!has_valid && config.training.target_auc)
     problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
   if (config.placement.bf16_exchange && config.training.f64)

@@ -216,8 +216,8 @@ class RecommendRun {
  private:
   bool evaluation_due() const {
     if (!valid_feed_) return false;
-    const auto& interval = config_.training.eval_interval;
-    return done_ == last_step_ || (interval && done_ % *interval == 0);
+    const int64_t interval = config_.training.eval_interval.value_or(0);
+    return done_ == last_step_ || (interval > 0 && done_ % interval == 0);
   }
 
   void fetch(const ClickFeed& feed, int64_t step) {

@@ -38,6 +38,17 @@ class Recommend(ProgramTest):
         self.assertEqual([line["step"] for line in lines], [10, 20])
         self.assertEqual(lines[0]["valid_samples"], 1000)
 
+    def test_an_interval_of_a_config_can_be_switched_off(self):
+        (self.folder / "every.cfg").write_text("[training]\neval-interval = 10\n")
+        config = ("--config", "every.cfg", "--log-json", "log.jsonl")
+        _, message = self.recommend(*config, "--valid-samples", 0, status=2)
+        self.assertIn("--eval-interval 0", message)
+        self.recommend(*config, "--valid-samples", 0, "--eval-interval", 0)
+        self.assertFalse([line for line in self.log() if "valid_auc" in line])
+        (self.folder / "log.jsonl").unlink()
+        self.recommend(*config, "--eval-interval", 0)
+        self.assertEqual([line["step"] for line in self.log() if "valid_auc" in line], [20])
+
     def test_stops_at_the_target(self):
         _, message = self.recommend("--eval-interval", 5, "--target-auc", 0.51, "--train-epochs", 50)
         self.assertRegex(message, r"target      AUC 0\.\d+ of 0\.51000 reached after step")
