@@ -23,10 +23,13 @@ gradients of the first step and, after the last step, all parameters.
 512-256-1, one id a table) with sparse gradients and SGD in f32 on random ids, and prints samples per second. Debian's
 PyTorch takes the matrix products of the system's BLAS: with the reference BLAS it is twenty times slower than with
 libopenblas0-pthread, so the rate of a product is printed beside it. --also COMMAND runs that command next, on the same
-cores: Trifold's run of the same configuration.
+cores: Trifold's run of the same configuration. PyTorch's batches lie in memory as finished tensors before the clock
+starts. So that neither side pays for drawing ids, --write FILE puts the same samples into a file of MLPerf records
+(160 bytes each), which that command reads, shuffles and checks while the clock runs.
 """
 
 import argparse
+import array
 import shlex
 import subprocess
 import sys
@@ -219,6 +222,14 @@ def zipf_ids(rows, count, exponent):
     return (ranks * 2654435761 + rows // 3) % rows
 
 
+def write_records(path, batches):
+    """Samples as MLPerf's .bin has them: 40 little-endian i32, the label, 13 counts, 26 ids."""
+    with open(path, "wb") as file:
+        for counts, ids, labels in batches:
+            records = torch.cat([labels.int().unsqueeze(1), counts.int(), torch.stack(ids, dim=1).int()], dim=1)
+            file.write(array.array("i", records.flatten().tolist()).tobytes())
+
+
 def bench(options):
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -227,8 +238,11 @@ def bench(options):
     model = KaggleDlrm(rows, 16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     offsets = torch.arange(options.batch)
-    batches = [(torch.rand(options.batch, 13), [zipf_ids(n, options.batch, options.zipf) for n in rows],
-                torch.randint(0, 2, (options.batch,)).float()) for _ in range(8)]
+    batches = [(torch.randint(0, 100, (options.batch, 13)), [zipf_ids(n, options.batch, options.zipf) for n in rows],
+                torch.randint(0, 2, (options.batch,)).float()) for _ in range(options.batches)]
+    if options.write:
+        write_records(options.write, batches)
+    batches = [(torch.log1p(counts.float()), ids, labels) for counts, ids, labels in batches]
 
     def step(number):
         dense, ids, labels = batches[number % len(batches)]
@@ -270,6 +284,8 @@ def main():
     speed.add_argument("--batch", type=int, default=2048)
     speed.add_argument("--steps", type=int, default=30)
     speed.add_argument("--zipf", type=float, default=1.05)
+    speed.add_argument("--batches", type=int, default=64, help="different batches, met in turn")
+    speed.add_argument("--write", metavar="FILE", help="write their samples as MLPerf records")
     speed.add_argument("--max-rows", type=int, default=1 << 30, help="cut the tables, where memory is short")
     speed.add_argument("--also", metavar="COMMAND", help="run this afterwards")
     options = parser.parse_args()
