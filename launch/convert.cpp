@@ -43,19 +43,22 @@ int run(const ConvertConfig& config) {
     CheckpointReader from(config.load);
     const Converted done = export_model(from, config);
     tell(done);
+    const char* kind = !is_bert(done.model)             ? "CausalLM"
+                       : done.model.bert_no_binary_head ? "MaskedLM"
+                                                        : "PreTraining";
     fmt::print(
-        "It opens with transformers.AutoModelForCausalLM.from_pretrained(\"{}\"); the tokenizer is not in "
-        "it.\n",
-        done.to);
+        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); the tokenizer is not in it.\n",
+        kind, done.to);
     return kDone;
   }
   const Converted done = import_model(config);
   tell(done);
   fmt::print(
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
-      "a "
-      ".bin/.idx data set that the model's own tokenizer made):\n"
+      "{}):\n"
       "  trifold pretrain --load {} --finetune{}\n",
+      is_bert(done.model) ? "a text, which its own tokenizer must read"
+                          : "a .bin/.idx data set that the model's own tokenizer made",
       config.save, model_options(done.model));
   return kDone;
 }

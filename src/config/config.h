@@ -36,6 +36,7 @@ struct ModelConfig {
   std::string normalization = "LayerNorm";  // | RMSNorm
   double norm_epsilon = 1e-5;
   bool swiglu = false;
+  std::string gelu = "tanh";  // | erf
   bool disable_bias_linear = false;
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited

@@ -36,6 +36,10 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("normalization", &model.normalization, "How activations are normalized.")
       .one_of({"LayerNorm", "RMSNorm"});
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
+  table
+      .add("gelu", &model.gelu,
+           "Form of GELU: the usual approximation with tanh, or erf itself, as Hugging Face's BERTs have it.")
+      .one_of({"tanh", "erf"});
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
 }
 

@@ -80,6 +80,11 @@ void check_model_type(const ModelConfig& model, Problems& problems) {
       problems.add("--{} is not possible with --model-type bert: leave it out", option);
 }
 
+void check_activation(const ModelConfig& model, Problems& problems) {
+  if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
+    problems.add("--gelu {} has no effect with --swiglu: leave one of them out", model.gelu);
+}
+
 void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& problems) {
   if (is_bert(model)) {
     if (data.eod_mask_loss)
@@ -94,6 +99,7 @@ void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& pro
 void check_model(const ModelConfig& model, Problems& problems) {
   check_heads(model, problems);
   check_model_type(model, problems);
+  check_activation(model, problems);
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))

@@ -1,5 +1,7 @@
 #include "models/bert.h"
 
+#include "models/gpt.h"
+
 namespace trifold {
 
 BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
@@ -142,7 +144,7 @@ BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tok
                    bool pairs)
     : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
              {Init::Kind::Normal, config.init_method_std}),
-      activation_(builder, "head.activation", ActivationKind::Gelu),
+      activation_(builder, "head.activation", gelu_kind(config)),
       norm_(builder, "head.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon),
       loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, 0,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {

@@ -35,6 +35,10 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return embedding_.backward_input(run, dx, saved);
 }
 
+ActivationKind gelu_kind(const ModelConfig& config) {
+  return config.gelu == "erf" ? ActivationKind::GeluErf : ActivationKind::Gelu;
+}
+
 NormKind norm_kind(const ModelConfig& config) {
   return config.normalization == "RMSNorm" ? NormKind::Rms : NormKind::Layer;
 }

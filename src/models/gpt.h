@@ -56,4 +56,7 @@ std::vector<double> rotary_frequencies(const ModelConfig& config);
 // What normalises activations.
 NormKind norm_kind(const ModelConfig& config);
 
+// The form of GELU.
+ActivationKind gelu_kind(const ModelConfig& config);
+
 }  // namespace trifold

@@ -20,7 +20,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.head_dim = head_width(config);
   shape.ffn = *config.ffn_hidden_size;
   shape.norm = norm_kind(config);
-  shape.activation = config.swiglu ? ActivationKind::Swiglu : ActivationKind::Gelu;
+  shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == "rope") shape.rotary_frequencies = rotary_frequencies(config);

@@ -65,7 +65,8 @@ Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const bool gated = kind_ == ActivationKind::Swiglu;
   const Tensor y = run.keep.take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
-  (gated ? run.ops.swiglu : run.ops.gelu)(run.stream, y, x);
+  const bool erf = kind_ == ActivationKind::GeluErf;
+  (gated ? run.ops.swiglu : erf ? run.ops.gelu_erf : run.ops.gelu)(run.stream, y, x);
   run.show(name_, "output", y);
   return y;
 }
@@ -73,7 +74,11 @@ Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
   const Tensor dx = gated ? run.flow.take(run.dtype, saved[x_].shape) : dy;
-  (gated ? run.ops.swiglu_backward : run.ops.gelu_backward)(run.stream, dx, dy, saved[x_]);
+  const bool erf = kind_ == ActivationKind::GeluErf;
+  const auto backward = gated ? run.ops.swiglu_backward
+                        : erf ? run.ops.gelu_erf_backward
+                              : run.ops.gelu_backward;
+  backward(run.stream, dx, dy, saved[x_]);
   run.show(name_, "input gradient", dx);
   return dx;
 }

@@ -43,10 +43,10 @@ class Norm final : public Layer {
   SlotId x_, mean_, rstd_, dy_;
 };
 
-enum class ActivationKind { Gelu, Swiglu };
+enum class ActivationKind { Gelu, GeluErf, Swiglu };
 
-// Gelu: y = gelu(x), tanh form, [R, F] -> [R, F]. Swiglu: y = silu(gate) * up, [R, 2F] = [gate | up] -> [R,
-// F].
+// Gelu: y = gelu(x), tanh form, [R, F] -> [R, F]; GeluErf: the same with erf. Swiglu: y = silu(gate) * up,
+// [R, 2F] = [gate | up] -> [R, F].
 class Activation final : public Layer {
  public:
   Activation(BlockBuilder& builder, std::string name, ActivationKind kind)

@@ -35,6 +35,8 @@ OpTable make_table() {
       .gemm = Bound<Table, cpu::gemm>::call,
       .gelu = Bound<Table, cpu::gelu>::call,
       .gelu_backward = Bound<Table, cpu::gelu_backward>::call,
+      .gelu_erf = Bound<Table, cpu::gelu_erf>::call,
+      .gelu_erf_backward = Bound<Table, cpu::gelu_erf_backward>::call,
       .tanh = Bound<Table, cpu::tanh>::call,
       .tanh_backward = Bound<Table, cpu::tanh_backward>::call,
       .swiglu = Bound<Table, cpu::swiglu>::call,

@@ -134,6 +134,8 @@ struct StorageKernels {
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
   void (*gelu)(T* y, const T* x, int64_t n);
   void (*gelu_backward)(T* dx, const T* dy, const T* x, int64_t n);
+  void (*gelu_erf)(T* y, const T* x, int64_t n);
+  void (*gelu_erf_backward)(T* dx, const T* dy, const T* x, int64_t n);
   void (*tanh)(T* y, const T* x, int64_t n);
   void (*tanh_backward)(T* dx, const T* dy, const T* y, int64_t n);
   void (*swiglu)(T* y, const T* x, int64_t rows, int64_t columns);  // columns of y

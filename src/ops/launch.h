@@ -20,6 +20,8 @@ void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce
 void fill_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor row);
 void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
 void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x);
+void gelu_erf(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
+void gelu_erf_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x);
 void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
 void tanh_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor y);
 void swiglu(const KernelTable& table, Stream& stream, Tensor y, Tensor x);

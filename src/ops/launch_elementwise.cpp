@@ -121,31 +121,58 @@ void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
   });
 }
 
-void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  expect("gelu", "x", x, y.dtype, y.elements());
+namespace {
+
+// y = f(x), one number at a time; `entry` names f in the table of a type.
+template <class Entry>
+void map_one(const KernelTable& table, Stream& stream, const char* name, Tensor y, Tensor x, Entry entry) {
+  expect(name, "x", x, y.dtype, y.elements());
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = storage_kernels<T>(table).gelu;
+    const auto kernel = entry(storage_kernels<T>(table));
     over_elements(stream, y.elements(), kMathGrain,
                   [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
   });
 }
 
-void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
-  expect("gelu_backward", "x", x, dx.dtype, dx.elements());
+// dx = dy f'(x)
+template <class Entry>
+void map_slope(const KernelTable& table, Stream& stream, const char* name, Tensor dx, Tensor dy, Tensor x,
+               Entry entry) {
+  expect(name, "dy", dy, dx.dtype, dx.elements());
+  expect(name, "x", x, dx.dtype, dx.elements());
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T* grad = dy.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = storage_kernels<T>(table).gelu_backward;
+    const auto kernel = entry(storage_kernels<T>(table));
     over_elements(stream, dx.elements(), kMathGrain, [=](int64_t begin, int64_t end) {
       kernel(out + begin, grad + begin, in + begin, end - begin);
     });
   });
+}
+
+}  // namespace
+
+void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  map_one(table, stream, "gelu", y, x, [](const auto& kernels) { return kernels.gelu; });
+}
+
+void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  map_slope(table, stream, "gelu_backward", dx, dy, x,
+            [](const auto& kernels) { return kernels.gelu_backward; });
+}
+
+void gelu_erf(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+  map_one(table, stream, "gelu_erf", y, x, [](const auto& kernels) { return kernels.gelu_erf; });
+}
+
+void gelu_erf_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  map_slope(table, stream, "gelu_erf_backward", dx, dy, x,
+            [](const auto& kernels) { return kernels.gelu_erf_backward; });
 }
 
 void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {

@@ -142,6 +142,9 @@ struct OpTable {
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
   void (*gelu)(Stream&, Tensor y, Tensor x);
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  // The form it approximates, with the normal distribution: y = x P(x), P(x) = (1 + erf(x / sqrt(2))) / 2.
+  void (*gelu_erf)(Stream&, Tensor y, Tensor x);
+  void (*gelu_erf_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
   void (*tanh)(Stream&, Tensor y, Tensor x);                       // y may be x
   void (*tanh_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy

@@ -6,6 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "config/json.h"
+#include "data/bert_samples.h"
 #include "data/tokenizer.h"
 #include "train/hugging_face.h"
 #include "train/transpose.h"
@@ -139,8 +140,11 @@ json config_of(const ModelConfig& model, const CheckpointMeta& meta, DType dtype
   tokenizer_from_json(meta.state.at("tokenizer"), data);
   // The library's own numbers are those of another vocabulary.
   std::optional<int32_t> end;
-  if (data.tokenizer_type) end = make_tokenizer(*data.tokenizer_type, data.tokenizer_model)->eod();
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (data.tokenizer_type) tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
+  if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
+  if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(tokenizer->vocab_size()).pad;
   config[kOwnFields] = {
       {"step", meta.step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;
@@ -194,7 +198,6 @@ ModelConfig model_of(const CheckpointReader& from) {
   try {
     from.meta().state.at("tokenizer");
     ModelConfig model = model_from_json(from.meta().model);
-    if (is_bert(model)) fail("it is a BERT, which is not converted yet: GPT-2 and Llama are");
     return model;
   } catch (const std::exception& error) {
     bad_input("{} is not a checkpoint of a language model: {}", from.directory().string(), error.what());

@@ -25,7 +25,7 @@ bool is_hugging_face_folder(const std::filesystem::path& folder);
 // Writes the weights of a checkpoint to the folder config.save, which must not exist or be empty:
 // config.json, model.safetensors, or several files and their index where there are more than
 // config.max_file_size bytes. The folder gets its name when all is on the disk. BadInput for a checkpoint
-// that is no GPT-2 or Llama.
+// of a model that the library lacks.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
 // Writes the checkpoint of step 0, weights only, under config.save. Every number is that of the files,

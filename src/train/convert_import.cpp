@@ -41,13 +41,23 @@ void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, c
   }
 }
 
-// The tensor of a file that holds part `i` of a map. Files of a model without a head leave the prefix out.
+// The tensor of a file that holds a part of a map. Files of a model without a head leave the prefix out; the
+// first BERTs have other names for the two vectors of a norm.
 const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const std::string& name,
                                          const std::string& prefix) {
+  const std::pair<std::string_view, std::string_view> older[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                                                 {"LayerNorm.bias", "LayerNorm.beta"}};
+  std::vector<std::string> names{name};
+  for (const auto& [now, then] : older)
+    if (name.ends_with(now)) names.push_back(name.substr(0, name.size() - now.size()) + std::string(then));
   const auto& tensors = files.tensors();
-  auto found = tensors.find(name);
-  if (found == tensors.end() && name.starts_with(prefix)) found = tensors.find(name.substr(prefix.size()));
-  return found == tensors.end() ? nullptr : &found->second;
+  for (const std::string& candidate : names) {
+    auto found = tensors.find(candidate);
+    if (found == tensors.end() && candidate.starts_with(prefix))
+      found = tensors.find(candidate.substr(prefix.size()));
+    if (found != tensors.end()) return &found->second;
+  }
+  return nullptr;
 }
 
 // Where each part of each parameter is, in the order of the maps; everything that does not fit is told at
@@ -187,6 +197,7 @@ Converted import_model(const ConvertConfig& config) {
   take_own_fields(given, model, data, where);
   if (config.seq_length) model.seq_length = *config.seq_length;
   const SafetensorsModel files(folder);
+  if (is_bert(model)) model.bert_no_binary_head = !files.tensors().contains(kPairTensor);
   const std::vector<WeightMap> maps = weight_map(model);
   const Sources sources = find_all(files, maps, model, folder.string());
   const DType dtype = type_of_all(sources.types, config);

@@ -15,7 +15,8 @@ using nlohmann::json;
 
 bool is_llama(const ModelConfig& model) { return model.normalization == "RMSNorm"; }
 
-// The names of one family. Those in a block come after "block.<n>." and "h.<n>.".
+// The names of one family. Those in a block come after "block.<n>." and "h.<n>."; those of a head have no
+// prefix.
 struct Names {
   struct Entry {
     std::string_view ours;
@@ -23,7 +24,7 @@ struct Names {
     bool transposed = false;
   };
   std::string prefix, block;
-  std::vector<Entry> in_block, outside;
+  std::vector<Entry> in_block, outside, head = {};
 };
 
 const Names& gpt2_names() {
@@ -71,7 +72,45 @@ const Names& llama_names() {
   return kNames;
 }
 
-const Names& names_of(const ModelConfig& model) { return is_llama(model) ? llama_names() : gpt2_names(); }
+const Names& bert_names() {
+  static const Names kNames{
+      "bert.",
+      "encoder.layer.",
+      {{"attention.qkv.weight",
+        {"attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight"}},
+       {"attention.qkv.bias",
+        {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}},
+       {"attention.out.weight", {"attention.output.dense.weight"}},
+       {"attention.out.bias", {"attention.output.dense.bias"}},
+       {"norm1.gain", {"attention.output.LayerNorm.weight"}},
+       {"norm1.bias", {"attention.output.LayerNorm.bias"}},
+       {"mlp.up.weight", {"intermediate.dense.weight"}},
+       {"mlp.up.bias", {"intermediate.dense.bias"}},
+       {"mlp.down.weight", {"output.dense.weight"}},
+       {"mlp.down.bias", {"output.dense.bias"}},
+       {"norm2.gain", {"output.LayerNorm.weight"}},
+       {"norm2.bias", {"output.LayerNorm.bias"}}},
+      {{"embedding.tokens.weight", {"embeddings.word_embeddings.weight"}},
+       {"embedding.positions.weight", {"embeddings.position_embeddings.weight"}},
+       {"embedding.types.weight", {"embeddings.token_type_embeddings.weight"}},
+       {"embedding.norm.gain", {"embeddings.LayerNorm.weight"}},
+       {"embedding.norm.bias", {"embeddings.LayerNorm.bias"}},
+       {"pooler.weight", {"pooler.dense.weight"}},
+       {"pooler.bias", {"pooler.dense.bias"}}},
+      {{"head.dense.weight", {"cls.predictions.transform.dense.weight"}},
+       {"head.dense.bias", {"cls.predictions.transform.dense.bias"}},
+       {"head.norm.gain", {"cls.predictions.transform.LayerNorm.weight"}},
+       {"head.norm.bias", {"cls.predictions.transform.LayerNorm.bias"}},
+       {"head.bias", {"cls.predictions.bias"}},
+       {"pair.weight", {kPairTensor}},
+       {"pair.bias", {"cls.seq_relationship.bias"}}}};
+  return kNames;
+}
+
+const Names& names_of(const ModelConfig& model) {
+  if (is_bert(model)) return bert_names();
+  return is_llama(model) ? llama_names() : gpt2_names();
+}
 
 WeightMap map_of(const std::string& ours, const Shape& shape, const Names& names) {
   WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
@@ -88,12 +127,16 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const Names& names
     before += names.block + std::string(rest.substr(0, dot + 1));
     rest.remove_prefix(dot + 1);
   }
-  for (const Names::Entry& entry : in_block ? names.in_block : names.outside) {
-    if (entry.ours != rest) continue;
-    for (const std::string_view theirs : entry.theirs) map.theirs.push_back(before + std::string(theirs));
-    map.transposed = entry.transposed;
-    return map;
-  }
+  const auto take = [&](const std::vector<Names::Entry>& entries, const std::string& prefix) {
+    for (const Names::Entry& entry : entries) {
+      if (entry.ours != rest) continue;
+      for (const std::string_view theirs : entry.theirs) map.theirs.push_back(prefix + std::string(theirs));
+      map.transposed = entry.transposed;
+    }
+  };
+  take(in_block ? names.in_block : names.outside, before);
+  if (!in_block) take(names.head, "");
+  if (!map.theirs.empty()) return map;
   fail("the parameter {} has no name in transformers", ours);
 }
 
@@ -145,6 +188,14 @@ class ConfigReader {
   std::vector<std::string> problems_;
 };
 
+// "gelu" is erf's form there.
+void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model) {
+  from.must_be(key, {"gelu_new", "gelu_pytorch_tanh", "gelu"}, absent);
+  if ((from.has(key) ? from.at(key) : json(absent)) == "gelu") model.gelu = "erf";
+}
+
+const char* gelu_name(const ModelConfig& model) { return model.gelu == "erf" ? "gelu" : "gelu_new"; }
+
 ModelConfig read_gpt2(ConfigReader& from) {
   ModelConfig model;
   model.num_layers = from.size("n_layer");
@@ -161,7 +212,7 @@ ModelConfig read_gpt2(ConfigReader& from) {
     from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
   model.attention_dropout = from.number("attn_pdrop", 0.1);
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings", true);
-  from.must_be("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
+  read_gelu(from, "activation_function", "gelu_new", model);
   from.must_be("scale_attn_weights", {true}, true);
   from.must_be("scale_attn_by_inverse_layer_idx", {false}, false);
   from.must_be("add_cross_attention", {false}, false);
@@ -221,10 +272,32 @@ ModelConfig read_llama(ConfigReader& from) {
   return model;
 }
 
+ModelConfig read_bert(ConfigReader& from) {
+  ModelConfig model;
+  model.model_type = "bert";
+  model.num_layers = from.size("num_hidden_layers", 12);
+  model.hidden_size = from.size("hidden_size", 768);
+  model.num_attention_heads = from.size("num_attention_heads", 12);
+  model.ffn_hidden_size = from.size("intermediate_size", 3072);
+  model.max_position_embeddings = from.size("max_position_embeddings", 512);
+  model.vocab_size = from.size("vocab_size", 30522);
+  model.norm_epsilon = from.number("layer_norm_eps", 1e-12);
+  model.init_method_std = from.number("initializer_range", 0.02);
+  model.hidden_dropout = from.number("hidden_dropout_prob", 0.1);
+  model.attention_dropout = from.number("attention_probs_dropout_prob", 0.1);
+  read_gelu(from, "hidden_act", "gelu", model);
+  from.must_be("type_vocab_size", {2}, 2);
+  from.must_be("position_embedding_type", {"absolute"}, "absolute");
+  from.must_be("tie_word_embeddings", {true}, true);
+  from.must_be("is_decoder", {false}, false);
+  from.must_be("add_cross_attention", {false}, false);
+  return model;
+}
+
 json gpt2_json(const ModelConfig& model) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
-          {"activation_function", "gelu_new"},
+          {"activation_function", gelu_name(model)},
           {"n_layer", model.num_layers},
           {"n_embd", model.hidden_size},
           {"n_head", model.num_attention_heads},
@@ -262,14 +335,34 @@ json llama_json(const ModelConfig& model) {
   return config;
 }
 
-// Which fields keep a model from being one of the two families.
+json bert_json(const ModelConfig& model) {
+  return {{"architectures", {model.bert_no_binary_head ? "BertForMaskedLM" : "BertForPreTraining"}},
+          {"model_type", "bert"},
+          {"hidden_act", gelu_name(model)},
+          {"num_hidden_layers", model.num_layers},
+          {"hidden_size", model.hidden_size},
+          {"num_attention_heads", model.num_attention_heads},
+          {"intermediate_size", *model.ffn_hidden_size},
+          {"max_position_embeddings", *model.max_position_embeddings},
+          {"type_vocab_size", 2},
+          {"position_embedding_type", "absolute"},
+          {"layer_norm_eps", model.norm_epsilon},
+          {"hidden_dropout_prob", model.hidden_dropout},
+          {"attention_probs_dropout_prob", model.attention_dropout}};
+}
+
+// Which fields keep a model from being one of a family. A BERT has no such fields but one.
 std::vector<std::string> foreign_fields(const ModelConfig& model) {
   std::vector<std::string> problems;
   const bool llama = is_llama(model);
-  const char* family = llama ? "Llama" : "GPT-2";
+  const char* family = llama ? "Llama" : is_bert(model) ? "BERT" : "GPT-2";
   const auto need = [&](bool fits, const char* what) {
     if (!fits) problems.push_back(fmt::format("{} has {}", family, what));
   };
+  if (is_bert(model)) {
+    need(head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels");
+    return problems;
+  }
   need(!model.qk_layernorm, "no --qk-layernorm");
   if (llama) {
     need(model.position_embedding_type == "rope", "--position-embedding-type rope");
@@ -317,6 +410,8 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
 std::string name_prefix(const ModelConfig& model) { return names_of(model).prefix; }
 
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
+  if (is_bert(model))  // the decoder is the embedding once more
+    return theirs.starts_with("cls.predictions.decoder.") || theirs.ends_with("embeddings.position_ids");
   if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
   for (const char* ending : {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
     if (theirs.ends_with(ending)) return true;
@@ -326,7 +421,7 @@ bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
 json to_hugging_face(const ModelConfig& model) {
   if (const auto problems = foreign_fields(model); !problems.empty())
     bad_input("transformers has no model like this one:\n  {}", fmt::join(problems, "\n  "));
-  json config = is_llama(model) ? llama_json(model) : gpt2_json(model);
+  json config = is_bert(model) ? bert_json(model) : is_llama(model) ? llama_json(model) : gpt2_json(model);
   config["vocab_size"] = *model.vocab_size;
   config["initializer_range"] = model.init_method_std;
   config["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
@@ -343,8 +438,10 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
     model = read_gpt2(from);
   else if (type == "llama")
     model = read_llama(from);
+  else if (type == "bert")
+    model = read_bert(from);
   else
-    bad_input("{}: its 'model_type' is {}; gpt2 and llama are supported", where,
+    bad_input("{}: its 'model_type' is {}; gpt2, llama and bert are supported", where,
               type.dump(-1, ' ', false, json::error_handler_t::replace));
   from.finish(where);
   model.seq_length = *model.max_position_embeddings;

@@ -1,5 +1,6 @@
 // Models as Hugging Face's transformers library knows them: its config.json, and which of its tensors hold a
-// parameter of ours. GPT-2 (GPT2LMHeadModel) and Llama (LlamaForCausalLM) are known.
+// parameter of ours. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM) and BERT (BertForPreTraining;
+// BertForMaskedLM, which guesses no pairs) are known.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -31,15 +32,19 @@ std::vector<WeightMap> weight_map(const ModelConfig& model);
 // head where it is tied.
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model);
 
+// A tensor of every BERT that tells whether sentences follow each other.
+inline constexpr const char* kPairTensor = "cls.seq_relationship.weight";
+
 // What their names begin with in the file of a whole model ("transformer."), and in that of one without a
 // head not.
 std::string name_prefix(const ModelConfig& model);
 
-// The config.json of a model. BadInput that lists everything neither GPT-2 nor Llama has.
+// The config.json of a model. BadInput that lists everything its family does not have.
 nlohmann::json to_hugging_face(const ModelConfig& model);
 
 // The inverse, resolved: seq_length is the number of positions. BadInput, starting with `where`, that lists
-// everything which is missing, of the wrong type or not supported.
+// everything which is missing, of the wrong type or not supported. Of a BERT it does not say whether there is
+// a head for pairs: the tensors do (kPairTensor).
 ModelConfig from_hugging_face(const nlohmann::json& config, const std::string& where);
 
 }  // namespace trifold

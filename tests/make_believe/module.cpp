@@ -55,6 +55,8 @@ OpTable make_table(Device& device) {
   table.gemm = On<&OpTable::gemm>::call;
   table.gelu = On<&OpTable::gelu>::call;
   table.gelu_backward = On<&OpTable::gelu_backward>::call;
+  table.gelu_erf = On<&OpTable::gelu_erf>::call;
+  table.gelu_erf_backward = On<&OpTable::gelu_erf_backward>::call;
   table.swiglu = On<&OpTable::swiglu>::call;
   table.swiglu_backward = On<&OpTable::swiglu_backward>::call;
   table.dropout = On<&OpTable::dropout>::call;

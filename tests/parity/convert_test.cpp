@@ -1,4 +1,4 @@
-// Models in Hugging Face's format: a small GPT-2 and a small Llama that PyTorch made
+// Models in Hugging Face's format: a small GPT-2, Llama and BERT that PyTorch made
 // (tools/reference/hugging_face_torch.py) give PyTorch's logits here, and go back to the bytes they came
 // from.
 #include "train/convert.h"
@@ -77,6 +77,73 @@ class Convert : public testing::Test {
   fs::path folder_;
 };
 
+// The rows of the logits that the heads of a BERT show, without padding of the vocabulary; of the words
+// first.
+class LogitsShown final : public TensorWatch {
+ public:
+  explicit LogitsShown(int64_t vocab) : vocab_(vocab) {}
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
+    if (what != "logits") return;
+    stream.synchronize();
+    std::vector<double>& to = layer == "pair" ? pair_ : words_;
+    for (int64_t row = 0; row < tensor.row_count(); ++row)
+      for (int64_t i = 0; i < std::min(tensor.last_dim(), vocab_); ++i)
+        to.push_back(tensor.as<float>()[row * tensor.last_dim() + i]);
+  }
+  std::vector<double> all() const {
+    std::vector<double> all = words_;
+    all.insert(all.end(), pair_.begin(), pair_.end());
+    return all;
+  }
+
+ private:
+  int64_t vocab_;
+  std::vector<double> words_, pair_;
+};
+
+// One pair, as hugging_face_torch.py reads the ids: the second half is the second sentence, two are padding.
+std::vector<double> logits_of_pair(Replica& replica, const ModelConfig& model, std::vector<int32_t> ids) {
+  BatchBuffer buffer(1, static_cast<int64_t>(ids.size()));
+  Batch& batch = buffer.batch();
+  std::iota(batch.positions.as<int32_t>(), batch.positions.as<int32_t>() + ids.size(), 0);
+  std::copy(ids.begin(), ids.end(), batch.tokens.as<int32_t>());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    batch.token_types.as<int32_t>()[i] = i >= ids.size() / 2 ? 1 : 0;
+    batch.labels.as<int32_t>()[i] = 0;
+    batch.loss_weight.as<float>()[i] = 0;
+  }
+  *batch.lengths.as<int32_t>() = static_cast<int32_t>(ids.size()) - 2;
+  *batch.pair_labels.as<int32_t>() = 0;
+  *batch.pair_weight.as<float>() = 1;
+  Arena arena(size_t{1} << 24);
+  LogitsShown shown(*model.vocab_size);
+  Run run{replica.compute(),
+          replica.compute(),
+          replica.ops(),
+          replica.mesh(),
+          replica.weights(),
+          nullptr,
+          arena,
+          arena,
+          arena,
+          &batch,
+          DType::F32,
+          false,
+          0,
+          1,
+          {},
+          {},
+          &shown};
+  run.loss_sum = arena.take(DType::F64, {1});
+  run.weight_sum = arena.take(DType::F64, {1});
+  Tensor x;
+  for (const Block& block : replica.model().blocks) {
+    Saved saved(block.slots);
+    x = block.layer->forward(run, x, saved);
+  }
+  return shown.all();
+}
+
 // Logits of all positions, in f32.
 std::vector<double> logits_of(const std::string& checkpoint, const std::vector<int32_t>& ids) {
   const CheckpointModel found = describe_checkpoint(checkpoint);
@@ -86,6 +153,10 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
   run_on_ranks(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, found.model, DType::F32, 0);
     load_weights(replica, checkpoint);
+    if (is_bert(found.model)) {
+      result = logits_of_pair(replica, found.model, ids);
+      return;
+    }
     const auto length = static_cast<int64_t>(ids.size());
     std::vector<int32_t> tokens = ids, positions(ids.size());
     std::iota(positions.begin(), positions.end(), 0);
@@ -126,7 +197,7 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
 }
 
 TEST_F(Convert, GivesTheLogitsOfPyTorch) {
-  for (const std::string name : {"hf_gpt2", "hf_llama"}) {
+  for (const std::string name : {"hf_gpt2", "hf_llama", "hf_bert"}) {
     SCOPED_TRACE(name);
     const Converted done = import(golden(name), at(name));
     const json expected = json::parse(std::ifstream(golden(name) / "logits.json"));
@@ -145,9 +216,17 @@ std::vector<char> bytes_of(const SafetensorsModel::Entry& entry) {
   return bytes;
 }
 
+// As the first BERT's files call the vectors of a norm.
+std::string older_name(std::string name) {
+  const std::pair<std::string, std::string> changes[] = {{".weight", ".gamma"}, {".bias", ".beta"}};
+  for (const auto& [now, then] : changes)
+    if (name.ends_with(now)) return name.substr(0, name.size() - now.size()) + then;
+  return name;
+}
+
 // Whatever the buffers and files: little memory makes parts of matrices, little files make many.
 TEST_F(Convert, GivesBackEveryBit) {
-  for (const std::string name : {"hf_gpt2", "hf_llama"})
+  for (const std::string name : {"hf_gpt2", "hf_llama", "hf_bert"})
     for (const double memory : {256.0, 0.002})
       for (const double gigabytes : {5.0, 2e-5}) {
         SCOPED_TRACE(fmt::format("{}, {} MiB, {} GB", name, memory, gigabytes));
@@ -159,7 +238,9 @@ TEST_F(Convert, GivesBackEveryBit) {
         int64_t compared = 0;
         for (const auto& [full, entry] : after.tensors()) {
           const size_t prefix = name == "hf_gpt2" ? std::string("transformer.").size() : 0;
-          const auto& source = before.tensors().at(full.substr(prefix));
+          std::string theirs = full.substr(prefix);
+          if (!before.tensors().contains(theirs)) theirs = older_name(theirs);
+          const auto& source = before.tensors().at(theirs);
           EXPECT_EQ(entry.tensor->dtype, source.tensor->dtype);
           EXPECT_EQ(entry.tensor->shape, source.tensor->shape);
           EXPECT_TRUE(bytes_of(entry) == bytes_of(source)) << full;
@@ -211,6 +292,23 @@ TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
   compare_checkpoint_model(run.meta().model, back.meta().model, ModelUse::SameRun);
 }
 
+// Without the head for pairs there is no pooler either, and the library calls it another model.
+TEST_F(Convert, TakesABertThatGuessesMaskedTokensOnly) {
+  PretrainConfig config = on_mesh(small_run(), 1);
+  config.model.model_type = "bert";
+  config.model.bert_no_binary_head = true;
+  train(config, 1, "", at("run"));
+  export_to(at("run"), at("out"));
+  const json written = json::parse(std::ifstream(at("out") + "/config.json"));
+  EXPECT_EQ(written["architectures"], json({"BertForMaskedLM"}));
+  EXPECT_EQ(written["hidden_act"], "gelu_new");
+  const Converted in = import(at("out"), at("in"));
+  CheckpointReader run(at("run")), back(in.to);
+  compare_checkpoint_model(run.meta().model, back.meta().model, ModelUse::SameRun);
+  const CheckpointDifference difference = trifold::difference(run, back);
+  EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+}
+
 TEST_F(Convert, RefusesAModelItCannotCompute) {
   const std::string text = refusal(changed([](json& config) {
     config["activation_function"] = "relu";
@@ -225,8 +323,9 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
                            "'add_cross_attention' is true", "'embd_pdrop' and 'resid_pdrop' differ",
                            "'n_layer' is no whole number", "'n_head' is missing", "config.json"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  EXPECT_NE(refusal(changed([](json& c) { c["model_type"] = "bloom"; })).find("gpt2 and llama are supported"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(changed([](json& c) { c["model_type"] = "bloom"; })).find("gpt2, llama and bert are supported"),
+      std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
 }
 

@@ -155,6 +155,8 @@ std::vector<Case> cases() {
        rows},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Gelu); },
        columns(kWidth), columns(kWidth)},
+      {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::GeluErf); },
+       columns(kWidth), columns(kWidth)},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Swiglu); },
        packed(2, kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return attention(b, 0.0); }, packed(3, kWidth), columns(kWidth)},

@@ -90,6 +90,18 @@ TEST(Elementwise, FillRows) {
   });
 }
 
+// Both forms of GELU: the entries of the table, and what they compute.
+struct GeluForm {
+  void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
+  void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
+  double (*value)(double);
+};
+
+double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); }
+
+const GeluForm kGeluForms[] = {{&OpTable::gelu, &OpTable::gelu_backward, gelu},
+                               {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf}};
+
 TEST(Elementwise, Gelu) {
   for (int64_t n : kSizes) {
     Values x =
@@ -101,11 +113,12 @@ TEST(Elementwise, Gelu) {
       x[3] = 1e-6F;
       x[4] = -8;
     }
-    check_everywhere({map(x, gelu)}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-      const Host y(dtype, {n});
-      ops.gelu(stream, y, Host(dtype, {n}, x));
-      return {y.values()};
-    });
+    for (const GeluForm& form : kGeluForms)
+      check_everywhere({map(x, form.value)}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host y(dtype, {n});
+        (ops.*form.forward)(stream, y, Host(dtype, {n}, x));
+        return {y.values()};
+      });
   }
 }
 
@@ -128,27 +141,46 @@ TEST(Elementwise, GeluIsAccurateRelativeToItself) {
   });
 }
 
+TEST(Elementwise, GeluErfIsAccurateRelativeToItself) {
+  // Every value must be right to a few units in its last place, also far down the negative tail.
+  Values x;
+  for (double v = -9; v < 9; v += 0.01) x.push_back(static_cast<float>(v));
+  const auto n = static_cast<int64_t>(x.size());
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Host y(DType::F32, {n});
+    ops.gelu_erf(stream, y, Host(DType::F32, {n}, x));
+    const Values got = y.values();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = x[i];
+      const double expected = gelu_erf(v);
+      // The exponent, half a square, is rounded to f32.
+      EXPECT_NEAR(got[i], expected, 1.5e-7 * (4 + v * v / 2) * std::abs(expected) + 1e-37) << v;
+    }
+  });
+}
+
 TEST(Elementwise, GeluBackwardIsTheDerivative) {
   const int64_t n = 40007;
   const Values x = random_values(n, 5);
   const Values dy = random_values(n, 6);
-  Values expected(x.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double h = 1e-4;
-    expected[i] = dy[i] *
-                  (8 * (gelu(x[i] + h) - gelu(x[i] - h)) - (gelu(x[i] + 2 * h) - gelu(x[i] - 2 * h))) /
-                  (12 * h);
+  for (const GeluForm& form : kGeluForms) {
+    Values expected(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double h = 1e-4;
+      const auto f = [&](double steps) { return form.value(x[i] + steps * h); };
+      expected[i] = dy[i] * (8 * (f(1) - f(-1)) - (f(2) - f(-2))) / (12 * h);
+    }
+    check_everywhere(
+        {expected, expected},
+        [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+          const Host dx(dtype, {n});
+          const Host in_place(dtype, {n}, dy);
+          (ops.*form.backward)(stream, dx, Host(dtype, {n}, dy), Host(dtype, {n}, x));
+          (ops.*form.backward)(stream, in_place, in_place, Host(dtype, {n}, x));
+          return {dx.values(), in_place.values()};
+        },
+        2e-6, 1e-9);
   }
-  check_everywhere(
-      {expected, expected},
-      [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-        const Host dx(dtype, {n});
-        const Host in_place(dtype, {n}, dy);
-        ops.gelu_backward(stream, dx, Host(dtype, {n}, dy), Host(dtype, {n}, x));
-        ops.gelu_backward(stream, in_place, in_place, Host(dtype, {n}, x));
-        return {dx.values(), in_place.values()};
-      },
-      2e-6, 1e-9);
 }
 
 TEST(Elementwise, TanhAndItsDerivative) {

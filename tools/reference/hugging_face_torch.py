@@ -1,8 +1,8 @@
-"""Logits of a GPT-2 or Llama in Hugging Face's format, in PyTorch: what `trifold convert` is compared with.
+"""Logits of a GPT-2, Llama or BERT in Hugging Face's format, in PyTorch: what `trifold convert` is compared with.
 
 The folder is read here by hand (config.json, safetensors, NumPy), so nothing of transformers is needed.
 
-  hugging_face_torch.py make             writes tests/golden/hf_gpt2 and hf_llama: small random models and their logits
+  hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama and hf_bert: small random models and their logits
   hugging_face_torch.py logits FOLDER    prints the logits of a fixed text of ids as JSON, in f64
   hugging_face_torch.py check FOLDER     compares them with those of transformers, which must be installed
 """
@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
-TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
-PRECISION = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8"}
+TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "I64": np.int64,
+         "BOOL": np.bool_}
+PRECISION = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8", torch.int64: "I64"}
 
 
 def read_file(path):
@@ -43,8 +44,9 @@ def read_model(folder):
     tensors = {}
     for file in files:
         for name, tensor in read_file(folder / file):
-            for prefix in ("transformer.", "model."):
+            for prefix in ("transformer.", "model.", "bert."):
                 name = name.removeprefix(prefix)
+            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
             tensors[name] = tensor
     return config, tensors
 
@@ -115,6 +117,34 @@ def llama_logits(config, w, ids):
     return norm(x, "norm") @ w[head].T
 
 
+def bert_logits(config, w, ids):
+    """Of the words and of the pair. The second half of the ids is the second sentence; the last two are padding."""
+    types, real = (torch.arange(len(ids)) >= len(ids) // 2).long(), len(ids) - 2
+
+    def norm(x, name):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], config["layer_norm_eps"])
+
+    def linear(x, name):
+        return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+    def gelu(x):
+        return torch.nn.functional.gelu(x, approximate="none" if config["hidden_act"] == "gelu" else "tanh")
+
+    x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + w["embeddings.token_type_embeddings.weight"][types], "embeddings.LayerNorm")
+    for i in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{i}."
+        q, k, v = (heads(linear(x, f"{layer}attention.self.{name}"), config["num_attention_heads"])
+                   for name in ("query", "key", "value"))
+        mixed = torch.softmax(q @ k[:, :real].transpose(1, 2) / math.sqrt(q.shape[-1]), -1) @ v[:, :real]
+        x = norm(x + linear(joined(mixed), layer + "attention.output.dense"), layer + "attention.output.LayerNorm")
+        up = gelu(linear(x, layer + "intermediate.dense"))
+        x = norm(x + linear(up, layer + "output.dense"), layer + "output.LayerNorm")
+    y = norm(gelu(linear(x, "cls.predictions.transform.dense")), "cls.predictions.transform.LayerNorm")
+    words = y @ w["embeddings.word_embeddings.weight"].T + w["cls.predictions.bias"]
+    return words, linear(torch.tanh(linear(x[:1], "pooler.dense")), "cls.seq_relationship")
+
+
 def ids_of(config):
     length = min(12, config.get("n_positions") or config["max_position_embeddings"])
     return [(7 * i * i + 3 * i + 1) % config["vocab_size"] for i in range(length)]
@@ -123,8 +153,9 @@ def ids_of(config):
 def logits_of(folder):
     config, tensors = read_model(folder)
     ids = ids_of(config)
-    compute = {"gpt2": gpt2_logits, "llama": llama_logits}[config["model_type"]]
-    return ids, compute(config, tensors, ids)
+    compute = {"gpt2": gpt2_logits, "llama": llama_logits, "bert": bert_logits}[config["model_type"]]
+    found = compute(config, tensors, ids)
+    return ids, found if isinstance(found, tuple) else (found,)
 
 
 def write_file(path, tensors):
@@ -147,7 +178,7 @@ def random_tensors(shapes, dtype):
     out = {}
     for name, shape in shapes.items():
         numbers = torch.randn(shape) * 0.3
-        out[name] = (numbers + 1 if "norm" in name or "ln_" in name and name.endswith("weight") else numbers).to(dtype)
+        out[name] = (numbers + 1 if "norm" in name.lower() or "ln_" in name and name.endswith("weight") else numbers).to(dtype)
     return out
 
 
@@ -174,6 +205,30 @@ def llama_shapes(c):
     return {**shapes, "model.norm.weight": (n,), "lm_head.weight": (c["vocab_size"], n)}
 
 
+def bert_shapes(c):
+    n, f = c["hidden_size"], c["intermediate_size"]
+
+    def norm(name):
+        return {name + ".LayerNorm.weight": (n,), name + ".LayerNorm.bias": (n,)}
+
+    def linear(name, out, size):
+        return {name + ".weight": (out, size), name + ".bias": (out,)}
+
+    shapes = {f"bert.embeddings.{name}_embeddings.weight": (c[size], n) for name, size in (
+        ("word", "vocab_size"), ("position", "max_position_embeddings"), ("token_type", "type_vocab_size"))}
+    shapes.update(norm("bert.embeddings"))
+    for i in range(c["num_hidden_layers"]):
+        layer = f"bert.encoder.layer.{i}."
+        for name in ("query", "key", "value"):
+            shapes.update(linear(f"{layer}attention.self.{name}", n, n))
+        shapes.update({**linear(layer + "attention.output.dense", n, n), **norm(layer + "attention.output")})
+        shapes.update({**linear(layer + "intermediate.dense", f, n), **linear(layer + "output.dense", n, f)})
+        shapes.update(norm(layer + "output"))
+    shapes.update({**linear("bert.pooler.dense", n, n), "cls.predictions.bias": (c["vocab_size"],)})
+    shapes.update({**linear("cls.predictions.transform.dense", n, n), **norm("cls.predictions.transform")})
+    return {**shapes, **linear("cls.seq_relationship", 2, n)}
+
+
 def make():
     torch.manual_seed(5)
     # As the first GPT-2 was released: names without a prefix, and the mask of attention among the tensors.
@@ -191,6 +246,20 @@ def make():
              "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False, "initializer_range": 0.02}
     tensors = list(random_tensors(llama_shapes(llama), torch.bfloat16).items())
     write_golden("hf_llama", llama, [dict(tensors[:9]), dict(tensors[9:])])
+    # As the first BERT was released: gelu with erf, the norms' gamma and beta, the decoder and positions written too.
+    bert = {"architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_act": "gelu", "num_hidden_layers": 2,
+            "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 16,
+            "type_vocab_size": 2, "vocab_size": 67, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.2, "initializer_range": 0.02}
+    tensors = random_tensors(bert_shapes(bert), torch.float32)
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["bert.embeddings.position_ids"] = torch.arange(16)[None]
+    older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for name in [name for name in tensors if name.startswith("bert.encoder.layer.1.") and "LayerNorm" in name]:
+        for now, then in older.items():
+            if name.endswith(now):
+                tensors[name.replace(now, then)] = tensors.pop(name)
+    write_golden("hf_bert", bert, [tensors])
 
 
 def write_golden(name, config, files):
@@ -207,20 +276,26 @@ def write_golden(name, config, files):
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
     ids, logits = logits_of(folder)
-    rows = ",\n ".join(json.dumps([round(x, 9) for x in row]) for row in logits.tolist())
+    rows = ",\n ".join(json.dumps([round(x, 9) for x in row]) for part in logits for row in part.tolist())
     (folder / "logits.json").write_text(f'{{"ids": {json.dumps(ids)},\n"logits": [{rows}]}}\n')
 
 
 def check(folder):
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32).double().eval()
     ids, ours = logits_of(folder)
+    tokens, arguments = torch.tensor([ids]), {}
+    kind = transformers.AutoModelForCausalLM
+    if len(ours) == 2:  # a BERT, as bert_logits reads the ids
+        kind, at = transformers.AutoModelForPreTraining, torch.arange(len(ids))[None]
+        arguments = {"token_type_ids": (at >= len(ids) // 2).long(), "attention_mask": (at < len(ids) - 2).long()}
+    model = kind.from_pretrained(folder, torch_dtype=torch.float32).double().eval()
     with torch.no_grad():
-        theirs = model(torch.tensor([ids])).logits[0]
-    difference = (ours - theirs).abs().max().item()
-    print(f"transformers {transformers.__version__}: {type(model).__name__}, largest logit {theirs.abs().max().item():.3f}, "
-          f"largest difference {difference:.2e}")
+        found = model(tokens, **arguments)
+    theirs = (found.prediction_logits[0], found.seq_relationship_logits) if arguments else (found.logits[0],)
+    difference = max((a - b).abs().max().item() for a, b in zip(ours, theirs))
+    print(f"transformers {transformers.__version__}: {type(model).__name__}, largest logit "
+          f"{max(part.abs().max().item() for part in theirs):.3f}, largest difference {difference:.2e}")
     return 0 if difference < 1e-5 else 1
 
 
@@ -229,7 +304,7 @@ def main():
         make()
     elif len(sys.argv) == 3 and sys.argv[1] == "logits":
         ids, logits = logits_of(sys.argv[2])
-        print(json.dumps({"ids": ids, "logits": logits.tolist()}))
+        print(json.dumps({"ids": ids, "logits": [row for part in logits for row in part.tolist()]}))
     elif len(sys.argv) == 3 and sys.argv[1] == "check":
         return check(sys.argv[2])
     else:

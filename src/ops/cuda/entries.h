@@ -14,6 +14,8 @@ void reduce(Stream& stream, Tensor y, Tensor x, Reduce how);
 void fill_rows(Stream& stream, Tensor y, Tensor row);
 void gelu(Stream& stream, Tensor y, Tensor x);
 void gelu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x);
+void gelu_erf(Stream& stream, Tensor y, Tensor x);
+void gelu_erf_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x);
 void tanh(Stream& stream, Tensor y, Tensor x);
 void tanh_backward(Stream& stream, Tensor dx, Tensor dy, Tensor y);
 void swiglu(Stream& stream, Tensor y, Tensor x);

@@ -120,6 +120,28 @@ void gelu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
   });
 }
 
+void gelu_erf(Stream& stream, Tensor y, Tensor x) {
+  expect("gelu_erf", "x", x, y.dtype, y.elements());
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "gelu_erf", [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) {
+      gelu_erf<T>(on, out, in, n);
+    });
+  });
+}
+
+void gelu_erf_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+  expect("gelu_erf_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("gelu_erf_backward", "x", x, dx.dtype, dx.elements());
+  dispatch_float(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "gelu_erf_backward",
+            [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), n = dx.elements()](CudaStream on) {
+              gelu_erf_backward<T>(on, out, grad, in, n);
+            });
+  });
+}
+
 void tanh(Stream& stream, Tensor y, Tensor x) {
   expect("tanh", "x", x, y.dtype, y.elements());
   dispatch_float(y.dtype, [&](auto zero) {

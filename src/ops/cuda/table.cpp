@@ -35,6 +35,8 @@ OpTable make_table(Device* device) {
       .gemm = gemm,
       .gelu = gelu,
       .gelu_backward = gelu_backward,
+      .gelu_erf = gelu_erf,
+      .gelu_erf_backward = gelu_erf_backward,
       .tanh = tanh,
       .tanh_backward = tanh_backward,
       .swiglu = swiglu,

@@ -49,6 +49,16 @@ void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
 }
 
 template <class T>
+void gelu_erf(T* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(y[i], GeluErf::forward(value(x[i]))); });
+}
+
+template <class T>
+void gelu_erf_backward(T* dx, const T* dy, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * GeluErf::slope(value(x[i]))); });
+}
+
+template <class T>
 void tanh(T* y, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) { put(y[i], tanh_of(value(x[i]))); });
 }

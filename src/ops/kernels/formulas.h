@@ -29,6 +29,21 @@ struct Gelu {
   }
 };
 
+// x P(x), P the normal distribution.
+struct GeluErf {
+  static constexpr double kDensity = 0.39894228040143267794;  // 1 / sqrt(2 pi)
+
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T x) {
+    return x * normal_below(x, exp_of(x * x * T(-0.5)));
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T x) {
+    const T bell = exp_of(x * x * T(-0.5));
+    return normal_below(x, bell) + x * T(kDensity) * bell;
+  }
+};
+
 // The gate g goes through g s, s the logistic function of g: d(g s)/dg = s + g s (1 - s).
 struct Swiglu {
   template <class T>

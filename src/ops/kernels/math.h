@@ -111,6 +111,35 @@ template <class T>
   return x < 0 ? -size : size;
 }
 
+// P(x) of the normal distribution, relative to itself within 2e-8 and the rounding of f32; `bell` is
+// exp(-x^2 / 2). With t = 1 / (1 + |x| / sqrt(8)), P(-|x|) / bell is t times a smooth function of t in (0,
+// 1], here the polynomial of degree 10 with the least squares of relative errors.
+[[gnu::always_inline]] HD inline float normal_below(float x, float bell) {
+  const float size = x < 0 ? -x : x;
+  const float t = 1.0F / (1.0F + size * 0.353553391F);
+  float p = 0.0431954332F;
+  p = p * t - 0.234733593F;
+  p = p * t + 0.493694932F;
+  p = p * t - 0.454973988F;
+  p = p * t + 0.132177044F;
+  p = p * t - 0.0592113576F;
+  p = p * t + 0.0934624343F;
+  p = p * t + 0.175315976F;
+  p = p * t + 0.246884575F;
+  p = p * t + 0.282093754F;
+  p = p * t + 0.282094795F;
+  const float tail = 0.5F * t * p * bell;
+  return x < 0 ? tail : 1.0F - tail;
+}
+[[gnu::always_inline]] HD inline double normal_below(double x, double /*bell*/) {
+  constexpr double kRootHalf = 0.70710678118654752440;
+#if defined(__CUDA_ARCH__)
+  return 0.5 * erfc(-x * kRootHalf);
+#else
+  return 0.5 * __builtin_erfc(-x * kRootHalf);
+#endif
+}
+
 template <class T>
 [[gnu::always_inline]] HD inline T larger(T a, T b) {
   return a > b ? a : b;

@@ -28,6 +28,8 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .maximum = maximum<T>,
       .gelu = gelu<T>,
       .gelu_backward = gelu_backward<T>,
+      .gelu_erf = gelu_erf<T>,
+      .gelu_erf_backward = gelu_erf_backward<T>,
       .tanh = tanh<T>,
       .tanh_backward = tanh_backward<T>,
       .swiglu = swiglu<T>,

@@ -39,6 +39,8 @@ const OpTable& emulated_ops() {
       .gemm = plain_gemm,
       .gelu = gelu,
       .gelu_backward = gelu_backward,
+      .gelu_erf = gelu_erf,
+      .gelu_erf_backward = gelu_erf_backward,
       .tanh = tanh,
       .tanh_backward = tanh_backward,
       .swiglu = swiglu,

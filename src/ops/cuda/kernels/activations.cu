@@ -19,6 +19,18 @@ struct GeluSlope {
     dx = dy * cpu::Gelu::slope(x);
   }
 };
+struct GeluErfOf {
+  template <class Wide>
+  __device__ void operator()(Wide& y, Wide x) const {
+    y = cpu::GeluErf::forward(x);
+  }
+};
+struct GeluErfSlope {
+  template <class Wide>
+  __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
+    dx = dy * cpu::GeluErf::slope(x);
+  }
+};
 struct TanhOf {
   template <class Wide>
   __device__ void operator()(Wide& y, Wide x) const {
@@ -97,6 +109,14 @@ void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n)
   map(stream, n, GeluSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
 }
 template <class T>
+void gelu_erf(CudaStream stream, T* y, const T* x, int64_t n) {
+  map(stream, n, GeluErfOf{}, Out<T>{y}, In<T>{x});
+}
+template <class T>
+void gelu_erf_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
+  map(stream, n, GeluErfSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
+}
+template <class T>
 void tanh(CudaStream stream, T* y, const T* x, int64_t n) {
   map(stream, n, TanhOf{}, Out<T>{y}, In<T>{x});
 }
@@ -126,6 +146,8 @@ void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, 
 #define INSTANTIATE(T)                                                                    \
   template void gelu<T>(CudaStream, T*, const T*, int64_t);                               \
   template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
+  template void gelu_erf<T>(CudaStream, T*, const T*, int64_t);                           \
+  template void gelu_erf_backward<T>(CudaStream, T*, const T*, const T*, int64_t);        \
   template void tanh<T>(CudaStream, T*, const T*, int64_t);                               \
   template void tanh_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
   template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                    \

@@ -44,6 +44,10 @@ void gelu(CudaStream stream, T* y, const T* x, int64_t n);
 template <class T>
 void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
 template <class T>
+void gelu_erf(CudaStream stream, T* y, const T* x, int64_t n);
+template <class T>
+void gelu_erf_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
+template <class T>
 void tanh(CudaStream stream, T* y, const T* x, int64_t n);
 template <class T>
 void tanh_backward(CudaStream stream, T* dx, const T* dy, const T* y, int64_t n);
