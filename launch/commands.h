@@ -13,6 +13,7 @@ inline constexpr int kBadInput = 2;
 inline constexpr int kInterrupted = 75;  // stopped on a signal, the checkpoint is saved
 
 int run(const PretrainConfig& config);
+int run(const FinetuneConfig& config);
 int run(const GenerateConfig& config);
 int run(const EvaluateConfig& config);
 int run(const InspectConfig& config);
@@ -24,5 +25,8 @@ int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config);
 int run(const PlanRecommenderConfig& config);
+
+// What is said after a run that a signal ended, and its exit status.
+int told_of_interruption(const CheckpointConfig& checkpoint);
 
 }  // namespace trifold::launch

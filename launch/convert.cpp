@@ -44,6 +44,8 @@ int run(const ConvertConfig& config) {
     const Converted done = export_model(from, config);
     tell(done);
     const char* kind = !is_bert(done.model)             ? "CausalLM"
+                       : done.model.bert_head == "span" ? "QuestionAnswering"
+                       : has_task_head(done.model)      ? "SequenceClassification"
                        : done.model.bert_no_binary_head ? "MaskedLM"
                                                         : "PreTraining";
     fmt::print(
@@ -53,6 +55,11 @@ int run(const ConvertConfig& config) {
   }
   const Converted done = import_model(config);
   tell(done);
+  if (has_task_head(done.model)) {
+    fmt::print("To evaluate it or tune it further:\n  trifold finetune --task {} --load {} ...\n",
+               done.model.bert_head == "span" ? "squad" : "classify", config.save);
+    return kDone;
+  }
   fmt::print(
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
       "{}):\n"

@@ -27,6 +27,9 @@ Split part_of(const std::string& name) {
 
 int run(const EvaluateConfig& config) {
   CheckpointModel checkpoint = describe_checkpoint(config.load);
+  if (has_task_head(checkpoint.model))
+    bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
+              checkpoint.directory, config.load);
   DataConfig data = config.data;
   if (!data.tokenizer_type) {
     data.tokenizer_type = checkpoint.data.tokenizer_type;

@@ -11,6 +11,16 @@
 
 namespace trifold::launch {
 
+int told_of_interruption(const CheckpointConfig& checkpoint) {
+  if (!checkpoint.save) {
+    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
+    return kFailed;
+  }
+  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
+             checkpoint.auto_resume ? "the same line" : "--load " + *checkpoint.save);
+  return kInterrupted;
+}
+
 int run(const PretrainConfig& config) {
   PretrainJob job = prepare(config);
   if (job.is_finished) {
@@ -27,13 +37,7 @@ int run(const PretrainConfig& config) {
   });
   progress.finish();
   if (!interrupted) return kDone;
-  if (!job.config.checkpoint.save) {
-    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
-    return kFailed;
-  }
-  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
-             config.checkpoint.auto_resume ? "the same line" : "--load " + *job.config.checkpoint.save);
-  return kInterrupted;
+  return told_of_interruption(job.config.checkpoint);
 }
 
 }  // namespace trifold::launch

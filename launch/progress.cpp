@@ -98,6 +98,12 @@ void JsonLog::write(const EvalReport& report, const std::string& part) {
   write_line(nlohmann::ordered_json{{"step", report.step}, {part + "_loss", number(report.loss)}}.dump());
 }
 
+void JsonLog::write(int64_t step, const Scores& scores) {
+  nlohmann::ordered_json line{{"step", step}};
+  for (const auto& [name, value] : scores) line[name] = number(value);
+  write_line(line.dump());
+}
+
 Progress::Progress(const LogConfig& config, std::FILE* out)
     : config_(config), out_(out), terminal_(isatty(fileno(out)) != 0) {
   if (config.log_json) json_.emplace(*config.log_json);
@@ -176,6 +182,13 @@ void Progress::on_eval(const EvalReport& report) {
   if (json_) json_->write(report);
   print_line(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens in {:.1f} s)", report.step,
                          last_step_, report.loss, report.tokens, report.seconds));
+}
+
+void Progress::on_scores(int64_t step, const Scores& scores) {
+  if (json_) json_->write(step, scores);
+  std::string text;
+  for (const auto& [name, value] : scores) text += fmt::format("  {} {:.4f}", name, value);
+  print_line(fmt::format("step {:>6}{}", step, text));
 }
 
 void Progress::on_saved(int64_t, const std::string& directory) {

@@ -22,6 +22,7 @@ class JsonLog {
   void write(const StepReport& report);
   // `part` names the data: "valid" gives the key valid_loss.
   void write(const EvalReport& report, const std::string& part = "valid");
+  void write(int64_t step, const Scores& scores);
   // One object, without a line break.
   void write(const std::string& object) { write_line(object); }
 
@@ -43,6 +44,7 @@ class Progress final : public RunObserver {
   void on_start(const RunReport& report) override;
   void on_step(const StepReport& report) override;
   void on_eval(const EvalReport& report) override;
+  void on_scores(int64_t step, const Scores& scores) override;
   void on_saved(int64_t step, const std::string& directory) override;
   void on_warning(const std::string& text) override;
   // Ends the updating line; the last step is always shown.

@@ -20,6 +20,7 @@ namespace {
 using Words = std::span<const std::string>;
 
 MeshConfig* mesh_of(PretrainConfig& config) { return &config.mesh; }
+MeshConfig* mesh_of(FinetuneConfig& config) { return &config.run.mesh; }
 MeshConfig* mesh_of(EvaluateConfig& config) { return &config.mesh; }
 MeshConfig* mesh_of(BenchConfig& config) { return &config.run.mesh; }
 MeshConfig* mesh_of(RecommendConfig& config) { return &config.mesh; }
@@ -45,6 +46,7 @@ void take_processes(Config& config, int processes, Parsed& parsed) {
 }
 
 const OptimizerConfig* optimizer_of(const PretrainConfig& config) { return &config.optimizer; }
+const OptimizerConfig* optimizer_of(const FinetuneConfig& config) { return &config.run.optimizer; }
 const OptimizerConfig* optimizer_of(const PlanConfig& config) { return &config.run.optimizer; }
 template <class Config>
 const OptimizerConfig* optimizer_of(const Config&) {
@@ -196,6 +198,7 @@ Request parse_command_line(Words arguments, const Surroundings& surroundings) {
     return read_command<Config>(command_info(name), rest, surroundings);
   };
   if (name == "pretrain") return read(std::type_identity<PretrainConfig>());
+  if (name == "finetune") return read(std::type_identity<FinetuneConfig>());
   if (name == "generate") return read(std::type_identity<GenerateConfig>());
   if (name == "evaluate") return read(std::type_identity<EvaluateConfig>());
   if (name == "inspect") return read(std::type_identity<InspectConfig>());

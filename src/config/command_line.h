@@ -16,9 +16,9 @@ struct TextRequest {
 };
 
 // A command with its configuration, checked and resolved (see validate.h), or a text to print.
-using Request = std::variant<TextRequest, PretrainConfig, GenerateConfig, EvaluateConfig, InspectConfig,
-                             ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig,
-                             PreprocessConfig, RecommendConfig, PlanRecommenderConfig>;
+using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
+                             InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
+                             TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig>;
 
 // What the command line is read in.
 struct Surroundings {

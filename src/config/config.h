@@ -42,9 +42,13 @@ struct ModelConfig {
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
   bool bert_no_binary_head = false;
+  // What a BERT ends in (models/bert_tasks.h); a checkpoint tells, no option does.
+  std::string bert_head = "pretraining";  // | classes | span
+  std::vector<std::string> class_names;   // of classes
 };
 
 inline bool is_bert(const ModelConfig& config) { return config.model_type == "bert"; }
+inline bool has_task_head(const ModelConfig& config) { return config.bert_head != "pretraining"; }
 
 // Numbers of an attention head.
 int64_t head_width(const ModelConfig& config);
@@ -211,6 +215,22 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
+};
+
+// `trifold finetune`: the model and its tokenizer are read from the checkpoint, and trained as `run` says
+// with a head for the task; `run.model` and `run.data.data_path` follow when the files are read.
+struct FinetuneConfig {
+  PretrainConfig run;
+  std::string task;                       // required: classify | squad
+  std::optional<std::string> train_data;  // absent: a tuned model is only evaluated
+  std::optional<std::string> valid_data;
+  std::optional<std::string> predictions;  // file for the answers to valid_data
+  std::optional<int64_t> seq_length;       // the checkpoint's, as the next two
+  std::optional<double> hidden_dropout, attention_dropout;
+  int64_t doc_stride = 128;  // squad, as all that follow
+  int64_t max_query_length = 64;
+  int64_t max_answer_length = 30;
+  double null_score_diff_threshold = 0;
 };
 
 // `trifold generate`: the model and its tokenizer are read from the checkpoint.

@@ -67,7 +67,8 @@ void read_option(const Option& option, const nlohmann::json& json) {
   if (!json.contains(key) && !option.required) return;
   if (!json.contains(key)) bad_input("'{}' is missing", key);
   try {
-    if (!json[key].is_null()) {  // null: unset, as it is in a new configuration
+    const bool none = json[key].is_null() || (json[key].is_array() && json[key].empty());
+    if (!none) {  // unset, as it is in a new configuration
       check_type(option, json[key]);
       set_value(option, json_words(json[key]));
     }

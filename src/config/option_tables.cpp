@@ -366,6 +366,45 @@ void add_log(OptionTable& table, LogConfig& log) {
       .range(0, kMaxCount);
 }
 
+void add_task(OptionTable& table, FinetuneConfig& config) {
+  table.group("Task");
+  table
+      .add("task", &config.task,
+           "classify tells which class a text or a pair of texts is of; squad finds answers in a text.")
+      .need()
+      .one_of({"classify", "squad"});
+  table
+      .add("train-data", &config.train_data,
+           "classify: a .tsv file whose first line names its columns, text, perhaps text_b, and label, or "
+           "JSON "
+           "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2.")
+      .files("FILE")
+      .absent("a tuned model is only evaluated");
+  table.add("valid-data", &config.valid_data, "The same, to evaluate with.").files("FILE").absent("none");
+  table
+      .add("predictions", &config.predictions,
+           "Write what the model says of --valid-data: JSON lines of labels, or SQuAD's JSON of answers.")
+      .files("FILE")
+      .absent("nowhere");
+  table.add("seq-length", &config.seq_length, "Tokens of a sample.").range(1, kMaxSize).absent("the model's");
+  table.add("hidden-dropout", &config.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
+      .fraction()
+      .absent("the model's");
+  table.add("attention-dropout", &config.attention_dropout, "Dropout of attention probabilities.")
+      .fraction()
+      .absent("the model's");
+  table
+      .add("doc-stride", &config.doc_stride,
+           "squad: tokens between the beginnings of two windows into a text that is too long.")
+      .range(1, kMaxSize);
+  table.add("max-query-length", &config.max_query_length, "squad: tokens of a question that are kept.")
+      .range(1, kMaxSize);
+  table.add("max-answer-length", &config.max_answer_length, "squad: most tokens of an answer.")
+      .range(1, kMaxSize);
+  table.add("null-score-diff-threshold", &config.null_score_diff_threshold,
+            "squad version 2: how much better no answer must score than the best one to be given.");
+}
+
 void add_seed(OptionTable& table, uint64_t& seed, std::string help) {
   table.add("seed", &seed, std::move(help));
 }
@@ -412,6 +451,41 @@ OptionTable options_of(PretrainConfig& config) {
 OptionTable options_of(ModelConfig& config) {
   OptionTable table;
   add_model(table, config);
+  table.add("bert-head", &config.bert_head, "What a BERT ends in.")
+      .one_of({"pretraining", "classes", "span"});
+  table.add("class-names", &config.class_names, "The classes it tells apart.");
+  return table;
+}
+
+OptionTable options_of(FinetuneConfig& config) {
+  OptionTable table;
+  PretrainConfig& run = config.run;
+  add_task(table, config);
+  table.group("Tokenizer");
+  table.add("tokenizer-type", &run.data.tokenizer_type, "How text becomes tokens.")
+      .one_of({"byte", "sentencepiece"})
+      .absent("as the model was trained");
+  table.add("tokenizer-model", &run.data.tokenizer_model, "File of the SentencePiece model.")
+      .files("FILE")
+      .absent("as the model was trained");
+  add_batch(table, run.batch);
+  add_length(table, run.batch, run.seed);
+  add_lr(table, run.lr);
+  add_optimizer(table, run.optimizer);
+  add_precision(table, run.precision);
+  add_mesh(table, run.mesh);
+  add_pipeline(table, run.pipeline);
+  add_zero(table, run.zero);
+  add_recompute(table, run.mesh);
+  add_checkpoint(table, run.checkpoint);
+  table.group("Evaluation");
+  table.add("eval-interval", &run.eval.eval_interval, "Evaluate every so many steps, and at the end.")
+      .range(1, kMaxCount)
+      .absent("at the end");
+  add_log(table, run.log);
+  // Without training data there is neither.
+  table.change("train-iters").optional().range(0, kMaxCount);
+  table.change("lr").optional().at_least(0);
   return table;
 }
 
@@ -651,6 +725,15 @@ const std::vector<CommandInfo>& commands() {
         "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
         "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
         "mpirun -n 8 trifold pretrain --config small.ini"}},
+      {"finetune",
+       "tune a trained BERT for a task: classes of texts, or SQuAD's questions",
+       "--task classify|squad --load DIR --train-data FILE ... [options]",
+       {"trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
+        "    --micro-batch-size 32 --train-epochs 3 --lr 3e-5 --save tuned",
+        "trifold finetune --task squad --load bert --train-data train-v2.0.json --valid-data dev-v2.0.json "
+        "...",
+        "trifold finetune --task classify --load tuned --valid-data test.tsv --micro-batch-size 32 \\",
+        "    --predictions out.jsonl    # evaluates only"}},
       {"generate",
        "sample text from a checkpoint",
        "--load DIR [options]",

@@ -12,6 +12,7 @@ namespace trifold {
 
 // The table points into `config`.
 OptionTable options_of(PretrainConfig& config);
+OptionTable options_of(FinetuneConfig& config);
 OptionTable options_of(GenerateConfig& config);
 OptionTable options_of(EvaluateConfig& config);
 OptionTable options_of(InspectConfig& config);
@@ -24,7 +25,7 @@ OptionTable options_of(PreprocessConfig& config);
 OptionTable options_of(RecommendConfig& config);  // recommend_options.cpp
 OptionTable options_of(PlanRecommenderConfig& config);
 
-// Only the options of a model: what a checkpoint remembers of it.
+// Only those of a model, and what it ends in: what a checkpoint remembers of it.
 OptionTable options_of(ModelConfig& config);
 
 // What --help says about a command before its options.

@@ -15,6 +15,7 @@ void call(FunctionRef<void(const OptionTable&)> body) {
 
 void with_default_table(std::string_view command, FunctionRef<void(const OptionTable&)> body) {
   if (command == "pretrain") return call<PretrainConfig>(body);
+  if (command == "finetune") return call<FinetuneConfig>(body);
   if (command == "generate") return call<GenerateConfig>(body);
   if (command == "evaluate") return call<EvaluateConfig>(body);
   if (command == "inspect") return call<InspectConfig>(body);

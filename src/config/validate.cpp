@@ -80,6 +80,15 @@ void check_model_type(const ModelConfig& model, Problems& problems) {
       problems.add("--{} is not possible with --model-type bert: leave it out", option);
 }
 
+// A stage of an asynchronous pipeline counts the labels of tokens, of which a task has none.
+void check_task_head(const PretrainConfig& config, Problems& problems) {
+  if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
+  if (config.pipeline.schedule && config.pipeline.schedule->starts_with("pipedream"))
+    problems.add(
+        "--schedule {} does not train a task: give one whose steps wait for their gradients, like 1f1b",
+        *config.pipeline.schedule);
+}
+
 void check_activation(const ModelConfig& model, Problems& problems) {
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
     problems.add("--gelu {} has no effect with --swiglu: leave one of them out", model.gelu);
@@ -317,10 +326,22 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   if (config.checkpoint.save_interval && !config.checkpoint.save)
     problems.add("--save-interval {} has no effect without --save DIR", *config.checkpoint.save_interval);
   check_checkpoint(config.checkpoint, problems);
+  check_task_head(config, problems);
   const EvalConfig& eval = config.eval;
   if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)
     problems.add("--eval-iters {} has no effect without --eval-interval N", eval.eval_iters);
   if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
+}
+
+void check_squad_options(const FinetuneConfig& config, Problems& problems) {
+  const FinetuneConfig defaults;
+  const std::pair<const char*, bool> options[] = {
+      {"doc-stride", config.doc_stride != defaults.doc_stride},
+      {"max-query-length", config.max_query_length != defaults.max_query_length},
+      {"max-answer-length", config.max_answer_length != defaults.max_answer_length},
+      {"null-score-diff-threshold", config.null_score_diff_threshold != 0}};
+  for (const auto& [option, changed] : options)
+    if (changed) problems.add("--{} has no effect with --task classify: leave it out", option);
 }
 
 void fill_model(ModelConfig& model) {
@@ -385,6 +406,27 @@ std::vector<std::string> problems(const PretrainConfig& config) {
   check_lr(config.lr, config.batch.train_iters, problems);
   check_optimizer(config.optimizer, problems);
   check_run(config, problems);
+  return problems.take();
+}
+
+// What can be said before the model is known; resolve(PretrainConfig) says the rest when it is.
+std::vector<std::string> problems(const FinetuneConfig& config) {
+  FinetuneConfig copy = config;
+  Problems problems(options_of(copy));
+  check_mesh(config.run.mesh, problems);
+  check_checkpoint(config.run.checkpoint, problems);
+  if (!config.run.checkpoint.load) problems.add("--load needs a value: the folder of a trained BERT");
+  if (!config.train_data && !config.valid_data)
+    problems.add(
+        "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
+  if (config.predictions && !config.valid_data)
+    problems.add("--predictions {} has no effect without --valid-data FILE", *config.predictions);
+  if (config.run.eval.eval_interval && !config.valid_data)
+    problems.add("--eval-interval {} has no effect without --valid-data FILE",
+                 *config.run.eval.eval_interval);
+  if (!config.train_data && config.run.checkpoint.save)
+    problems.add("--save {} has no effect without --train-data FILE", *config.run.checkpoint.save);
+  if (config.task == "classify") check_squad_options(config, problems);
   return problems.take();
 }
 
@@ -472,6 +514,13 @@ PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunP
   config.batch.train_samples = samples;
   config.batch.train_iters = from.steps + (left + batch - 1) / batch;
   return resolve(std::move(config));
+}
+
+FinetuneConfig resolve(FinetuneConfig config) {
+  throw_problems(problems(config));
+  if (!config.run.mesh.data_parallel_size)
+    config.run.mesh.data_parallel_size = static_cast<int>(data_parallel_size(config.run.mesh));
+  return config;
 }
 
 GenerateConfig resolve(GenerateConfig config) {

@@ -13,6 +13,7 @@ namespace trifold {
 // would be right; empty when it can run. Nothing is read from disk: whether files exist is checked by the
 // rooms that open them.
 std::vector<std::string> problems(const PretrainConfig& config);
+std::vector<std::string> problems(const FinetuneConfig& config);
 std::vector<std::string> problems(const GenerateConfig& config);
 std::vector<std::string> problems(const EvaluateConfig& config);
 std::vector<std::string> problems(const InspectConfig& config);
@@ -34,6 +35,7 @@ std::optional<std::string> given_option_of_pairs(const DataConfig& data);
 // threads_per_rank, vocab_size, tokenizer_type. A value that was given is never changed. Throws
 // Error(BadInput) listing all problems.
 PretrainConfig resolve(PretrainConfig config);
+FinetuneConfig resolve(FinetuneConfig config);
 GenerateConfig resolve(GenerateConfig config);
 EvaluateConfig resolve(EvaluateConfig config);
 InspectConfig resolve(InspectConfig config);

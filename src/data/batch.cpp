@@ -11,7 +11,7 @@ Batch batch_without_memory(int64_t samples, int64_t seq_length) {
   const Shape each{samples};
   batch.tokens = batch.labels = batch.positions = batch.token_types = {nullptr, DType::I32, all};
   batch.loss_weight = {nullptr, DType::F32, all};
-  batch.lengths = batch.pair_labels = {nullptr, DType::I32, each};
+  batch.lengths = batch.pair_labels = batch.answer_begin = batch.answer_end = {nullptr, DType::I32, each};
   batch.pair_weight = {nullptr, DType::F32, each};
   return batch;
 }
@@ -41,6 +41,7 @@ void pad(Batch& batch, int64_t from) {
   for (int64_t b = from; b < batch.samples(); ++b) {
     batch.lengths.as<int32_t>()[b] = 1;
     batch.pair_labels.as<int32_t>()[b] = 0;
+    batch.answer_begin.as<int32_t>()[b] = batch.answer_end.as<int32_t>()[b] = 0;
     batch.pair_weight.as<float>()[b] = 0.0F;
   }
 }

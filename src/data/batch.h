@@ -22,8 +22,10 @@ struct Batch {
   // Pairs of sentences; other sources leave them alone and other models never look at them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
-  Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first
+  Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first; or a class
   Tensor pair_weight;  // f32 [b], 1, and 0 for a sample that is padding
+  // Of questions whose answer is a part of the sample (data/task_samples.h).
+  Tensor answer_begin, answer_end;  // i32 [b], its first and last token
   // What a pair's loss is multiplied with: the labels that count over the pairs, both of the whole global
   // batch, so that after the division by the labels each of the two losses is a mean.
   double pair_scale = 1;
@@ -33,8 +35,9 @@ struct Batch {
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }
   // All of them, in this order.
-  std::array<Tensor*, 8> tensors() {
-    return {&tokens, &labels, &positions, &loss_weight, &token_types, &lengths, &pair_labels, &pair_weight};
+  std::array<Tensor*, 10> tensors() {
+    return {&tokens,  &labels,      &positions,   &loss_weight,  &token_types,
+            &lengths, &pair_labels, &pair_weight, &answer_begin, &answer_end};
   }
 };
 

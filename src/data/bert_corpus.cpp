@@ -24,7 +24,7 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
       text_(std::make_shared<SentenceTokens>(
           SentenceTokens::How{config.split_sentences, config.whole_word_masking})) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config);
-  special_ = BertTokens(tokenizer->vocab_size());
+  special_ = BertTokens(*tokenizer);
   if (bert_vocabulary(*tokenizer) > vocab_size)
     bad_input(
         "the vocabulary of {} tokens is smaller than the tokenizer's and BERT's own, {}: give "

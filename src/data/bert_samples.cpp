@@ -16,6 +16,24 @@ BertTokens::BertTokens(int64_t of_tokenizer)
       sep(ordinary + 2),
       mask(ordinary + 3) {}
 
+BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_size()) {
+  std::vector<int32_t> own;
+  for (const char* text : {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const size_t before = own.size();
+    tokenizer.encode(text, own);
+    if (own.size() != before + 1) return;
+  }
+  pad = own[0];
+  cls = own[1];
+  sep = own[2];
+  mask = own[3];
+}
+
+int64_t bert_vocabulary(const Tokenizer& tokenizer) {
+  const bool own = BertTokens(tokenizer).pad < tokenizer.vocab_size();
+  return tokenizer.vocab_size() + (own ? 0 : BertTokens::kCount);
+}
+
 int64_t BertSamples::Draws::below(int64_t n) {
   const auto words = philox(key_, at_++);
   return static_cast<int64_t>((uint64_t{words[0]} << 32 | words[1]) % static_cast<uint64_t>(n));

@@ -26,9 +26,11 @@
 
 namespace trifold {
 
-// The four tokens that BERT needs stand behind the tokenizer's.
+// The four tokens that BERT needs: the tokenizer's own, where it makes one token of each of the texts [PAD],
+// [CLS], [SEP] and [MASK], as that of a BERT does; otherwise they stand behind the tokenizer's.
 struct BertTokens {
   explicit BertTokens(int64_t of_tokenizer);
+  explicit BertTokens(const Tokenizer& tokenizer);
   static constexpr int64_t kCount = 4;
 
   int32_t ordinary;  // ids below are the tokenizer's
@@ -125,8 +127,6 @@ class BertCorpus {
 };
 
 // Tokens of a model's vocabulary that a BERT over this tokenizer needs.
-inline int64_t bert_vocabulary(const Tokenizer& tokenizer) {
-  return tokenizer.vocab_size() + BertTokens::kCount;
-}
+int64_t bert_vocabulary(const Tokenizer& tokenizer);
 
 }  // namespace trifold

@@ -37,24 +37,29 @@ void BertEmbedding::backward_weight(Run& run, Saved& saved) const {
   embedding_.backward_weight(run, saved);
 }
 
-PairHead::PairHead(BlockBuilder& builder, int64_t width, Init init)
-    : row_part_(builder.row_part()),
+SamplesOfRows samples_of_rows(int64_t seq_length, int64_t begin, int64_t rows) {
+  const auto samples_before = [&](int64_t row) { return (row + seq_length - 1) / seq_length; };
+  const int64_t first = samples_before(begin);
+  return {first, samples_before(begin + rows) - first, first * seq_length - begin};
+}
+
+PooledHead::PooledHead(BlockBuilder& builder, int64_t width, Init init, Form form)
+    : form_(std::move(form)),
+      row_part_(builder.row_part()),
       slices_(builder.sequence_parallel()),
+      key_(philox_key(builder.seed(), form_.name + ".dropout")),
       pooler_weight_(builder.replicated("pooler.weight", {width, width}, init, true)),
       pooler_bias_(builder.replicated("pooler.bias", {width}, {Init::Kind::Zeros}, false)),
-      weight_(builder.replicated("pair.weight", {2, width}, init, true)),
-      bias_(builder.replicated("pair.bias", {2}, {Init::Kind::Zeros}, false)),
+      weight_(builder.replicated(form_.name + ".weight", {form_.classes, width}, init, true)),
+      bias_(builder.replicated(form_.name + ".bias", {form_.classes}, {Init::Kind::Zeros}, false)),
       x_(builder.slot()),
       pooled_(builder.slot()),
+      dropped_(builder.slot()),
       dlogits_(builder.slot()),
       dz_(builder.slot()) {}
 
-PairHead::Here PairHead::samples_here(const Run& run, int64_t rows) const {
-  const int64_t length = run.batch->seq_length();
-  const int64_t begin = row_part_ * rows;
-  const auto samples_before = [&](int64_t row) { return (row + length - 1) / length; };
-  const int64_t first = samples_before(begin);
-  return {first, samples_before(begin + rows) - first, first * length - begin};
+Dropout PooledHead::mask(const Run& run, const Here& here, int64_t width) const {
+  return {form_.dropout, key_, static_cast<uint64_t>((run.batch->first_sample + here.first) * width)};
 }
 
 namespace {
@@ -73,12 +78,13 @@ Tensor first_row(Tensor x, const Run& run, int64_t row, int64_t i) {
 
 }  // namespace
 
-void PairHead::forward(Run& run, Tensor x, Saved& saved) const {
+void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Here here = samples_here(run, x.row_count());
   const Shape wide{here.count, x.last_dim()};
   saved[x_] = run.keep.take(run.dtype, wide);
   saved[pooled_] = run.keep.take(run.dtype, wide);
-  saved[dlogits_] = run.keep.take(run.dtype, {here.count, 2});
+  saved[dropped_] = drops(run) ? run.keep.take(run.dtype, wide) : saved[pooled_];
+  saved[dlogits_] = run.keep.take(run.dtype, {here.count, form_.classes});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor total = run.scratch.take(DType::F64, {1});
   run.ops.fill(run.stream, total, 0.0);
@@ -88,17 +94,19 @@ void PairHead::forward(Run& run, Tensor x, Saved& saved) const {
     affine(run, saved[pooled_], saved[x_], pooler_weight_, pooler_bias_);
     run.ops.tanh(run.stream, saved[pooled_], saved[pooled_]);
     run.show("pooler", "output", saved[pooled_]);
-    affine(run, saved[dlogits_], saved[pooled_], weight_, bias_);
-    run.show("pair", "logits", saved[dlogits_]);
+    if (drops(run))
+      run.ops.dropout(run.stream, saved[dropped_], saved[pooled_], mask(run, here, x.last_dim()));
+    affine(run, saved[dlogits_], saved[dropped_], weight_, bias_);
+    run.show(form_.name, "logits", saved[dlogits_]);
     find_losses(run, saved[dlogits_], here, total);
   }
   if (slices_) reduce_over_axis(run, total, Reduce::Sum);
-  run.ops.scale(run.stream, total, run.batch->pair_scale);
+  run.ops.scale(run.stream, total, scale(run));
   run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
   run.scratch.release(mark);
 }
 
-void PairHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const {
+void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const {
   const Tensor labels = run.batch->pair_labels.rows(here.first, here.first + here.count);
   const Tensor weights = run.batch->pair_weight.rows(here.first, here.first + here.count);
   const auto row_sums = [&] { return run.scratch.take(accumulate_type(run.dtype), {here.count}); };
@@ -106,20 +114,21 @@ void PairHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor tot
   const Tensor sum = row_sums();
   const Tensor target = row_sums();
   const Tensor losses = row_sums();
-  run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, 2);
+  run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, form_.classes);
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
-  run.show("pair", "losses", losses);
+  run.show(form_.name, "losses", losses);
   run.ops.weighted_sum(run.stream, total, losses, weights);
   if (run.has_backward())
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights,
-                                   run.loss_scale * run.batch->pair_scale, 0, 2);
+                                   run.loss_scale * scale(run), 0, form_.classes);
 }
 
-void PairHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
+void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
   const Here here = samples_here(run, dx.row_count());
   if (here.count == 0) return;
   saved[dz_] = run.flow.take(run.dtype, saved[x_].shape);
   run.ops.gemm(run.stream, saved[dz_], saved[dlogits_], false, run.weight(weight_), false, 1.0, 0.0);
+  if (drops(run)) run.ops.dropout(run.stream, saved[dz_], saved[dz_], mask(run, here, dx.last_dim()));
   run.ops.tanh_backward(run.stream, saved[dz_], saved[dz_], saved[pooled_]);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor rows = run.scratch.take(run.dtype, saved[x_].shape);
@@ -132,9 +141,9 @@ void PairHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-void PairHead::backward_weight(Run& run, Saved& saved) const {
+void PooledHead::backward_weight(Run& run, Saved& saved) const {
   if (saved[x_].row_count() == 0) return;
-  run.ops.gemm(run.stream, run.grad(weight_), saved[dlogits_], true, saved[pooled_], false, 1.0, 1.0);
+  run.ops.gemm(run.stream, run.grad(weight_), saved[dlogits_], true, saved[dropped_], false, 1.0, 1.0);
   run.ops.column_sum(run.stream, run.grad(bias_), saved[dlogits_]);
   run.ops.gemm(run.stream, run.grad(pooler_weight_), saved[dz_], true, saved[x_], false, 1.0, 1.0);
   run.ops.column_sum(run.stream, run.grad(pooler_bias_), saved[dz_]);
@@ -148,7 +157,9 @@ BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tok
       norm_(builder, "head.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon),
       loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, 0,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {
-  if (pairs) pair_.emplace(builder, config.hidden_size, Init{Init::Kind::Normal, config.init_method_std});
+  if (pairs)
+    pair_.emplace(builder, config.hidden_size, Init{Init::Kind::Normal, config.init_method_std},
+                  PooledHead::Form{});
 }
 
 // The loss is done with the norm's result when it returns.

@@ -37,38 +37,57 @@ class BertEmbedding final : public Layer {
   Norm norm_;
 };
 
-// Whether the second sentence follows the first, from each sample's first row:
-//   pooled = tanh(x W^T + b), logits = pooled U^T + c, cross entropy with batch.pair_labels.
-// Parameters pooler.{weight, bias} [C, C], [C] and pair.{weight, bias} [2, C], [2]. Adds batch.pair_scale
-// times the losses, weighted by batch.pair_weight, to run.loss_sum. Not a Layer: its gradient is that of a
-// few rows, which it adds to the whole.
-class PairHead {
+// Samples whose first row is among `rows` rows from `begin` on of a micro-batch: the first of them, how many,
+// and at which of these rows it begins.
+struct SamplesOfRows {
+  int64_t first, count, row;
+};
+SamplesOfRows samples_of_rows(int64_t seq_length, int64_t begin, int64_t rows);
+
+// A class of each sample, from its first row:
+//   pooled = drop(tanh(x W^T + b)), logits = pooled U^T + c, cross entropy with batch.pair_labels.
+// Parameters pooler.{weight, bias} [C, C], [C] and <name>.{weight, bias} [classes, C], [classes]. Adds the
+// losses, weighted by batch.pair_weight, to run.loss_sum: times batch.pair_scale, unless they are `alone`.
+// Not a Layer: its gradient is that of a few rows, which it adds to the whole.
+class PooledHead {
  public:
-  PairHead(BlockBuilder& builder, int64_t width, Init init);
+  // "pair": whether the second sentence follows the first.
+  struct Form {
+    std::string name = "pair";
+    int64_t classes = 2;
+    double dropout = 0;
+    bool alone = false;
+  };
+  PooledHead(BlockBuilder& builder, int64_t width, Init init, Form form);
   void forward(Run& run, Tensor x, Saved& saved) const;              // x [R, C]
   void add_input_gradient(Run& run, Tensor dx, Saved& saved) const;  // dx [R, C], first rows of samples +=
   void backward_weight(Run& run, Saved& saved) const;
 
  private:
-  // The samples whose first row is here, and where the first of these rows is.
-  struct Here {
-    int64_t first, count, row;
-  };
-  Here samples_here(const Run& run, int64_t rows) const;
-  // logits [n, 2] become their gradient where a backward follows. total f64 [1] += the weighted losses
+  using Here = SamplesOfRows;
+  Here samples_here(const Run& run, int64_t rows) const {
+    return samples_of_rows(run.batch->seq_length(), row_part_ * rows, rows);
+  }
+  double scale(const Run& run) const { return form_.alone ? 1.0 : run.batch->pair_scale; }
+  bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
+  Dropout mask(const Run& run, const Here& here, int64_t width) const;
+  // logits [n, classes] become their gradient where a backward follows. total f64 [1] += the weighted losses
   void find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const;
 
+  Form form_;
   int row_part_;
   bool slices_;
+  PhiloxKey key_;
   ParamId pooler_weight_, pooler_bias_, weight_, bias_;
-  SlotId x_, pooled_, dlogits_, dz_;
+  SlotId x_, pooled_, dropped_, dlogits_, dz_;
 };
 
 // Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, E being the token embedding, and the
-// losses. Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of PairHead.
+// losses. Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of
+// PooledHead.
 class BertHead final : public Layer {
  public:
-  // `pairs`: with the PairHead.
+  // `pairs`: with the PooledHead.
   BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
            bool pairs);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
@@ -80,7 +99,7 @@ class BertHead final : public Layer {
   Activation activation_;
   Norm norm_;
   VocabCrossEntropy loss_;
-  std::optional<PairHead> pair_;
+  std::optional<PooledHead> pair_;
 };
 
 }  // namespace trifold

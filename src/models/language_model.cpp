@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "models/bert.h"
+#include "models/bert_tasks.h"
 #include "models/gpt.h"
 #include "models/post_norm_block.h"
 #include "nn/recompute.h"
@@ -76,14 +76,17 @@ std::unique_ptr<Layer> make_block(BlockBuilder& builder, const std::string& name
 
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                  int64_t padded_vocab) {
+  if (config.bert_head == "classes") return std::make_unique<ClassHead>(builder, config);
+  if (config.bert_head == "span") return std::make_unique<SpanHead>(builder, config);
   if (is_bert(config))
     return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head);
   return std::make_unique<GptHead>(builder, config, tokens, padded_vocab);
 }
 
 // Of the products with the vocabulary, and of BERT's product before it; the few rows of its pooler do not
-// count.
+// count, and of a task's head nothing else than these or two columns.
 double head_flops(const ModelConfig& config, int64_t padded_vocab) {
+  if (has_task_head(config)) return 4.0 * static_cast<double>(config.seq_length * config.hidden_size);
   const int64_t columns = padded_vocab + (is_bert(config) ? config.hidden_size : 0);
   return 2.0 * static_cast<double>(config.seq_length * config.hidden_size * columns);
 }
@@ -114,7 +117,8 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
   std::unique_ptr<Layer> head = make_head(last, config, tokens, padded_vocab);
-  if (is_bert(config)) model.params.pad_after(model.params.find("head.bias"), *config.vocab_size);
+  if (is_bert(config) && !has_task_head(config))
+    model.params.pad_after(model.params.find("head.bias"), *config.vocab_size);
   if (config.untie_embeddings_and_output_weights)
     model.params.pad_after(model.params.find("head.weight"), *config.vocab_size);
   const double flops = head_flops(config, padded_vocab);

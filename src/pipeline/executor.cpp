@@ -512,11 +512,11 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
   return take_losses();
 }
 
-LossSums Executor::evaluate(const Batch& batch) {
+LossSums Executor::evaluate(const Batch& batch, StepWatch* watch) {
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   keeps_for_backward_ = false;
-  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step}).front();
+  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step, 0, watch}).front();
   keeps_for_backward_ = true;
   return sums;
 }

@@ -112,8 +112,9 @@ class Executor {
   // The sums of each global batch of the plan, until the next call. From the second call with a row on,
   // nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
-  // Forward only, without dropout, through all stages. Collective over the pipeline axis.
-  LossSums evaluate(const Batch& batch);
+  // Forward only, without dropout, through all stages, which `watch` sees where it is given. Collective over
+  // the pipeline axis.
+  LossSums evaluate(const Batch& batch, StepWatch* watch = nullptr);
 
  private:
   struct StageState {

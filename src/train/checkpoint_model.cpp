@@ -24,8 +24,9 @@ CheckpointModel describe_checkpoint(const std::string& path) {
 
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use) {
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
-  if (use == ModelUse::WeightsOnly)
+  if (use != ModelUse::SameRun)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std"});
+  if (use == ModelUse::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
   // A field that is younger than the checkpoint: what was done before there was a choice.
   const nlohmann::json defaults = to_json(ModelConfig());
   if (stored.is_object())

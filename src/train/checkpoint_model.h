@@ -22,9 +22,9 @@ struct CheckpointModel {
 // Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
 CheckpointModel describe_checkpoint(const std::string& path);
 
-// To go on with a run, or to start another one from the weights: lengths of samples, dropout and the size of
-// random weights may then be others.
-enum class ModelUse { SameRun, WeightsOnly };
+// To go on with a run; to start another one from the weights: lengths of samples, dropout and the size of
+// random weights may then be others; or from those of a BERT without its head.
+enum class ModelUse { SameRun, WeightsOnly, Encoder };
 
 // BadInput that lists the fields that differ, unless a checkpoint of the model `stored` fits the model
 // `wanted`. How far the vocabulary is padded does not matter: padding is not stored.

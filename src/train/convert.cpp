@@ -144,7 +144,7 @@ json config_of(const ModelConfig& model, const CheckpointMeta& meta, DType dtype
   if (data.tokenizer_type) tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
   if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
-  if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(tokenizer->vocab_size()).pad;
+  if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(*tokenizer).pad;
   config[kOwnFields] = {
       {"step", meta.step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;

@@ -36,14 +36,14 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
 }
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, double pair_scale) {
+                         int64_t end, double pair_scale, StepWatch* watch) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
   for (int64_t first = mesh.coord(Axis::Dp) * block; first < end; first += mesh.size(Axis::Dp) * block) {
     Batch batch = first_samples(buffer.batch(), std::min(block, end - first));
     source.read(batch, first);
     batch.pair_scale = pair_scale;
-    const LossSums part = executor.evaluate(batch);
+    const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
     sums.weight += part.weight;
   }
@@ -58,7 +58,7 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
 }
 
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples,
-                        bool has_pairs) {
+                        bool has_pairs, StepWatch* watch) {
   Executor executor(replica.place(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
                     replica.compute(), replica.side(), replica.dtype(),
                     Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
@@ -68,7 +68,7 @@ LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micr
   abort_on_error(replica.world(), [&] {
     const double pair_scale =
         has_pairs ? count_all_labels(replica, source, buffer, samples).pair_scale() : 1.0;
-    sums = forward_samples(executor, replica.mesh(), source, buffer, samples, pair_scale);
+    sums = forward_samples(executor, replica.mesh(), source, buffer, samples, pair_scale, watch);
     sum_over_ranks(replica, {&sums, 1});
   });
   return sums;

@@ -29,9 +29,9 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
 // This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the
 // data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch, `pair_scale` is
-// that of all samples.
+// that of all samples; `watch`, where it is given, sees them computed.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, double pair_scale = 1);
+                         int64_t end, double pair_scale = 1, StepWatch* watch = nullptr);
 
 // Makes of each rank's sums those over the data and pipeline axes; each sample is counted once whatever the
 // mesh. Collective.
@@ -40,6 +40,6 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 // Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a
 // BERT. Collective.
 LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples,
-                        bool has_pairs = false);
+                        bool has_pairs = false, StepWatch* watch = nullptr);
 
 }  // namespace trifold

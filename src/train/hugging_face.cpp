@@ -103,7 +103,10 @@ const Names& bert_names() {
        {"head.norm.bias", {"cls.predictions.transform.LayerNorm.bias"}},
        {"head.bias", {"cls.predictions.bias"}},
        {"pair.weight", {kPairTensor}},
-       {"pair.bias", {"cls.seq_relationship.bias"}}}};
+       {"pair.bias", {"cls.seq_relationship.bias"}},
+       {"classes.weight", {"classifier.weight"}},
+       {"classes.bias", {"classifier.bias"}},
+       {"answer.weight", {"qa_outputs.weight"}}}};
   return kNames;
 }
 
@@ -272,6 +275,20 @@ ModelConfig read_llama(ConfigReader& from) {
   return model;
 }
 
+// A model that was tuned for a task says so, and what its classes are called; two without names are usual.
+void read_task(ConfigReader& from, ModelConfig& model) {
+  const json kind = from.has("architectures") ? from.at("architectures") : json::array();
+  if (kind == json({"BertForQuestionAnswering"})) model.bert_head = "span";
+  if (kind != json({"BertForSequenceClassification"})) return;
+  model.bert_head = "classes";
+  const json names = from.has("id2label") ? from.at("id2label") : json{{"0", "LABEL_0"}, {"1", "LABEL_1"}};
+  for (size_t id = 0; names.is_object() && id < names.size(); ++id) {
+    const json name = names.value(std::to_string(id), json());
+    if (!name.is_string()) return from.problem(fmt::format("'id2label' gives class {} no name", id));
+    model.class_names.push_back(name.get<std::string>());
+  }
+}
+
 ModelConfig read_bert(ConfigReader& from) {
   ModelConfig model;
   model.model_type = "bert";
@@ -286,6 +303,7 @@ ModelConfig read_bert(ConfigReader& from) {
   model.hidden_dropout = from.number("hidden_dropout_prob", 0.1);
   model.attention_dropout = from.number("attention_probs_dropout_prob", 0.1);
   read_gelu(from, "hidden_act", "gelu", model);
+  read_task(from, model);
   from.must_be("type_vocab_size", {2}, 2);
   from.must_be("position_embedding_type", {"absolute"}, "absolute");
   from.must_be("tie_word_embeddings", {true}, true);
@@ -335,20 +353,31 @@ json llama_json(const ModelConfig& model) {
   return config;
 }
 
+const char* bert_architecture(const ModelConfig& model) {
+  if (model.bert_head == "classes") return "BertForSequenceClassification";
+  if (model.bert_head == "span") return "BertForQuestionAnswering";
+  return model.bert_no_binary_head ? "BertForMaskedLM" : "BertForPreTraining";
+}
+
 json bert_json(const ModelConfig& model) {
-  return {{"architectures", {model.bert_no_binary_head ? "BertForMaskedLM" : "BertForPreTraining"}},
-          {"model_type", "bert"},
-          {"hidden_act", gelu_name(model)},
-          {"num_hidden_layers", model.num_layers},
-          {"hidden_size", model.hidden_size},
-          {"num_attention_heads", model.num_attention_heads},
-          {"intermediate_size", *model.ffn_hidden_size},
-          {"max_position_embeddings", *model.max_position_embeddings},
-          {"type_vocab_size", 2},
-          {"position_embedding_type", "absolute"},
-          {"layer_norm_eps", model.norm_epsilon},
-          {"hidden_dropout_prob", model.hidden_dropout},
-          {"attention_probs_dropout_prob", model.attention_dropout}};
+  json config{{"architectures", {bert_architecture(model)}},
+              {"model_type", "bert"},
+              {"hidden_act", gelu_name(model)},
+              {"num_hidden_layers", model.num_layers},
+              {"hidden_size", model.hidden_size},
+              {"num_attention_heads", model.num_attention_heads},
+              {"intermediate_size", *model.ffn_hidden_size},
+              {"max_position_embeddings", *model.max_position_embeddings},
+              {"type_vocab_size", 2},
+              {"position_embedding_type", "absolute"},
+              {"layer_norm_eps", model.norm_epsilon},
+              {"hidden_dropout_prob", model.hidden_dropout},
+              {"attention_probs_dropout_prob", model.attention_dropout}};
+  for (size_t id = 0; id < model.class_names.size(); ++id) {
+    config["id2label"][std::to_string(id)] = model.class_names[id];
+    config["label2id"][model.class_names[id]] = id;
+  }
+  return config;
 }
 
 // Which fields keep a model from being one of a family. A BERT has no such fields but one.
@@ -411,7 +440,8 @@ std::string name_prefix(const ModelConfig& model) { return names_of(model).prefi
 
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
   if (is_bert(model))  // the decoder is the embedding once more
-    return theirs.starts_with("cls.predictions.decoder.") || theirs.ends_with("embeddings.position_ids");
+    return theirs.starts_with("cls.predictions.decoder.") || theirs.ends_with("embeddings.position_ids") ||
+           theirs == "qa_outputs.bias";  // it would shift all places alike
   if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
   for (const char* ending : {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
     if (theirs.ends_with(ending)) return true;

@@ -1,6 +1,7 @@
 // Models as Hugging Face's transformers library knows them: its config.json, and which of its tensors hold a
-// parameter of ours. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM) and BERT (BertForPreTraining;
-// BertForMaskedLM, which guesses no pairs) are known.
+// parameter of ours. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM) and BERT (BertForPreTraining,
+// BertForMaskedLM without pairs, and tuned BertForSequenceClassification and BertForQuestionAnswering) are
+// known.
 #pragma once
 
 #include <nlohmann/json.hpp>

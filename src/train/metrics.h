@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/stage_report.h"
@@ -33,6 +34,9 @@ struct StepReport {
   double mfu = 0;
   bool skipped = false;
 };
+
+// What else is measured of a model's answers, by name.
+using Scores = std::vector<std::pair<std::string, double>>;
 
 struct EvalReport {
   int64_t step = 0;
@@ -84,6 +88,8 @@ class RunObserver {
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
+  // After the on_eval of the same step, where the data are of a task.
+  virtual void on_scores(int64_t /*step*/, const Scores& /*scores*/) {}
   // After the commit: the checkpoint is on the disk.
   virtual void on_saved(int64_t step, const std::string& directory) = 0;
   // Something is wrong, but the run goes on.

@@ -112,18 +112,15 @@ void open_data(PretrainJob& job) {
 
 }  // namespace
 
-PretrainJob prepare(PretrainConfig config) {
+PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data) {
   PretrainJob job;
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
   Preparation files;
   int64_t first_step = 0;
   files.attempt([&] { check_device(job.config.mesh); });
-  files.attempt([&] { job.start = choose_start(checkpoint); });
-  files.attempt([&] {
-    resolve_vocabulary(job.config.model, job.config.data);
-    open_data(job);
-  });
+  files.attempt([&] { job.start = choose_start(checkpoint, job.config.model); });
+  files.attempt([&] { open_data(job); });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config); });
@@ -136,8 +133,15 @@ PretrainJob prepare(PretrainConfig config) {
   return job;
 }
 
+PretrainJob prepare(PretrainConfig config) {
+  return prepare(std::move(config), [](PretrainJob& job) {
+    resolve_vocabulary(job.config.model, job.config.data);
+    open_data(job);
+  });
+}
+
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
-                const std::atomic<int>& signal) {
+                const std::atomic<int>& signal, const Measure& measure) {
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
   Trainer trainer(world, config, *job.train, job.valid.get());
@@ -161,6 +165,8 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);
     }
+    if (measure && (due(config.eval.eval_interval) || trainer.steps_done() == config.batch.train_iters))
+      measure(trainer);
     saver.poll();
     if (due(config.checkpoint.save_interval)) saver.save();
     if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {

@@ -25,6 +25,10 @@ struct PretrainJob {
 
 // Opens the data and looks into the checkpoint to load. BadInput before anything is written.
 PretrainJob prepare(PretrainConfig config);
+// The same with other data: `open_data` sets train and perhaps valid of the job, whose start is known, and
+// with
+// --train-epochs the length of the run.
+PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 
 enum class RunEnd {
   Done,         // all steps, or --exit-interval
@@ -33,8 +37,11 @@ enum class RunEnd {
 
 // Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
 // run after the step all ranks are in.
+//
+// `measure`, where it is given, is called on every rank every --eval-interval steps and after the last.
+using Measure = std::function<void(Trainer&)>;
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
-                const std::atomic<int>& signal);
+                const std::atomic<int>& signal, const Measure& measure = {});
 
 // Fills in what follows from the data: the tokenizer's type, and from it the vocabulary size where it is not
 // given. BadInput when the vocabulary is missing or smaller than the tokenizer's.

@@ -30,16 +30,28 @@ void check_length(const PretrainConfig& config, const CheckpointMeta& meta, cons
             name, meta.step, batch.train_iters, meta.step);
 }
 
+// Whether the checkpoint is that of a model without the head of a task.
+bool lacks_task_head(const std::string& checkpoint) {
+  return !has_task_head(describe_checkpoint(checkpoint).model);
+}
+
+ModelUse use_of(Trainer::LoadPart part) {
+  if (part == Trainer::LoadPart::Encoder) return ModelUse::Encoder;
+  return part == Trainer::LoadPart::Weights ? ModelUse::WeightsOnly : ModelUse::SameRun;
+}
+
 }  // namespace
 
-RunStart choose_start(const CheckpointConfig& config) {
+RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
     return {config.save, Trainer::LoadPart::All, true};
+  if (config.load && has_task_head(model) && lacks_task_head(*config.load))
+    return {config.load, Trainer::LoadPart::Encoder, false};
   return {config.load, config.finetune ? Trainer::LoadPart::Weights : Trainer::LoadPart::All, false};
 }
 
 RunPosition position_of(const RunStart& start) {
-  if (!start.from || start.part == Trainer::LoadPart::Weights) return {};
+  if (!start.from || start.part != Trainer::LoadPart::All) return {};
   try {
     const CheckpointReader reader(*start.from);
     return {reader.meta().step, reader.meta().consumed_samples};
@@ -52,10 +64,8 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config) {
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
-  const bool weights_only = start.part == Trainer::LoadPart::Weights;
-  compare_checkpoint_model(meta.model, to_json(config.model),
-                           weights_only ? ModelUse::WeightsOnly : ModelUse::SameRun);
-  if (weights_only) return 0;
+  compare_checkpoint_model(meta.model, to_json(config.model), use_of(start.part));
+  if (start.part != Trainer::LoadPart::All) return 0;
   if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
                   [](const TensorInfo& tensor) { return tensor.name.starts_with("param/"); }) &&
       !(config.optimizer.optimizer == "sgd" && config.optimizer.sgd_momentum == 0))

@@ -19,7 +19,8 @@ struct RunStart {
 
 // What the options and the folders say. A folder with checkpoints of which none is valid is no reason to
 // start anew: it is found out when the checkpoint is looked into.
-RunStart choose_start(const CheckpointConfig& config);
+// A model with the head of a task takes of a checkpoint without it what comes before the head.
+RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model = {});
 
 // The place in the data where the run goes on; the beginning where nothing can be read.
 RunPosition position_of(const RunStart& start);

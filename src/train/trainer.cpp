@@ -351,6 +351,16 @@ EvalReport Trainer::evaluate() {
   return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
 }
 
+EvalReport Trainer::evaluate(const DataSource& source, StepWatch& watch) {
+  const auto start = Clock::now();
+  LossSums sums;
+  abort_on_error(replica_.world(), [&] {
+    sums = forward_samples(*executor_, replica_.mesh(), source, valid_batch_, source.samples(), 1, &watch);
+    sum_over_ranks(replica_, {&sums, 1});
+  });
+  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
+}
+
 double Trainer::measure_peak() {
   const double now =
       trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());

@@ -44,6 +44,8 @@ class Trainer {
   // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
   // has, each once.
   EvalReport evaluate();
+  // The same over all samples of another source of such samples, which `watch` sees computed.
+  EvalReport evaluate(const DataSource& source, StepWatch& watch);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   std::string save(const std::string& root, const SaveOptions& options = {});
@@ -51,9 +53,10 @@ class Trainer {
   // The same while training goes on: returns as soon as this rank's part is copied. Collective.
   void save_in_background(BackgroundSaver& saver, const std::string& root, const SaveOptions& options);
 
-  enum class LoadPart { All, Weights };
+  // Encoder: the weights without those of the head of a task, which stay as they are.
+  enum class LoadPart { All, Weights, Encoder };
   // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in
-  // any type (rounded to nearest where that is narrower); or takes its weights only. Returns what differs
+  // any type (rounded to nearest where that is narrower); or takes weights only. Returns what differs
   // from the configuration the checkpoint was written with, a line each. Collective: a failure of one rank, a
   // damaged file say, is an Error on all, and another checkpoint may then be loaded.
   std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All);

@@ -1,6 +1,7 @@
 // The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Learning rate
 // and dropout follow from the number of steps, the place in the data from the samples consumed: these two are
 // all.
+#include <algorithm>
 #include <optional>
 
 #include "checkpoint/collective.h"
@@ -135,29 +136,51 @@ bool is_incidental(const std::string& difference) {
 
 }  // namespace
 
+namespace {
+
+// A BERT that was trained without pairs has no pooler, which then starts anew with the rest of the head.
+void leave_out_head(std::vector<NamedTensor>& wanted, const CheckpointReader& from) {
+  const auto stored = [&](const std::string& name) {
+    const auto& all = from.tensors();
+    return std::any_of(all.begin(), all.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
+  };
+  std::erase_if(wanted, [&](const NamedTensor& tensor) {
+    const std::string& name = tensor.spec.name;
+    return name.starts_with("param/classes.") || name.starts_with("param/answer.") ||
+           (name.starts_with("param/pooler.") && !stored(name));
+  });
+}
+
+}  // namespace
+
 std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   std::optional<CheckpointReader> reader;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
     reader.emplace(path);
     compare_checkpoint_model(reader->meta().model, to_json(config_.model),
-                             part == LoadPart::Weights ? ModelUse::WeightsOnly : ModelUse::SameRun);
+                             part == LoadPart::All       ? ModelUse::SameRun
+                             : part == LoadPart::Weights ? ModelUse::WeightsOnly
+                                                         : ModelUse::Encoder);
     // Only whole passes may have ended with a smaller batch.
-    check(part == LoadPart::Weights || config_.batch.train_samples ||
+    check(part != LoadPart::All || config_.batch.train_samples ||
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
           "{} was trained with another global batch size", reader->directory().string());
     OnHost host(checkpoint_tensors(true), replica_);
     host.fetch();  // what the checkpoint leaves out stays
     std::vector<NamedTensor> wanted = host.tensors();
-    if (part == LoadPart::Weights)
+    if (part != LoadPart::All)
       std::erase_if(wanted,
                     [](const NamedTensor& tensor) { return !tensor.spec.name.starts_with("param/"); });
+    if (part == LoadPart::Encoder) leave_out_head(wanted, *reader);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     return {};
   });
   optimizer_.refresh_weights(replica_.compute());
   optimizer_.release();
-  if (part == LoadPart::Weights) return {"only the weights were taken from " + reader->directory().string()};
+  const std::string from = reader->directory().string();
+  if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
+  if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
   resume_at(reader->meta());
   return changes_since(reader->meta());
 }

@@ -10,7 +10,7 @@
 #include <regex>
 #include <set>
 
-#include "models/bert.h"
+#include "models/bert_tasks.h"
 #include "models/gpt.h"
 #include "models/post_norm_block.h"
 #include "models/transformer.h"
@@ -134,6 +134,12 @@ Case query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Nor
           stream(kWidth), columns(16)};
 }
 
+ModelConfig tiny_classifier(double dropout) {
+  ModelConfig config = tiny_model(dropout);
+  config.class_names = {"one", "two", "three"};
+  return config;
+}
+
 ModelConfig tiny_llama() {
   ModelConfig config = tiny_model(0.0);
   config.position_embedding_type = "rope";
@@ -233,6 +239,9 @@ std::vector<Case> cases() {
       {"BertHead",
        [](B& b) { return std::make_unique<BertHead>(b, tiny_model(0.0), lone_table(b), 16, true); }, rows,
        none},
+      {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.0)); }, rows, none},
+      {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.4)); }, rows, none},
+      {"SpanHead", [](B& b) { return std::make_unique<SpanHead>(b, tiny_model(0.0)); }, rows, none},
       {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.0)); }, rows, rows},
       {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.2, true)); }, rows, rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, post_norm(b, block_shape(0.2))); }, rows,

@@ -191,6 +191,8 @@ class LayerBench {
       b.lengths.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - i);
       b.pair_labels.as<int32_t>()[i] = static_cast<int32_t>(i % 2);
       b.pair_weight.as<float>()[i] = 1;
+      b.answer_begin.as<int32_t>()[i] = static_cast<int32_t>(1 + i);
+      b.answer_end.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - 1);
     }
     b.pair_scale = 1.5;
     for (int i = 0; i < params_.size(); ++i) {

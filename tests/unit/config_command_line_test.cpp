@@ -167,7 +167,7 @@ TEST(ConfigCommandLine, ReportsEveryProblemAtOnceAndNoneTwice) {
 TEST(ConfigCommandLine, RefusesOtherCommands) {
   expect_contains(refusal_of({}), "name a command");
   expect_contains(refusal_of({"pretrian"}), "the nearest known command is pretrain");
-  expect_contains(refusal_of({""}), "pretrain, generate");
+  expect_contains(refusal_of({""}), "pretrain, finetune, generate");
   expect_contains(refusal_of({"--num-layers", "3", "pretrain"}), "name the command before its options");
   expect_contains(refusal_of({"completion"}), "trifold completion bash");
   expect_contains(refusal_of({"completion", "zsh"}), "bash only");

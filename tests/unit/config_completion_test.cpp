@@ -31,11 +31,12 @@ std::string completions(const std::string& words) {
 
 TEST(ConfigCompletion, OffersCommands) {
   EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender");
-  EXPECT_EQ(completions("trifold \"\""),
-            "pretrain generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
-            "plan-recommender completion "
-            "--help "
-            "--version");
+  EXPECT_EQ(
+      completions("trifold \"\""),
+      "pretrain finetune generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
+      "plan-recommender completion "
+      "--help "
+      "--version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");
 }
 

@@ -2,6 +2,8 @@
 """A small BERT in PyTorch, in double precision: ten training steps to compare Trifold with.
 
     python3 tools/reference/bert_torch.py tests/golden/bert_torch.json
+    python3 tools/reference/bert_torch.py tests/golden/bert_classes_torch.json classes
+    python3 tools/reference/bert_torch.py tests/golden/bert_span_torch.json span
     python3 tools/reference/bert_torch.py check        # against BertForPreTraining; needs the package transformers
 
 Needs Debian's python3-torch. It shares no code with Trifold; the file is as gpt_torch.py describes, but for the
@@ -12,6 +14,10 @@ x = norm(token + position + type); per block h = norm1(x + attention(x)), x = no
 beyond the length masked; logits of the tokens norm(gelu(dense(x))) E^T + bias; logits of the pair from
 tanh(pooler(first row)). Loss: cross entropy over all masked tokens of the global batch, mean, plus that of the pairs,
 mean. gelu is the tanh form.
+
+Two heads that a trained BERT is tuned with, on a smaller model of the same samples; their losses are means over the
+samples. classes: which of three classes, labels[1] % 3, from tanh(pooler(first row)). span: where an answer begins and
+ends, 1 + labels[2] % (length - 1) and up to two places behind; softmax over all positions; the mean of both.
 """
 
 import math
@@ -25,6 +31,7 @@ import gpt_torch as gpt
 
 CONFIG = gpt.CONFIG
 CONFIG["model_type"] = "bert"
+CLASSES = 3
 
 
 def parameter_list():
@@ -53,6 +60,10 @@ def parameter_list():
         entries += linear(block + "attention.out", width, width) + norm(block + "norm1")
         entries += linear(block + "mlp.up", inner, width) + linear(block + "mlp.down", width, inner)
         entries += norm(block + "norm2")
+    if CONFIG.get("bert_head") == "span":
+        return entries + [weight("answer.weight", 2, width)]
+    if CONFIG.get("bert_head") == "classes":
+        return entries + linear("pooler", width, width) + linear("classes", CLASSES, width)
     entries += linear("head.dense", width, width) + norm("head.norm") + [bias("head.bias", CONFIG["padded_vocab_size"])]
     return entries + linear("pooler", width, width) + linear("pair", 2, width)
 
@@ -101,7 +112,7 @@ def unpacked(samples):
     return lengths, types, follows, samples[:, 3:3 + seq], samples[:, 3 + seq:3 + 2 * seq], samples[:, 3 + 2 * seq:]
 
 
-def logits_of(p, tokens, types, lengths):
+def encoded(p, tokens, types, lengths):
     def norm(x, name):
         return F.layer_norm(x, x.shape[-1:], p[name + ".gain"], p[name + ".bias"], CONFIG["norm_epsilon"])
 
@@ -115,6 +126,11 @@ def logits_of(p, tokens, types, lengths):
         h = norm(x + attention(x, p, block + "attention.", lengths), block + "norm1")
         up = F.gelu(linear(h, block + "mlp.up"), approximate="tanh")
         x = norm(h + linear(up, block + "mlp.down"), block + "norm2")
+    return x, norm, linear
+
+
+def logits_of(p, tokens, types, lengths):
+    x, norm, linear = encoded(p, tokens, types, lengths)
     y = norm(F.gelu(linear(x, "head.dense"), approximate="tanh"), "head.norm")
     vocab = CONFIG["vocab_size"]
     words = y @ p["embedding.tokens.weight"][:vocab].T + p["head.bias"][:vocab]
@@ -129,8 +145,19 @@ def loss_of(p, samples):
     return guesses + F.cross_entropy(pairs, follows)
 
 
+def task_loss(p, samples):
+    lengths, types, _, tokens, labels, _ = unpacked(samples)
+    x, _, linear = encoded(p, tokens, types, lengths)
+    if CONFIG["bert_head"] == "classes":
+        return F.cross_entropy(linear(torch.tanh(linear(x[:, 0], "pooler")), "classes"), labels[:, 1] % CLASSES)
+    begin = 1 + labels[:, 2] % (lengths - 1)
+    end = torch.minimum(lengths - 1, begin + labels[:, 3] % 3)
+    logits = x @ p["answer.weight"].T
+    return (F.cross_entropy(logits[..., 0], begin) + F.cross_entropy(logits[..., 1], end)) / 2
+
+
 def check():
-    """The same weights in transformers' BertForPreTraining: largest differences of the loss and the gradients."""
+    """The same weights in transformers' BertForPreTraining: largest differences of gradients and ten losses, relative."""
     from transformers import BertConfig, BertForPreTraining
 
     vocab = CONFIG["vocab_size"]
@@ -138,7 +165,7 @@ def check():
         vocab_size=vocab, hidden_size=CONFIG["hidden_size"], num_hidden_layers=CONFIG["num_layers"],
         num_attention_heads=CONFIG["num_attention_heads"], intermediate_size=CONFIG["ffn_hidden_size"],
         hidden_act="gelu_new", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        max_position_embeddings=CONFIG["max_position_embeddings"], layer_norm_eps=CONFIG["norm_epsilon"],
+        max_position_embeddings=CONFIG["max_position_embeddings"], layer_norm_eps=CONFIG["norm_epsilon"], pad_token_id=None,
         attn_implementation="eager")).double()
     p = {entry[0]: gpt.initial(t, *entry[1:4]) for t, entry in enumerate(parameter_list())}
     pairs = [("bert.embeddings.word_embeddings.weight", lambda q: q["embedding.tokens.weight"][:vocab]),
@@ -172,26 +199,49 @@ def check():
     with torch.no_grad():
         for name, ours in pairs:
             named[name].copy_(ours(p))
-    samples = torch.tensor(training_batches()[0])
-    lengths, types, follows, tokens, labels, weights = unpacked(samples)
-    mask = (torch.arange(tokens.shape[1])[None, :] < lengths[:, None]).long()
-    theirs = model(input_ids=tokens, token_type_ids=types, attention_mask=mask, next_sentence_label=follows,
-                   labels=labels.masked_fill(weights == 0, -100)).loss
-    ours = loss_of(p, samples)
-    ours.backward()
-    theirs.backward()
-    print("loss", abs(ours.item() - theirs.item()))
+
+    def their_loss(samples):
+        lengths, types, follows, tokens, labels, weights = unpacked(samples)
+        mask = (torch.arange(tokens.shape[1])[None, :] < lengths[:, None]).long()
+        return model(input_ids=tokens, token_type_ids=types, attention_mask=mask, next_sentence_label=follows,
+                     labels=labels.masked_fill(weights == 0, -100)).loss
+
+    batches = [torch.tensor(samples) for samples in training_batches()]
+    loss_of(p, batches[0]).backward()
+    their_loss(batches[0]).backward()
     grads = {name: value.grad for name, value in p.items()}
-    print("gradients", max(((ours(grads) - named[name].grad).abs().max() / named[name].grad.abs().max()).item()
-                           for name, ours in pairs))
+    # That of a key's bias is zero but for rounding: what is smaller than a millionth of the largest counts as that.
+    least = 1e-6 * max(value.grad.abs().max().item() for value in named.values())
+    print("gradients", max(((ours(grads) - named[name].grad).abs().max() / max(named[name].grad.abs().max().item(), least))
+                           .item() for name, ours in pairs))
+    decayed = [value for name, value in named.items() if name.endswith(".weight") and "LayerNorm" not in name]
+    others = [value for name, value in named.items() if name.endswith(".bias") or "LayerNorm" in name]
+    adam = torch.optim.AdamW([{"params": decayed, "weight_decay": CONFIG["weight_decay"]},
+                              {"params": others, "weight_decay": 0.0}],
+                             betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
+    expected = gpt.reference("", parameter_list(), loss_of, training_batches())["losses"]
+    differences = []
+    for step, samples in enumerate(batches):
+        adam.zero_grad()
+        loss = their_loss(samples)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(named.values(), CONFIG["clip_grad"])
+        for group in adam.param_groups:
+            group["lr"] = gpt.learning_rate(step)
+        adam.step()
+        differences.append(abs(loss.item() / expected[step] - 1))
+    print("ten losses", max(differences))
 
 
 def main():
     if sys.argv[1:] == ["check"]:
         return check()
-    if len(sys.argv) != 2:
-        sys.exit("usage: bert_torch.py OUTPUT.json, or bert_torch.py check")
-    golden = gpt.reference("tools/reference/bert_torch.py", parameter_list(), loss_of, training_batches())
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["classes"], ["span"]):
+        sys.exit("usage: bert_torch.py OUTPUT.json [classes|span], or bert_torch.py check")
+    if sys.argv[2:]:
+        CONFIG.update(num_layers=1, hidden_size=16, ffn_hidden_size=32, bert_head=sys.argv[2])
+    loss = task_loss if sys.argv[2:] else loss_of
+    golden = gpt.reference("tools/reference/bert_torch.py", parameter_list(), loss, training_batches())
     return golden_json.write(sys.argv[1], golden)
 
 

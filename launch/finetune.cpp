@@ -1,0 +1,33 @@
+#include "train/finetune.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+
+#include "launch/commands.h"
+#include "launch/crash_test.h"
+#include "launch/progress.h"
+#include "launch/signals.h"
+#include "train/ranks.h"
+
+namespace trifold::launch {
+
+int run(const FinetuneConfig& config) {
+  FinetuneJob job = prepare(config);
+  if (job.run && job.run->is_finished) {
+    fmt::print(stderr, "trifold: all {} steps are done already; nothing is left to train\n",
+               job.run->config.batch.train_iters);
+    return kDone;
+  }
+  if (job.run) job.run->at_save_phase = kill_at_save_phase();
+  Progress progress(config.run.log, stderr);
+  const std::atomic<int>& signal = catch_signals();
+  std::atomic<bool> interrupted{false};
+  run_on_ranks(job.run ? job.run->config.mesh : job.config.run.mesh, [&](Communicator& world) {
+    if (finetune(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
+  });
+  progress.finish();
+  return interrupted ? told_of_interruption(job.run->config.checkpoint) : kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,109 @@
+#include "data/labeled_text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> columns_of(const std::string& line) {
+  std::vector<std::string> columns(1);
+  for (const char c : line) {
+    if (c == '\t')
+      columns.emplace_back();
+    else if (c != '\r')
+      columns.back() += c;
+  }
+  return columns;
+}
+
+// Reads lines by the names of their columns.
+class Table {
+ public:
+  explicit Table(const std::string& header) : names_(columns_of(header)) {
+    for (const char* name : {"text", "label"})
+      check(place(name).has_value(), "the first line must name the columns, among them '{}'; it names {}",
+            name, fmt::join(names_, ", "));
+  }
+  LabeledText read(const std::string& line) const {
+    const std::vector<std::string> columns = columns_of(line);
+    check(columns.size() == names_.size(), "there are {} columns, the first line names {}", columns.size(),
+          names_.size());
+    LabeledText text{columns[*place("text")], {}, columns[*place("label")]};
+    if (const auto other = place("text_b")) text.other = columns[*other];
+    return text;
+  }
+
+ private:
+  std::optional<size_t> place(const char* name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) return std::nullopt;
+    return static_cast<size_t>(found - names_.begin());
+  }
+  std::vector<std::string> names_;
+};
+
+LabeledText read_json(const std::string& line) {
+  const json object = json::parse(line);
+  LabeledText text{object.at("text").get<std::string>(), {}, {}};
+  if (object.contains("text_b")) text.other = object["text_b"].get<std::string>();
+  const json& label = object.at("label");
+  text.label = label.is_string() ? label.get<std::string>() : label.dump();
+  return text;
+}
+
+std::optional<double> number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::vector<LabeledText> read_labeled_texts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) bad_input("{} cannot be read: name a file of texts with labels", path);
+  std::vector<LabeledText> texts;
+  std::optional<Table> table;
+  int64_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.empty() || line == "\r") continue;
+    try {
+      if (!path.ends_with(".tsv"))
+        texts.push_back(read_json(line));
+      else if (!table)
+        table.emplace(line);
+      else
+        texts.push_back(table->read(line));
+      check(texts.empty() || !texts.back().label.empty(), "the label is empty");
+    } catch (const std::exception& error) {
+      bad_input("{}, line {}: {}", path, number, error.what());
+    }
+  }
+  if (texts.empty()) bad_input("{} holds no text with a label", path);
+  return texts;
+}
+
+std::vector<std::string> classes_of(const std::vector<LabeledText>& texts) {
+  std::vector<std::string> classes;
+  for (const LabeledText& text : texts) classes.push_back(text.label);
+  std::sort(classes.begin(), classes.end());
+  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
+  const auto is_number = [](const std::string& label) { return number(label).has_value(); };
+  if (std::all_of(classes.begin(), classes.end(), is_number))
+    std::stable_sort(classes.begin(), classes.end(),
+                     [](const std::string& a, const std::string& b) { return *number(a) < *number(b); });
+  return classes;
+}
+
+}  // namespace trifold

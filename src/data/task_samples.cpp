@@ -1,0 +1,99 @@
+#include "data/task_samples.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "data/permutation.h"
+
+namespace trifold {
+
+TaskSample join_texts(std::span<const int32_t> first, const std::span<const int32_t>* second,
+                      const BertTokens& special) {
+  TaskSample sample;
+  sample.tokens.push_back(special.cls);
+  sample.tokens.insert(sample.tokens.end(), first.begin(), first.end());
+  sample.tokens.push_back(special.sep);
+  sample.second = static_cast<int32_t>(sample.tokens.size());
+  if (second != nullptr) {
+    sample.tokens.insert(sample.tokens.end(), second->begin(), second->end());
+    sample.tokens.push_back(special.sep);
+  }
+  return sample;
+}
+
+std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
+                                      const std::vector<std::string>& classes, const Tokenizer& tokenizer,
+                                      const BertTokens& special, int64_t seq_length) {
+  std::vector<TaskSample> samples;
+  std::vector<int32_t> first, second;
+  for (const LabeledText& text : texts) {
+    const auto label = std::find(classes.begin(), classes.end(), text.label);
+    if (label == classes.end())
+      bad_input("the label '{}' is none of the classes: {}", text.label, fmt::join(classes, ", "));
+    first.clear();
+    second.clear();
+    tokenizer.encode(text.text, first);
+    if (text.other) tokenizer.encode(*text.other, second);
+    const auto room = static_cast<size_t>(std::max<int64_t>(0, seq_length - (text.other ? 3 : 2)));
+    while (first.size() + second.size() > room) (first.size() >= second.size() ? first : second).pop_back();
+    const std::span<const int32_t> other = second;
+    samples.push_back(join_texts(first, text.other ? &other : nullptr, special));
+    samples.back().label = static_cast<int32_t>(label - classes.begin());
+  }
+  return samples;
+}
+
+TaskSamples::TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t seq_length, int64_t passes,
+                         bool shuffled, uint64_t seed)
+    : samples_(std::move(samples)),
+      pad_(pad),
+      seq_length_(seq_length),
+      passes_(passes),
+      shuffled_(shuffled),
+      key_(philox_key(seed, "order of task samples")) {
+  check(!samples_.empty(), "there are no samples");
+  for (const TaskSample& sample : samples_)
+    check(static_cast<int64_t>(sample.tokens.size()) <= seq_length_, "a sample has {} tokens, more than {}",
+          sample.tokens.size(), seq_length_);
+}
+
+const TaskSample& TaskSamples::sample(int64_t index) const {
+  const auto count = static_cast<int64_t>(samples_.size());
+  int64_t place = index % count;
+  if (shuffled_) {
+    const auto words = philox(key_, static_cast<uint64_t>(index / count));
+    place = Permutation(philox_key(uint64_t{words[0]} << 32 | words[1], "order of a pass"), count)(place);
+  }
+  return samples_[static_cast<size_t>(place)];
+}
+
+void TaskSamples::read(Batch& batch, int64_t first_sample) const {
+  check(batch.seq_length() == seq_length_ && batch.token_types.data != nullptr,
+        "the batch is {}, the samples have {} places", to_string(batch.tokens.shape), seq_length_);
+  check(0 <= first_sample && first_sample + batch.samples() <= samples(),
+        "samples [{}, {}) were asked for, the data source has {}", first_sample,
+        first_sample + batch.samples(), samples());
+  batch.first_sample = first_sample;
+  std::fill_n(batch.labels.as<int32_t>(), batch.labels.elements(), 0);
+  std::fill_n(batch.loss_weight.as<float>(), batch.loss_weight.elements(), 0.0F);
+  for (int64_t b = 0; b < batch.samples(); ++b) {
+    const TaskSample& from = sample(first_sample + b);
+    const auto length = static_cast<int64_t>(from.tokens.size());
+    int32_t* tokens = batch.tokens.as<int32_t>() + b * seq_length_;
+    int32_t* types = batch.token_types.as<int32_t>() + b * seq_length_;
+    std::copy(from.tokens.begin(), from.tokens.end(), tokens);
+    std::fill(tokens + length, tokens + seq_length_, pad_);
+    std::fill(types, types + seq_length_, 0);
+    std::fill(types + from.second, types + length, 1);
+    int32_t* positions = batch.positions.as<int32_t>() + b * seq_length_;
+    std::iota(positions, positions + seq_length_, 0);
+    batch.lengths.as<int32_t>()[b] = static_cast<int32_t>(length);
+    batch.pair_labels.as<int32_t>()[b] = from.label;
+    batch.pair_weight.as<float>()[b] = 1;
+    batch.answer_begin.as<int32_t>()[b] = from.begin;
+    batch.answer_end.as<int32_t>()[b] = from.end;
+  }
+}
+
+}  // namespace trifold

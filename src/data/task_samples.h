@@ -1,0 +1,56 @@
+// TaskSamples: what a BERT is tuned with, texts or pairs of texts with what is to be said of each.
+//
+//   [CLS] first [SEP] [PAD] ...        [CLS] first [SEP] second [SEP] [PAD] ...
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "data/batch.h"
+#include "data/bert_samples.h"
+#include "data/labeled_text.h"
+#include "data/tokenizer.h"
+
+namespace trifold {
+
+struct TaskSample {
+  std::vector<int32_t> tokens;  // without padding
+  int32_t second = 0;           // where the second text begins; tokens.size() where there is none
+  int32_t label = 0;            // class, or 0
+  int32_t begin = 0, end = 0;   // first and last token of the answer; [CLS] where there is none
+};
+
+// [CLS] first [SEP], and second [SEP] where it is given.
+TaskSample join_texts(std::span<const int32_t> first, const std::span<const int32_t>* second,
+                      const BertTokens& special);
+
+// Tokens that do not fit are left out, one by one, at the end of the longer text. `classes` numbers the
+// labels. BadInput for a label that is none of them.
+std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
+                                      const std::vector<std::string>& classes, const Tokenizer& tokenizer,
+                                      const BertTokens& special, int64_t seq_length);
+
+class TaskSamples final : public DataSource {
+ public:
+  // `passes` times through the samples: each time in another order, or, not `shuffled`, as they are.
+  TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t seq_length, int64_t passes, bool shuffled,
+              uint64_t seed);
+
+  int64_t seq_length() const override { return seq_length_; }
+  int64_t samples() const override { return passes_ * static_cast<int64_t>(samples_.size()); }
+  void read(Batch& batch, int64_t first_sample) const override;
+
+ private:
+  const TaskSample& sample(int64_t index) const;
+
+  std::vector<TaskSample> samples_;
+  int32_t pad_;
+  int64_t seq_length_, passes_;
+  bool shuffled_;
+  PhiloxKey key_;
+};
+
+}  // namespace trifold

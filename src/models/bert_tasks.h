@@ -1,0 +1,50 @@
+// Heads that a trained BERT is tuned with for a task (Devlin et al., NAACL 2019, section 4): the last block
+// in place of BertHead. Their losses are means over the samples: each adds the samples' weights to
+// run.weight_sum.
+//
+// R = rows of the micro-batch that are here, C = width, b = samples, T = positions.
+#pragma once
+
+#include "models/bert.h"
+#include "tensor_parallel/regions.h"
+
+namespace trifold {
+
+// Which class a sample is of, batch.pair_labels: from the pooled first row, dropped out, as PooledHead does
+// it. Parameters pooler.{weight, bias} and classes.{weight, bias} [classes, C], [classes].
+class ClassHead final : public Layer {
+ public:
+  ClassHead(BlockBuilder& builder, const ModelConfig& config);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  PooledHead head_;
+  SlotId x_;
+};
+
+// Where in a sample an answer begins and ends: two logits for each row, x . w_begin and x . w_end, of which
+// softmax goes over the positions of the sample, all of them. The loss is the mean of the two cross entropies
+// with batch.answer_begin and batch.answer_end. Parameter answer.weight [2, C]; a bias would add the same to
+// all positions, which softmax does not see.
+class SpanHead final : public Layer {
+ public:
+  SpanHead(BlockBuilder& builder, const ModelConfig& config);
+  // Shows "begin logits" and "end logits" of "answer", [b, T] each, on every rank of the tensor axis.
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
+  void backward_weight(Run& run, Saved& saved) const override;
+
+ private:
+  // Logits [b, T] of one of the ends, which become their gradient where a backward follows. total f64 [1] +=
+  // the weighted losses
+  void find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const;
+
+  Region region_;
+  ParamId weight_;
+  SlotId x_;
+  SlotId dlogits_[2];  // [R, 1] each
+};
+
+}  // namespace trifold

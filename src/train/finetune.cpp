@@ -1,0 +1,155 @@
+#include "train/finetune.h"
+
+#include <fstream>
+
+#include "checkpoint/save_folder.h"
+#include "config/validate.h"
+#include "data/corpus.h"
+#include "train/evaluation.h"
+#include "train/output_files.h"
+#include "train/ranks.h"
+#include "train/task_logits.h"
+
+namespace trifold {
+
+namespace {
+
+const char* head_of(const std::string& task) { return task == "squad" ? "span" : "classes"; }
+
+// The checkpoint the run starts from: its own, where it is taken up again.
+std::string checkpoint_of(const CheckpointConfig& config) {
+  if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty()) return *config.save;
+  return *config.load;
+}
+
+// The model of the task. A tuned one keeps its classes; for the others the training data name them.
+ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& from) {
+  ModelConfig model = from.model;
+  if (!is_bert(model))
+    bad_input("{} is no BERT: --load needs one that `pretrain --model-type bert` made", from.directory);
+  if (has_task_head(model) && model.bert_head != head_of(config.task))
+    bad_input("{} was tuned for another task than --task {}", from.directory, config.task);
+  if (!has_task_head(model) && !config.train_data)
+    bad_input("{} was not tuned for a task: give --train-data FILE to do so", from.directory);
+  model.seq_length = config.seq_length.value_or(model.seq_length);
+  if (model.seq_length > *model.max_position_embeddings)
+    bad_input("--seq-length {} is more than the model's {} positions", model.seq_length,
+              *model.max_position_embeddings);
+  if (config.run.mesh.sequence_parallel && model.seq_length % config.run.mesh.tensor_model_parallel_size != 0)
+    bad_input(
+        "--sequence-parallel cuts each sample over --tensor-model-parallel-size {}, which does not divide "
+        "its "
+        "{} positions: leave it out, or give another --seq-length",
+        config.run.mesh.tensor_model_parallel_size, model.seq_length);
+  model.hidden_dropout = config.hidden_dropout.value_or(model.hidden_dropout);
+  model.attention_dropout = config.attention_dropout.value_or(model.attention_dropout);
+  if (model.bert_head == "classes" || config.task != "classify") {
+    model.bert_head = head_of(config.task);
+    return model;
+  }
+  model.bert_head = "classes";
+  model.class_names = classes_of(read_labeled_texts(*config.train_data));
+  if (model.class_names.size() < 2)
+    bad_input("{}: all texts have the label '{}'; there is nothing to tell apart", *config.train_data,
+              model.class_names[0]);
+  return model;
+}
+
+std::unique_ptr<DataSource> source_of(const TaskData& data, const Tokenizer& tokenizer,
+                                      const ModelConfig& model, int64_t passes, bool shuffled,
+                                      uint64_t seed) {
+  return std::make_unique<TaskSamples>(data.samples(), BertTokens(tokenizer).pad, model.seq_length, passes,
+                                       shuffled, seed);
+}
+
+// As many passes as the run is long.
+void open_training(PretrainJob& job, const TaskData& data, const Tokenizer& tokenizer) {
+  PretrainConfig& config = job.config;
+  const auto once = static_cast<int64_t>(data.samples().size());
+  int64_t passes = config.batch.train_epochs.value_or(0);
+  if (passes == 0) passes = config.batch.train_iters * *config.batch.global_batch_size / once + 1;
+  job.train = source_of(data, tokenizer, config.model, passes, true, config.seed);
+  if (config.batch.train_epochs)
+    config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
+}
+
+void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int64_t step,
+                 RunObserver& observer) {
+  observer.on_scores(step, job.valid->scores(logits));
+  if (!job.config.predictions) return;
+  std::ofstream file(*job.config.predictions);
+  check(static_cast<bool>(file << job.valid->predictions(logits) << std::flush),
+        "--predictions {}: writing failed; is the disk full?", *job.config.predictions);
+}
+
+// Loss and scores without a run.
+void evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer) {
+  const CheckpointModel from = describe_checkpoint(job.checkpoint);
+  const PretrainConfig& run = job.config.run;
+  Replica replica(world, run.mesh, job.model, from.dtype, 0);
+  load_weights(replica, from.directory);
+  TaskLogits logits(replica, job.model, job.valid_once->samples());
+  const LossSums sums = evaluate_model(replica, *job.valid_once, run.batch.micro_batch_size,
+                                       job.valid_once->samples(), false, &logits);
+  const std::vector<double>& all = logits.gather();
+  if (world.rank() != 0) return;
+  observer.on_eval({from.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), 0});
+  tell_scores(job, all, from.step, observer);
+}
+
+}  // namespace
+
+FinetuneJob prepare(FinetuneConfig config) {
+  FinetuneJob job;
+  job.checkpoint = checkpoint_of(config.run.checkpoint);
+  const CheckpointModel from = describe_checkpoint(job.checkpoint);
+  job.model = tuned_model(config, from);
+  DataConfig& data = config.run.data;
+  if (!data.tokenizer_type) {
+    data.tokenizer_type = from.data.tokenizer_type.value_or("byte");
+    data.tokenizer_model = from.data.tokenizer_model;
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
+  if (bert_vocabulary(*tokenizer) > *job.model.vocab_size)
+    bad_input(
+        "the model has {} tokens, the tokenizer and BERT's own are {}: name the tokenizer the model was "
+        "trained "
+        "with, --tokenizer-type",
+        *job.model.vocab_size, bert_vocabulary(*tokenizer));
+  if (config.predictions) check_writable_file("--predictions", *config.predictions);
+  if (config.valid_data) {
+    job.valid = read_task(*config.valid_data, config, job.model, *tokenizer);
+    job.valid_once = source_of(*job.valid, *tokenizer, job.model, 1, false, 0);
+  }
+  if (config.train_data) {
+    config.run.model = job.model;
+    data.data_path = {*config.train_data};
+    config.run = resolve(std::move(config.run));
+    const std::unique_ptr<TaskData> train = read_task(*config.train_data, config, job.model, *tokenizer);
+    job.run = prepare(config.run, [&](PretrainJob& run) { open_training(run, *train, *tokenizer); });
+  }
+  job.config = std::move(config);
+  return job;
+}
+
+RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer,
+                const std::atomic<int>& signal) {
+  if (!job.run) {
+    evaluate_only(world, job, observer);
+    return RunEnd::Done;
+  }
+  const bool speaks = world.rank() == 0;
+  Measure measure;
+  if (job.valid)
+    measure = [&](Trainer& trainer) {
+      TaskLogits logits(trainer.replica(), job.model, job.valid_once->samples());
+      const EvalReport report = trainer.evaluate(*job.valid_once, logits);
+      const std::vector<double>& all = logits.gather();
+      if (!speaks) return;
+      observer.on_eval(report);
+      tell_scores(job, all, report.step, observer);
+    };
+  return pretrain(world, *job.run, observer, signal, measure);
+}
+
+}  // namespace trifold

@@ -1,0 +1,41 @@
+// What the head of a tuned BERT says of samples, brought together from the ranks.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "pipeline/executor.h"
+#include "train/replica.h"
+
+namespace trifold {
+
+// Numbers that the head of a model gives for a sample: a logit for each class, or for each position two,
+// those of the beginnings first.
+int64_t logits_of_sample(const ModelConfig& model);
+
+// Takes them from the head while samples are computed: one object for each rank and list of samples.
+class TaskLogits final : public StepWatch {
+ public:
+  TaskLogits(Replica& replica, const ModelConfig& model, int64_t samples);
+
+  // After all samples: [samples, logits_of_sample], the same on every rank. Collective.
+  const std::vector<double>& gather();
+
+  void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+             Stream& stream) override;
+  void end(Stream& stream) override;
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;
+  void after(const Action& action) override;
+
+ private:
+  // Rows of `tensor` become numbers [at, at + columns) of samples from `first` on.
+  void keep(Tensor tensor, int64_t first, int64_t at, Stream& stream);
+
+  Replica& replica_;
+  int64_t width_, seq_length_, samples_;
+  const Batch* batch_ = nullptr;
+  std::vector<double> logits_;
+};
+
+}  // namespace trifold
