@@ -51,12 +51,16 @@ TEST_P(AttentionGraphs, BackwardIsTaken) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphs,
-                         ::testing::Values(Case{"Gpt124m", {8, 1024, 12, 12, 64, DType::BF16, true}},
-                                           Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
-                                           Case{"Bert", {4, 512, 16, 16, 64, DType::F16, false}},
-                                           Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
-                         [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionGraphs,
+    ::testing::Values(Case{"Gpt124m", {8, 1024, 12, 12, 64, DType::BF16, true}},
+                      Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
+                      Case{"Gpt124mDropout", {8, 1024, 12, 12, 64, DType::BF16, true, false, 0.1}},
+                      Case{"Llama8bDropout", {2, 4096, 32, 8, 128, DType::BF16, true, false, 0.25}},
+                      Case{"BertDropout", {4, 512, 16, 16, 64, DType::F16, false, false, 0.1}},
+                      Case{"Bert", {4, 512, 16, 16, 64, DType::F16, false}},
+                      Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 // What no engine can do is refused by name, so the tests above can fail.
 TEST(AttentionGraph, HeadsOfOddWidthAreRefused) {

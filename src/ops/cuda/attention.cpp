@@ -9,6 +9,7 @@
 #include "core/cuda/cuda_queue.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/entries.h"
+#include "ops/cuda/kernels/kernels.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cuda {
@@ -47,14 +48,28 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
-// cuDNN has no f32 and f64, and its dropout other masks than the processor's; its graphs here know nothing of
-// samples that end early: those take the plain kernels.
+// cuDNN has no f32 and f64; its graphs here know nothing of samples that end early: those take the plain
+// kernels.
 bool is_plain(const Attention& how, DType dtype) {
-  return accumulate_type(dtype) == dtype || how.dropout.probability != 0 || how.lengths.data != nullptr;
+  return accumulate_type(dtype) == dtype || how.lengths.data != nullptr;
 }
 
-AttentionShape shape_of(const Attention& how, DType dtype) {
-  return {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, dtype, how.causal, true};
+// How the scores of one call are scaled, and what keys its dropout. cuDNN counts the weights of a call from
+// zero, so each call has a seed of its own: of the layer's key, its first sample and its first head.
+struct Numbers {
+  explicit Numbers(const Attention& how) : scale(how.scale), dropout(how.dropout.probability) {
+    const auto words =
+        philox(how.dropout.key, static_cast<uint64_t>(how.first_sample * how.global_heads + how.first_head));
+    seed = static_cast<int64_t>((uint64_t{words[0] >> 1} << 32) | words[1]);
+  }
+  double scale, dropout;
+  int64_t seed;
+};
+
+AttentionShape shape_of(const char* op, const Attention& how, DType dtype) {
+  static_cast<void>(cpu::drop_rule(op, how.dropout));  // refuses what is no probability
+  return {how.batch, how.seq,    how.heads, how.kv_heads,           how.head_dim,
+          dtype,     how.causal, true,      how.dropout.probability};
 }
 
 void check_tensors(const char* op, const Attention& how, const Tensor& out, const Tensor& lse,
@@ -81,23 +96,61 @@ struct Packed {
 
 // Host memory that a plan reads while it is enqueued.
 struct Scalars {
+  explicit Scalars(const Numbers& numbers)
+      : scale(static_cast<float>(numbers.scale)),
+        keep(static_cast<float>(1 - numbers.dropout)),
+        grow(static_cast<float>(1 / (1 - numbers.dropout))) {}
   float scale;
   float masked = -std::numeric_limits<float>::infinity();
-  float one = 1;
+  float keep, grow;
 };
 
-void forward(CudaQueue& queue, const AttentionShape& shape, double scale, void* out, void* lse, void* qkv) {
+// What a plan is given: tensors by number.
+class Arguments {
+ public:
+  void add(int64_t uid, void* address) {
+    uids_.push_back(uid);
+    addresses_.push_back(address);
+  }
+  // What depends on the shape in both directions. The dropout's two numbers go to `random`.
+  void add_common(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, Scalars& scalars,
+                  void* random) {
+    add(kScale, &scalars.scale);
+    if (shape.causal) add(kMasked, &scalars.masked);
+    if (shape.dropout == 0) return;
+    auto* words = static_cast<int64_t*>(random);
+    put_numbers(static_cast<CudaStream>(queue.native()), words, numbers.seed, 0);
+    queue.check_launch("attention");
+    add(kSeed, words);
+    add(kOffset, words + 1);
+    add(kGrow, &scalars.grow);
+  }
+  void execute(Engine& engine, const Plan& plan, void* workspace) const {
+    plan.execute(engine.handle(), uids_, addresses_, workspace);
+  }
+
+ private:
+  std::vector<int64_t> uids_;
+  std::vector<void*> addresses_;
+};
+
+// The dropout's two numbers stand behind cuDNN's own workspace.
+void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
+             void* qkv) {
   Engine& engine = engine_on(queue);
   const Plan& plan = engine.plan(shape, false);
   const Packed in(qkv, shape);
-  Scalars scalars{static_cast<float>(scale)};
-  std::vector<int64_t> uids{kQuery, kKey, kValue, kOut, kLse, kScale};
-  std::vector<void*> at{in.query, in.key, in.value, out, lse, &scalars.scale};
-  if (shape.causal) {
-    uids.push_back(kMasked);
-    at.push_back(&scalars.masked);
-  }
-  plan.execute(engine.handle(), uids, at, queue.workspace(static_cast<size_t>(plan.workspace())));
+  Scalars scalars(numbers);
+  const size_t own = round_up(static_cast<size_t>(plan.workspace()));
+  auto* work = static_cast<std::byte*>(queue.workspace(own + kAlignment));
+  Arguments arguments;
+  arguments.add(kQuery, in.query);
+  arguments.add(kKey, in.key);
+  arguments.add(kValue, in.value);
+  arguments.add(kOut, out);
+  arguments.add(kLse, lse);
+  arguments.add_common(queue, shape, numbers, scalars, work + own);
+  arguments.execute(engine, plan, work);
 }
 
 struct BackwardTensors {
@@ -105,30 +158,32 @@ struct BackwardTensors {
 };
 
 // Sums that cuDNN keeps beside its own workspace stand behind it.
-void backward(CudaQueue& queue, const AttentionShape& shape, double scale, const BackwardTensors& t) {
+void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
+              const BackwardTensors& t) {
   Engine& engine = engine_on(queue);
   const Plan& plan = engine.plan(shape, true);
   const Packed in(t.qkv, shape);
   const Packed gradient(t.dqkv, shape);
-  Scalars scalars{static_cast<float>(scale)};
-  const size_t rows = static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float);
+  Scalars scalars(numbers);
+  const size_t rows = round_up(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
   const size_t own = round_up(static_cast<size_t>(plan.workspace()));
   const size_t sums = shape.deterministic ? 0 : rows * static_cast<size_t>(shape.width);
-  auto* work = static_cast<std::byte*>(queue.workspace(own + round_up(rows) + sums));
-  std::vector<int64_t> uids{kQuery,  kKey,  kValue,  kOut,   kLse, kDout,
-                            kDquery, kDkey, kDvalue, kDelta, kOne, kScale};
-  std::vector<void*> at{in.query,       in.key,     in.value,       t.out,
-                        t.lse,          t.dout,     gradient.query, gradient.key,
-                        gradient.value, work + own, &scalars.one,   &scalars.scale};
-  if (shape.causal) {
-    uids.push_back(kMasked);
-    at.push_back(&scalars.masked);
-  }
-  if (!shape.deterministic) {
-    uids.push_back(kDqSum);
-    at.push_back(work + own + round_up(rows));
-  }
-  plan.execute(engine.handle(), uids, at, work);
+  auto* work = static_cast<std::byte*>(queue.workspace(own + kAlignment + rows + sums));
+  Arguments arguments;
+  arguments.add(kQuery, in.query);
+  arguments.add(kKey, in.key);
+  arguments.add(kValue, in.value);
+  arguments.add(kOut, t.out);
+  arguments.add(kLse, t.lse);
+  arguments.add(kDout, t.dout);
+  arguments.add(kDquery, gradient.query);
+  arguments.add(kDkey, gradient.key);
+  arguments.add(kDvalue, gradient.value);
+  arguments.add(kDelta, work + own + kAlignment);
+  arguments.add(kKeep, &scalars.keep);
+  if (!shape.deterministic) arguments.add(kDqSum, work + own + kAlignment + rows);
+  arguments.add_common(queue, shape, numbers, scalars, work + own);
+  arguments.execute(engine, plan, work);
 }
 
 }  // namespace
@@ -136,9 +191,9 @@ void backward(CudaQueue& queue, const AttentionShape& shape, double scale, const
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
   if (is_plain(how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
   check_tensors("attention", how, out, lse, qkv);
-  const AttentionShape shape = shape_of(how, out.dtype);
-  stream.enqueue([queue = stream.queue(), shape, scale = how.scale, o = out.data, l = lse.data,
-                  x = qkv.data] { forward(static_cast<CudaQueue&>(*queue), shape, scale, o, l, x); });
+  const AttentionShape shape = shape_of("attention", how, out.dtype);
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers(how), o = out.data, l = lse.data,
+                  x = qkv.data] { forward(static_cast<CudaQueue&>(*queue), shape, numbers, o, l, x); });
 }
 
 void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
@@ -147,10 +202,10 @@ void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Te
   check_tensors("attention_backward", how, out, lse, qkv);
   cpu::expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());
-  const AttentionShape shape = shape_of(how, out.dtype);
+  const AttentionShape shape = shape_of("attention_backward", how, out.dtype);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
-  stream.enqueue([queue = stream.queue(), shape, scale = how.scale, tensors] {
-    backward(static_cast<CudaQueue&>(*queue), shape, scale, tensors);
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers(how), tensors] {
+    backward(static_cast<CudaQueue&>(*queue), shape, numbers, tensors);
   });
 }
 

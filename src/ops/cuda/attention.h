@@ -1,5 +1,10 @@
-// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 without dropout
-// where all keys exist.
+// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 where all keys
+// exist.
+//
+// Dropout is cuDNN's own: its masks repeat (backward has forward's, a resumed run those of the run that was
+// not stopped), but they are other masks than the processor's, and as each call's seed is of its first sample
+// and head, other masks where a mesh or another size of micro-batch cuts a batch elsewhere. The plain kernels
+// (f32, f64) have the processor's masks on every mesh.
 //
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each

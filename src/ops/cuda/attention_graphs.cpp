@@ -55,6 +55,30 @@ Node scaled_scores(Graph& graph, const Layouts& at, Node query, Node key, Node s
   return scores;
 }
 
+Node product(Graph& graph, const Layouts& at, Node scores, Node factor) {
+  const Node result = graph.virtual_tensor(at.scores());
+  graph.pointwise(CUDNN_POINTWISE_MUL, scores, result, &factor);
+  return result;
+}
+
+// Which weights are kept: 1 or 0 for each.
+Node dropout_mask(Graph& graph, const Layouts& at, double dropout) {
+  const Node seed = graph.single(CUDNN_DATA_INT64, kSeed);
+  const Node offset = graph.single(CUDNN_DATA_INT64, kOffset);
+  const Node mask = graph.virtual_tensor(at.scores());
+  graph.bernoulli(1 - dropout, seed, offset, mask);
+  return mask;
+}
+
+// weights * mask / (1 - dropout), in `type`.
+Node dropped(Graph& graph, const Layouts& at, cudnnDataType_t type, Node weights, Node mask, Node grow) {
+  const Node kept = graph.virtual_tensor(at.scores(), type);
+  const Node grown = graph.virtual_tensor(at.scores(), type);
+  graph.pointwise(CUDNN_POINTWISE_MUL, weights, kept, &mask);
+  graph.pointwise(CUDNN_POINTWISE_MUL, kept, grown, &grow);
+  return grown;
+}
+
 // The gradient of keys or values: a product for each query head, summed over the heads that share a key head.
 void key_gradient(Graph& graph, const Layouts& at, cudnnDataType_t type, Node left, Node right, Node result) {
   if (at.h == at.k) return graph.matmul(left, right, result);
@@ -83,7 +107,8 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   const Node powers = graph.virtual_tensor(at.scores());
   const Node sum = graph.virtual_tensor(at.rows());
   const Node log_sum = graph.virtual_tensor(at.rows());
-  const Node weights = graph.virtual_tensor(at.scores(), type);
+  const bool drops = shape.dropout > 0;
+  Node weights = graph.virtual_tensor(at.scores(), drops ? CUDNN_DATA_FLOAT : type);
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
   graph.pointwise(CUDNN_POINTWISE_SUB, scores, below, &most);
   graph.pointwise(CUDNN_POINTWISE_EXP, below, powers);
@@ -91,12 +116,15 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   graph.pointwise(CUDNN_POINTWISE_LOG, sum, log_sum);
   graph.pointwise(CUDNN_POINTWISE_ADD, most, lse, &log_sum);
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, weights, &sum);
+  if (drops)
+    weights = dropped(graph, at, type, weights, dropout_mask(graph, at, shape.dropout), graph.scalar(kGrow));
   graph.matmul(weights, value, out);
   return graph;
 }
 
 // With P the weights, dP = dO V^T and delta = rowsum(dO * O): dV = P^T dO, dS = P * (dP - delta) * scale,
-// dK = dS^T Q, dQ = dS K.
+// dK = dS^T Q, dQ = dS K. With dropout, of mask M and g = 1 / (1 - dropout): dV = (P * M * g)^T dO and
+// dS = P * (dP * M - delta / g) * g * scale.
 Graph attention_backward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
   const cudnnDataType_t type = cudnn_type_of(shape.dtype);
@@ -115,10 +143,10 @@ Graph attention_backward_graph(const AttentionShape& shape) {
 
   const Node products = graph.virtual_tensor(at.dense());
   const Node sums = graph.virtual_tensor(at.rows());
-  const Node one = graph.scalar(kOne);
+  const Node keep = graph.scalar(kKeep);
   graph.pointwise(CUDNN_POINTWISE_MUL, dout, products, &out);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
-  graph.pointwise(CUDNN_POINTWISE_MUL, sums, delta, &one);
+  graph.pointwise(CUDNN_POINTWISE_MUL, sums, delta, &keep);
 
   const Node scores = scaled_scores(graph, at, query, key, scale);
   Node below = graph.virtual_tensor(at.scores());
@@ -126,17 +154,23 @@ Graph attention_backward_graph(const AttentionShape& shape) {
   if (shape.causal) below = causal_mask(graph, at, below);
   const Node weights = graph.virtual_tensor(at.scores());
   graph.pointwise(CUDNN_POINTWISE_EXP, below, weights);
+  const bool drops = shape.dropout > 0;
+  const Node grow = drops ? graph.scalar(kGrow) : Node{};
+  const Node mask = drops ? dropout_mask(graph, at, shape.dropout) : Node{};
+  const Node used = drops ? dropped(graph, at, type, weights, mask, grow) : weights;
   const Node weights_transposed = graph.virtual_tensor(at.scores_transposed(), type);
-  graph.reshape(weights, weights_transposed);
+  graph.reshape(used, weights_transposed);
   key_gradient(graph, at, type, weights_transposed, dout, dvalue);
 
-  const Node dweights = graph.virtual_tensor(at.scores());
+  Node dweights = graph.virtual_tensor(at.scores());
   const Node centred = graph.virtual_tensor(at.scores());
-  const Node weighted = graph.virtual_tensor(at.scores());
+  Node weighted = graph.virtual_tensor(at.scores());
   const Node dscores = graph.virtual_tensor(at.scores());
   graph.matmul(dout, value, dweights);
+  if (drops) dweights = product(graph, at, dweights, mask);
   graph.pointwise(CUDNN_POINTWISE_SUB, dweights, centred, &delta);
   graph.pointwise(CUDNN_POINTWISE_MUL, centred, weighted, &weights);
+  if (drops) weighted = product(graph, at, weighted, grow);
   graph.pointwise(CUDNN_POINTWISE_MUL, weighted, dscores, &scale);
   const Node dscores_transposed = graph.virtual_tensor(at.scores_transposed(), type);
   graph.reshape(dscores, dscores_transposed);

@@ -15,6 +15,7 @@ struct AttentionShape {
   // Backward: the same bits each time. Gradients of queries are then summed in one kernel's order, at the
   // price of a workspace of batch * heads * seq * seq * 2 bytes; otherwise they go through kDqSum.
   bool deterministic = false;
+  double dropout = 0;  // probability with which a weight is dropped, below 1
 
   auto operator<=>(const AttentionShape&) const = default;
 };
@@ -31,9 +32,13 @@ constexpr int64_t kDkey = 8;
 constexpr int64_t kDvalue = 9;
 constexpr int64_t kScale = 10;   // of the scores
 constexpr int64_t kMasked = 11;  // what a score in the future becomes: -infinity
-constexpr int64_t kOne = 12;     // 1: no dropout
+constexpr int64_t kKeep = 12;    // 1 - dropout
 constexpr int64_t kDelta = 13;   // f32 [batch, heads, seq]: sums of dout * out, computed here
 constexpr int64_t kDqSum = 14;   // f32 [batch, heads, seq, width]; not where deterministic
+// Only with dropout. The same two numbers give the same mask, forward and backward.
+constexpr int64_t kSeed = 15;    // i64 [1] in device memory
+constexpr int64_t kOffset = 16;  // i64 [1] in device memory
+constexpr int64_t kGrow = 17;    // 1 / (1 - dropout)
 
 Graph attention_forward_graph(const AttentionShape& shape);
 Graph attention_backward_graph(const AttentionShape& shape);

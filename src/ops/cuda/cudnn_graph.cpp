@@ -184,6 +184,26 @@ void Graph::reshape(Node x, Node y) {
   operations_.push_back(std::move(operation));
 }
 
+Node Graph::single(cudnnDataType_t type, int64_t uid) {
+  return add_tensor({{1, 1, 1, 1}, {1, 1, 1, 1}}, type, false, uid, false);
+}
+
+void Graph::bernoulli(double probability, Node seed, Node offset, Node y) {
+  static const cudnnRngDistribution_t kHow = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
+  Descriptor how(CUDNN_BACKEND_RNG_DESCRIPTOR);
+  how.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, 1, &kHow);
+  how.set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1, &probability);
+  how.finalize("describing random numbers");
+  Descriptor operation(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_RNG_YDESC, at(y));
+  operation.set(CUDNN_ATTR_OPERATION_RNG_SEED, at(seed));
+  operation.set(CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, at(offset));
+  operation.set(CUDNN_ATTR_OPERATION_RNG_DESC, how);
+  operation.finalize("describing random numbers");
+  settings_.push_back(std::move(how));
+  operations_.push_back(std::move(operation));
+}
+
 Descriptor Graph::finish(cudnnHandle_t handle) const {
   std::vector<cudnnBackendDescriptor_t> list;
   for (const Descriptor& operation : operations_) list.push_back(operation.get());

@@ -65,6 +65,10 @@ class Graph {
   void matmul(Node a, Node b, Node c);
   void reduce(cudnnReduceTensorOp_t how, Node x, Node y);
   void reshape(Node x, Node y);
+  // y = 1 with this probability, else 0, by Philox from two numbers of type i64 in device memory.
+  void bernoulli(double probability, Node seed, Node offset, Node y);
+  // One number in device memory.
+  Node single(cudnnDataType_t type, int64_t uid);
 
   size_t operations() const { return operations_.size(); }
   // The finished operation graph. `handle` may be null: then it is only described.
