@@ -49,14 +49,14 @@ void print_ranks(const PlanReport& report) {
   const std::set<size_t> shown = shown_ranks(report);
   fmt::print("memory      of a rank, by place in the pipeline\n");
   fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11} {:>12}  {}\n", "rank", "weights", "gradients", "optimizer",
-             "activations", "all", report.memory[0].in_file == 0 ? "in flight" : "in flight  in a file");
+             "activations", "all", report.memory[0].offloaded == 0 ? "in flight" : "in flight    off-loaded");
   for (const size_t rank : shown) {
     const MemoryReport& memory = report.memory[rank];
     fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11} {:>12}  {}{}\n", rank, bytes_text(memory.parameters),
                bytes_text(memory.gradients), bytes_text(memory.optimizer),
                bytes_text(memory.predicted_activations), bytes_text(memory.predicted_total()),
                report.simulation.ranks[rank].peak_in_flight,
-               memory.in_file == 0 ? "" : fmt::format("{:>20}", bytes_text(memory.in_file)));
+               memory.offloaded == 0 ? "" : fmt::format("{:>22}", bytes_text(memory.offloaded)));
   }
   fmt::print("traffic     bytes that a rank sends in a step\n");
   fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", "rank", "tensor", "pipeline", "data");
@@ -171,7 +171,7 @@ Json rank_json(const PlanReport& report, size_t rank) {
       {"optimizer_bytes", memory.optimizer},
       {"activation_bytes", memory.predicted_activations},
       {"bytes", memory.predicted_total()},
-      {"file_bytes", memory.in_file},
+      {"offloaded_bytes", memory.offloaded},
       {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};
 }
 

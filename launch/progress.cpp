@@ -36,7 +36,8 @@ std::string memory_text(const std::vector<MemoryReport>& ranks) {
   if (less(*least, *most))
     whose = fmt::format("on pipeline rank {}, {} on rank {}", most - ranks.begin(),
                         bytes_text(least->predicted_total()), least - ranks.begin());
-  const std::string file = most->in_file == 0 ? "" : fmt::format("; {} in a file", bytes_text(most->in_file));
+  const std::string file =
+      most->offloaded == 0 ? "" : fmt::format("; {} off-loaded", bytes_text(most->offloaded));
   return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}{}",
                      bytes_text(most->predicted_total()), whose, bytes_text(most->parameters),
                      bytes_text(most->gradients), bytes_text(most->optimizer),

@@ -270,11 +270,17 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "be "
         "resident: give at most --zero-stage 2",
         schedule_name(*schedule));
-  if (config.zero.offload == "host")
+  const bool on_device = config.mesh.device == "cuda";
+  if (config.zero.offloads_to_host() && !on_device)
     problems.add(
-        "--offload host has no effect: this version computes on CPUs, where the state lies in the memory of "
-        "the "
-        "host already: leave it out, or name a folder on a fast disk");
+        "--offload host has no effect without --device cuda: on a processor the state lies in the memory of "
+        "the host already: leave it out, or name a folder on a fast disk");
+  if (config.zero.offloads() && !config.zero.offloads_to_host() && on_device)
+    problems.add(
+        "--offload {} with --device cuda: state in a file is for processors; give --offload host, which "
+        "keeps "
+        "it in the host's memory",
+        config.zero.offload);
   if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
   if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
   if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);

@@ -57,7 +57,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
   for (Arena& flow : flows_) flow = Arena(memory.flow, ops.device);
   messages_ = Messages(memory.message, memory.messages, ops.device);
   for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i), ops.device);
-  if (ops.device != nullptr) batch_memory_.resize(static_cast<size_t>(memory.batches));
+  if (ops.device != nullptr) device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
 }
 
 Executor::~Executor() {
@@ -155,31 +155,9 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
   if (found != batches_.end()) return found->batch;
   const auto number = static_cast<int64_t>(micro_order_.size());
   micro_order_.push_back(micro);
-  batches_.push_back({micro, on_device(inputs.batch(micro), number), number, 0});
+  const Batch batch = inputs.batch(micro);
+  batches_.push_back({micro, device_batches_ ? device_batches_->take(batch, number) : batch, number, 0});
   return batches_.back().batch;
-}
-
-// As many batches are in use at a time as there are places; the stream's order keeps one until it was used.
-Batch Executor::on_device(const Batch& batch, int64_t number) {
-  if (batch_memory_.empty()) return batch;
-  Buffer& place = batch_memory_[static_cast<size_t>(number) % batch_memory_.size()];
-  constexpr size_t kAlignment = 256;
-  const auto room = [](const Tensor& tensor) {
-    return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  Batch copy = batch;
-  size_t bytes = 0;
-  for (const Tensor* tensor : copy.tensors()) bytes += room(*tensor);
-  if (place.bytes() < bytes) place = Buffer(bytes, ops_.device);
-  std::byte* at = place.data();
-  for (Tensor* tensor : copy.tensors()) {
-    if (tensor->data == nullptr) continue;
-    const Tensor host = *tensor;
-    tensor->data = at;
-    ops_.copy(stream_, *tensor, host);
-    at += room(host);
-  }
-  return copy;
 }
 
 Shape Executor::boundary(const Batch& batch) const {
@@ -282,6 +260,7 @@ void Executor::finish(StageState& state, Slot& slot) {
   const auto use = use_of(slot.micro);
   if (use != batches_.end() && ++use->stages_done == static_cast<int>(stages_.size())) {
     batches_held_ = std::max(batches_held_, static_cast<int64_t>(micro_order_.size()) - use->number);
+    if (device_batches_) device_batches_->release(use->number);
     batches_.erase(use);
   }
   state.slots.release(slot);

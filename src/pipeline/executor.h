@@ -20,6 +20,7 @@
 #include "core/function_ref.h"
 #include "nn/layer.h"
 #include "pipeline/action.h"
+#include "pipeline/device_batches.h"
 #include "pipeline/stage_memory.h"
 
 namespace trifold {
@@ -141,8 +142,6 @@ class Executor {
   std::vector<BatchUse>::iterator use_of(int micro);
   // Valid until it is asked for another.
   const Batch& batch_of(int micro, const StepInputs& inputs);
-  // The batch where the operations read; a copy where that is a device. `number` counts the batches of a run.
-  Batch on_device(const Batch& batch, int64_t number);
   Shape boundary(const Batch& batch) const;
   Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
   // Does `work(run)`, a block's part of an action, where whoever watches sees it.
@@ -188,7 +187,7 @@ class Executor {
   RankPlan forward_row_;
   std::vector<LossSums> sums_;  // the last call's
   std::vector<BatchUse> batches_;
-  std::vector<Buffer> batch_memory_;  // on the device; empty where the host computes
+  std::unique_ptr<DeviceBatches> device_batches_;  // none where the host computes
   std::vector<int> micro_order_;
   int64_t batches_held_ = 1;  // the most at once
   Action open_{};             // a B that has not reached block 0: its gradients are in flows_

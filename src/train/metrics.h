@@ -51,7 +51,7 @@ struct MemoryReport {
   size_t gradients = 0;
   size_t optimizer = 0;
   size_t predicted_activations = 0;
-  size_t in_file = 0;  // of --offload: not in memory, and in none of the others
+  size_t offloaded = 0;  // in a file, or in the host's memory while a device computes; in none of the others
   size_t predicted_total() const { return parameters + gradients + optimizer + predicted_activations; }
 };
 

@@ -180,7 +180,7 @@ class Builder {
                         : 0;
     RankUse use;
     use.memory = flat_memory(layout, gradients, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
-                             gathered, run_.zero.offloads());
+                             gathered, run_.zero);
     use.memory.predicted_activations =
         Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
                           run_.model.seq_length, dtype_of(run_))

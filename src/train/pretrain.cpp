@@ -125,7 +125,8 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config); });
   if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
-  if (job.config.zero.offloads()) files.attempt([&] { check_offload_folder(job.config.zero.offload); });
+  if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
+    files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
     files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();

@@ -84,7 +84,7 @@ GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const Pipe
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int64_t gathered, bool offload) {
+                         int64_t gathered, const ZeroConfig& config) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
@@ -95,11 +95,15 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
   const int64_t owned = zero.optimizer ? layout.shard_elements() : layout.elements();
   const size_t state_bytes = ShardedOptimizer::bytes_per_element(optimizer, dtype);
   memory.optimizer = static_cast<size_t>(owned) * state_bytes;
-  if (!offload) return memory;
-  memory.in_file = memory.optimizer;
+  if (!config.offloads()) return memory;
+  memory.offloaded = memory.optimizer;
+  if (config.offloads_to_host()) {
+    memory.optimizer = 0;
+    return memory;
+  }
   memory.optimizer = static_cast<size_t>(std::min(owned, kOffloadWindow)) * state_bytes;
   if (zero.parameters) {
-    memory.in_file += bytes(layout.shard_elements());
+    memory.offloaded += bytes(layout.shard_elements());
     memory.parameters = bytes(gathered + largest / layout.slices());
   }
   return memory;

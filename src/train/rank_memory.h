@@ -27,11 +27,10 @@ GradLayout grad_layout(const FlatLayout& layout, const RankPlan& row, const Pipe
                        int micros, DType wire, int copies);
 
 // Bytes of weights, gradients and optimizer state: `versions` as in ParamStore; `gathered`: elements of the
-// places of gathered units where the parameters are sharded; `offload`: with optimizer state and sharded
-// weights in a file.
+// places of gathered units where the parameters are sharded. Of `config`, where state is off-loaded to.
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int64_t gathered, bool offload);
+                         int64_t gathered, const ZeroConfig& config);
 
 // Bytes that such a rank sends over the data axis in its row, as Communicator::bytes_sent counts them: sums
 // of gradients, in `wire`, gathered weights, updated slices. The row has the gathering of weights in it;

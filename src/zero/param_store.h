@@ -42,6 +42,8 @@ class ParamStore final : public ParamSource {
     bool sharded = false;  // hold slices only
     // Folder of the file that the slices lie in, and the optimizer's state as well; empty: in memory.
     std::string offload = {};
+    // The optimizer's state is in the host's memory, where the device reads and writes it as it updates.
+    bool state_on_host = false;
   };
 
   // `comm_stream` carries what gathers and publishes. References must outlive the store. Weights start at
@@ -66,8 +68,9 @@ class ParamStore final : public ParamSource {
   // Of a segment that this rank owns: it is needed soon, or not for a while. For slices that lie in a file.
   void expect(const FlatLayout::Segment& segment) const;
   void release(const FlatLayout::Segment& segment) const;
-  // See How::offload.
+  // See How.
   const std::string& offload() const { return how_.offload; }
+  bool state_on_host() const { return how_.state_on_host; }
   // After the owners have updated their slices: brings the unit's whole weights to all ranks that hold them
   // whole. Starts it and returns; `finish` waits. Nothing to do where the weights are sharded.
   void publish(const FlatLayout::Unit& unit, int version, Stream& stream);

@@ -34,7 +34,9 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
       parts_(parts_of(*rule_, dtype)),
       elements_(grads.slice() ? layout.shard_elements() : layout.elements()) {
   const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
-  if (weights.offload().empty())
+  if (weights.state_on_host())
+    buffer_ = Buffer::shared(bytes, ops.device);
+  else if (weights.offload().empty())
     buffer_ = Buffer(bytes, ops.device);
   else
     file_ = FileMemory(weights.offload(), bytes);

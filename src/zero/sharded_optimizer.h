@@ -1,7 +1,10 @@
 // ShardedOptimizer: state and update of the slices this rank owns (ZeRO stages 1 to 3), or of everything it
 // holds (stage 0). Weights in f32 or f64 are their own masters; for weights in 16 bits the owner keeps f32
 // masters, and the weights are their rounded copy. With ParamStore::How::offload masters and state lie in a
-// file, through which an update streams (Rajbhandari et al., "ZeRO-Infinity", SC 2021).
+// file, through which an update streams (Rajbhandari et al., "ZeRO-Infinity", SC 2021); with
+// How::state_on_host in pinned memory of the host, which the device's update reads and writes straight, 16
+// bytes a lane: as fast as the link between them, without a copy of its own (Ren et al., "ZeRO-Offload",
+// USENIX ATC 2021, has the processor update it instead).
 #pragma once
 
 #include <algorithm>
@@ -39,11 +42,13 @@ class ShardedOptimizer {
   std::vector<Piece> pieces() const;
   // After the pieces were written: brings the weights in line with them, on all ranks.
   void refresh_weights(Stream& stream);
-  // In memory: all, or with state in a file what is streamed through.
+  // In the memory of whoever computes: all, or with state in a file what is streamed through.
   size_t bytes() const {
+    if (weights_.state_on_host()) return 0;
     return file_.bytes() > 0 ? window_bytes(parts_, elements_, dtype_) : buffer_.bytes();
   }
-  size_t file_bytes() const { return file_.bytes(); }
+  // Elsewhere: in a file, or in the memory of the host where a device computes.
+  size_t offloaded_bytes() const { return weights_.state_on_host() ? buffer_.bytes() : file_.bytes(); }
   // Gives up the memory of what lies in a file, after others have read or written it.
   void release() const;
   // Bytes of a window of state in a file.

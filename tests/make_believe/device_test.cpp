@@ -57,6 +57,14 @@ TEST(Device, SixteenBits) {
   expect_same_bits(train(on_device(config)), train(config));
 }
 
+// Dropout, and a BERT, whose attention has lengths on the device and whose pooler a tanh.
+TEST(Device, BertWithDropout) {
+  PretrainConfig config = short_run();
+  config.model.model_type = "bert";
+  config.model.hidden_dropout = config.model.attention_dropout = 0.2;
+  expect_same_bits(train(on_device(config)), train(config));
+}
+
 TEST(Device, DataRanksShareEveryStage) {
   for (const int stage : {0, 1, 2, 3}) {
     SCOPED_TRACE(stage);
@@ -88,6 +96,19 @@ TEST(Device, AllAxes) {
   config.zero.zero_stage = 1;
   config.log.check_overlap = 1;
   expect_same_bits(train(on_device(config)), train(config));
+}
+
+// The state is in the host's memory, where the device's updates reach it.
+TEST(Device, StateInTheMemoryOfTheHost) {
+  for (const int stage : {0, 2}) {
+    SCOPED_TRACE(stage);
+    PretrainConfig config = on_mesh(short_run(), 2);
+    config.zero.zero_stage = stage;
+    config.precision.bf16 = true;
+    PretrainConfig device = on_device(config);
+    device.zero.offload = "host";
+    expect_same_bits(train(device), train(config));
+  }
 }
 
 TEST(Device, NormsOfParameters) {

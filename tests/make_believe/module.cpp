@@ -53,10 +53,17 @@ OpTable make_table(Device& device) {
   table.reduce = On<&OpTable::reduce>::call;
   table.fill_rows = On<&OpTable::fill_rows>::call;
   table.gemm = On<&OpTable::gemm>::call;
+  table.affine = On<&OpTable::affine>::call;
+  table.affine_gelu = On<&OpTable::affine_gelu>::call;
+  table.affine_backward_input = On<&OpTable::affine_backward_input>::call;
+  table.affine_backward_gelu = On<&OpTable::affine_backward_gelu>::call;
+  table.affine_backward_weight = On<&OpTable::affine_backward_weight>::call;
   table.gelu = On<&OpTable::gelu>::call;
   table.gelu_backward = On<&OpTable::gelu_backward>::call;
   table.gelu_erf = On<&OpTable::gelu_erf>::call;
   table.gelu_erf_backward = On<&OpTable::gelu_erf_backward>::call;
+  table.tanh = On<&OpTable::tanh>::call;
+  table.tanh_backward = On<&OpTable::tanh_backward>::call;
   table.swiglu = On<&OpTable::swiglu>::call;
   table.swiglu_backward = On<&OpTable::swiglu_backward>::call;
   table.dropout = On<&OpTable::dropout>::call;
@@ -97,7 +104,8 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return 1; }
 
-const trifold::OpTable* trifold_cuda_ops(int /*index*/) {
+// It computes as the processor does, so it has no products in 8 bits of its own.
+const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool /*fp8*/) {
   static auto& device = *new trifold::test::MakeBelieveDevice();
   static const trifold::OpTable kTable = trifold::test::make_table(device);
   return &kTable;
