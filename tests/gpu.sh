@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Everything that a machine with an NVIDIA GPU can show: correctness first, then what products and copies reach, then
-# training throughput beside PyTorch in the same run. Prints one table; under 8 minutes on an H200 with a built tree.
+# Everything that a machine with an NVIDIA GPU can show, in one table: what the card reaches (products, copies), then
+# that every operation, product, attention and training run computes what the processor does, then kernels against the
+# copy and training steps against the products and against PyTorch. Under 8 minutes on an H200 with a built tree.
 #
 #   tests/gpu.sh              all of it
 #   tests/gpu.sh --no-torch   without the comparison
 #
 # Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named.
+# shellcheck disable=SC2317  # the functions are called through part()
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -29,61 +31,182 @@ failed=()
 rows=()
 out=build/gpu
 mkdir -p "$out"
+modules=$PWD/build/release/lib
+trifold=build/release/launch/trifold
+tests=build/release/tests
+export TRIFOLD_MODULE_PATH=$modules
 
-# part HEADLINE COMMAND...: a part of the table; its output goes to a file that a failure names.
+# row TEXT: a line of the table that is a figure; part HEADLINE COMMAND...: one that says whether a part is well. A
+# part's output goes to a file that a failure names; a part that does not end in 2 minutes has failed.
+row() { rows+=("   $*"); }
 part() {
   local title=$1 start=$SECONDS log
   log=$out/$(tr -c 'a-zA-Z0-9\n' _ <<<"$title").log
   shift
   if "$@" >"$log" 2>&1; then
-    rows+=("$(printf '%-52s ok      %4d s' "$title" $((SECONDS - start)))")
+    rows+=("$(printf '%-60s ok      %4d s' "$title" $((SECONDS - start)))")
   else
-    rows+=("$(printf '%-52s FAILED  %4d s   %s' "$title" $((SECONDS - start)) "$log")")
+    rows+=("$(printf '%-60s FAILED  %4d s   %s' "$title" $((SECONDS - start)) "$log")")
     failed+=("$title")
   fi
 }
 
 build() {
   cmake --preset release &&
-    cmake --build build/release --parallel "$(nproc)" --target trifold trifold_cuda cuda_products parity_device
+    cmake --build build/release --parallel "$(nproc)" --target trifold trifold_cuda cuda_ops cuda_products op_bench \
+      parity_device parity_training parity_matrix
 }
 
-modules=$PWD/build/release/lib
-trifold=build/release/launch/trifold
+# ---- what the card reaches ----
 
-# step NAME LAYERS WIDTH HEADS BATCH: a line of the table from one benchmark of the training step.
-step() {
-  local name=$1 layers=$2 width=$3 heads=$4 batch=$5
+products() {
+  "$trifold" bench --what gemm --device cuda --bf16 --num-layers 48 --hidden-size 1600 --num-attention-heads 25 \
+    --seq-length 1024 --micro-batch-size 8 --json "$out/gemm.json" || return 1
+  row "$(python3 - "$out/gemm.json" <<'PY'
+import json, sys
+text = json.load(open(sys.argv[1]))
+shapes = text.get("gemm", text) if isinstance(text, dict) else text
+best = max(shapes, key=lambda shape: shape["flops"])
+print(f"products in bf16: {best['flops'] / 1e12:.0f} TFLOP/s at {best['m']} x {best['n']} x {best['k']}")
+PY
+)"
+}
+
+# Each kernel's share of the copy; those under 0.8 are named and fail the part.
+kernels() {
+  "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
+  local name us rate share slow=()
+  while read -r name us rate share; do
+    [[ $name == operation ]] && continue
+    row "$(printf '%-30s %9s us %9s GB/s  %s of the copy' "$name" "$us" "$rate" "$share")"
+    awk -v share="$share" 'BEGIN { exit !(share < 0.8) }' && slow+=("$name")
+  done <"$out/kernels.txt"
+  ((${#slow[@]} == 0)) || { echo "under 0.8 of the copy: ${slow[*]}"; return 1; }
+}
+
+# ---- that it computes what the processor does ----
+
+# The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
+on_device() { TRIFOLD_TEST_DEVICE=cuda timeout 120 "$@"; }
+
+sanitized() {
+  command -v compute-sanitizer >/dev/null || { row "compute-sanitizer is not on this machine"; return 0; }
+  timeout 120 compute-sanitizer --error-exitcode 9 "$tests/cuda/cuda_ops" \
+    --gtest_filter='*layer_norm*:*column_sum*:*embedding*:*products*:*cross*'
+}
+
+# curve DEVICE NAME STEPS PRECISION...: the losses of a short run on Shakespeare.
+curve() {
+  local device=$1 name=$2 steps=$3
+  shift 3
+  rm -f "$out/$name.jsonl"
+  "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
+    --hidden-size 128 --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --lr 1e-3 --min-lr 1e-4 \
+    --lr-decay-style cosine --lr-warmup-iters 20 --train-iters "$steps" --seed 7 --log-json "$out/$name.jsonl" "$@"
+}
+
+# follows NAME STEPS TOLERANCE LAST PRECISION...: the run on the GPU against the same on the processor: every loss
+# within TOLERANCE, or, where LAST is more than one, the mean of the last LAST.
+follows() {
+  local name=$1 steps=$2 tolerance=$3 last=$4
+  shift 4
+  curve cuda "gpu-$name" "$steps" "$@" && curve cpu "cpu-$name" "$steps" "$@" || return 1
+  row "$(python3 - "$out/gpu-$name.jsonl" "$out/cpu-$name.jsonl" "$last" "$name" <<'PY'
+import json, sys
+def losses(path):
+    steps = [json.loads(line) for line in open(path)]
+    return [step["loss"] for step in steps if "loss" in step]
+gpu, cpu = losses(sys.argv[1]), losses(sys.argv[2])
+last = int(sys.argv[3])
+if last > 1:
+    pairs = [(sum(gpu[-last:]) / last, sum(cpu[-last:]) / last)]
+else:
+    pairs = list(zip(gpu, cpu))
+print(f"{sys.argv[4]}: {len(gpu)} steps, largest difference {max(abs(a - b) / abs(b) for a, b in pairs):.2e}")
+PY
+)"
+  awk -v text="${rows[-1]}" -v most="$tolerance" 'BEGIN { n = split(text, w, " "); exit !(w[n] + 0 <= most + 0) }'
+}
+
+# ---- training steps ----
+
+# watched COMMAND...: runs it; `peak` is then the most memory of the card that was in use meanwhile, in MiB.
+watched() {
+  local samples=$out/memory.txt watcher status
+  nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --loop-ms=100 >"$samples" 2>/dev/null &
+  watcher=$!
+  "$@"
+  status=$?
+  kill "$watcher" 2>/dev/null
+  wait "$watcher" 2>/dev/null
+  peak=$(sort -n "$samples" | tail -1)
+  return "$status"
+}
+
+# bench_step LAYERS WIDTH HEADS BATCH JSON MORE...
+bench_step() {
+  local layers=$1 width=$2 heads=$3 batch=$4 json=$5
+  shift 5
   "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
     --num-attention-heads "$heads" --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 \
-    --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$out/$name.json" || return 1
-  rows+=("$(python3 -c "
+    --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" "$@"
+}
+
+step() {
+  local name=$1 json=$out/$1.json
+  shift
+  rm -f "$json"
+  watched bench_step "$1" "$2" "$3" "$4" "$json" "${@:5}" || return 1
+  row "$(python3 - "$json" "$name" "$peak" <<'PY'
 import json, sys
 b = json.load(open(sys.argv[1]))
-b = b.get('step', b)
-print(f'   {sys.argv[2]}: {b[\"tokens_per_second\"]:.0f} tokens/s, {100 * b[\"share\"]:.1f} % of the product rate '
-      f'{b[\"gemm_flops\"] / 1e12:.0f} TFLOP/s')" "$out/$name.json" "$name")")
+b = b.get("step", b)
+print(f"{sys.argv[2]}: {b['tokens_per_second']:.0f} tokens/s, {100 * b['share']:.1f} % of the product rate "
+      f"{b['gemm_flops'] / 1e12:.0f} TFLOP/s, peak {int(sys.argv[3]) / 1024:.1f} GiB")
+PY
+)"
+}
+
+# The largest micro-batch of GPT-2 355M that runs, by doubling.
+largest() {
+  local batch=16 fits=0
+  while bench_step 24 1024 16 "$batch" "$out/largest.json"; do
+    fits=$batch
+    batch=$((batch * 2))
+  done
+  row "largest micro-batch of GPT-2 355M, by doubling: $fits"
+  ((fits > 0))
 }
 
 torch_step() {
-  rows+=("$(python3 tools/reference/gpt_speed_torch.py "$@" | sed 's/^/   /')")
+  local line
+  while IFS= read -r line; do row "$line"; done < <(timeout 120 python3 tools/reference/gpt_speed_torch.py "$@")
 }
 
 part "Build" build
 if ((${#failed[@]} == 0)); then
-  part "Products and attention against f64" env TRIFOLD_MODULE_PATH="$modules" build/release/tests/cuda/cuda_products
-  part "Training on thread ranks follows the processor" env TRIFOLD_MODULE_PATH="$modules" \
-    build/release/tests/make_believe/parity_device
-  part "Product rates" "$trifold" bench --what gemm --device cuda --bf16
+  part "What products reach" products
+  part "Memory-bound kernels, at least 0.8 of the copy" kernels
+  part "Every operation against the processor" timeout 120 "$tests/cuda/cuda_ops"
+  part "Products and attention against f64" timeout 120 "$tests/cuda/cuda_products"
+  part "compute-sanitizer on kernels" sanitized
+  part "Ten losses and all gradients against PyTorch's" on_device "$tests/parity/parity_training" --gtest_filter='*Torch*'
+  part "Thread ranks follow the processor over every axis" timeout 120 "$tests/make_believe/parity_device"
+  part "Parity of meshes and schedules, 8 ranks on the card" on_device "$tests/parity/parity_matrix" \
+    --gtest_filter='Matrix.OneStage:Matrix.TwoStages:Matrix.FourStages:Matrix.EightStages'
+  part "f32 follows the processor, 50 steps to 1e-4" follows f32 50 1e-4 1
+  part "bf16 follows the processor, 200 steps to 1 %" follows bf16 200 0.01 20 --bf16
+  part "Training on 8 bits" step gpt2-124m-fp8 12 768 12 32 --fp8
   part "GPT-2 124M" step gpt2-124m 12 768 12 32
   part "GPT-2 355M" step gpt2-355m 24 1024 16 16
   part "GPT-2 1558M" step gpt2-1558m 48 1600 25 8
+  part "Largest batch" largest
   if [[ $with_torch == yes ]] && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
     part "PyTorch 124M" torch_step --layers 12 --width 768 --heads 12 --batch 32
-    part "PyTorch 355M" torch_step --layers 24 --width 1024 --heads 16 --batch 16
+    part "PyTorch 355M, and its largest batch" torch_step --layers 24 --width 1024 --heads 16 --batch 16 --largest
     part "PyTorch 1558M" torch_step --layers 48 --width 1600 --heads 25 --batch 8
   else
-    rows+=("PyTorch                                              skipped (asked, or no torch with CUDA here)")
+    rows+=("PyTorch                                                      skipped (asked, or no torch with CUDA here)")
   fi
 fi
 

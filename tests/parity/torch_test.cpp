@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "ops/host_copy.h"
 #include "support/compare.h"
 #include "support/golden.h"
 #include "support/training.h"
@@ -112,10 +113,12 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   return config;
 }
 
-std::vector<double> values_of(Tensor t) {
+std::vector<double> values_of(Trainer& trainer, Tensor t) {
+  const HostCopy copy(trainer.replica().ops(), trainer.replica().compute(), t);
   std::vector<double> values(static_cast<size_t>(t.elements()));
-  dispatch_wide_float(t.dtype,
-                      [&](auto zero) { std::copy_n(t.as<decltype(zero)>(), t.elements(), values.begin()); });
+  dispatch_wide_float(t.dtype, [&](auto zero) {
+    std::copy_n(copy.tensor().as<decltype(zero)>(), t.elements(), values.begin());
+  });
   return values;
 }
 
@@ -127,9 +130,13 @@ void set_initial_weights(Trainer& trainer, const GoldenGpt& golden) {
     EXPECT_EQ(params[id].decay, from.decayed) << from.name;
     ASSERT_TRUE(params[id].shard.global == Shape(std::span<const int64_t>(from.shape))) << from.name;
     const Tensor w = trainer.replica().weights().weight(id);
+    const Buffer made(w.bytes());
+    const Tensor host = made.tensor(w.dtype, w.shape);
     dispatch_wide_float(w.dtype, [&](auto zero) {
-      std::copy(from.initial.begin(), from.initial.end(), w.as<decltype(zero)>());
+      std::copy(from.initial.begin(), from.initial.end(), host.as<decltype(zero)>());
     });
+    trainer.replica().ops().copy(trainer.replica().compute(), w, host);
+    trainer.replica().compute().synchronize();
   }
 }
 
@@ -157,7 +164,8 @@ bool has_gradient(const GoldenGpt& golden, const std::string& name) {
 }
 
 // `tolerance` is relative: of losses and norms each, of a gradient to its largest element.
-void compare_with_torch(const PretrainConfig& config, const GoldenGpt& golden, double tolerance) {
+void compare_with_torch(const PretrainConfig& asked, const GoldenGpt& golden, double tolerance) {
+  const PretrainConfig config = on_test_device(asked);
   const GoldenTokens data(golden);
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, nullptr);
@@ -173,9 +181,10 @@ void compare_with_torch(const PretrainConfig& config, const GoldenGpt& golden, d
       for (ParamId id : params.by_name()) {
         const std::string& name = params[id].shard.name;
         if (!has_gradient(golden, name)) continue;
-        EXPECT_LT(relative_error(times(values_of(trainer.grads().grad(id)), places_per_label(golden)),
-                                 golden.parameter(name).gradient),
-                  tolerance)
+        EXPECT_LT(
+            relative_error(times(values_of(trainer, trainer.grads().grad(id)), places_per_label(golden)),
+                           golden.parameter(name).gradient),
+            tolerance)
             << "gradient of " << name;
       }
     }
@@ -185,7 +194,7 @@ void compare_with_torch(const PretrainConfig& config, const GoldenGpt& golden, d
     for (ParamId id : params.by_name()) {
       if (!has_gradient(golden, params[id].shard.name)) continue;
       double squares = 0;
-      for (double w : values_of(trainer.replica().weights().weight(id))) squares += w * w;
+      for (double w : values_of(trainer, trainer.replica().weights().weight(id))) squares += w * w;
       const GoldenParameter& expected = golden.parameter(params[id].shard.name);
       EXPECT_LT(relative_error(squares, expected.final_sum_squares), 10 * tolerance) << expected.name;
     }

@@ -1,6 +1,7 @@
 // Small training runs over thread ranks, for parity tests.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -70,7 +71,16 @@ struct TrainOptions {
   bool evaluate = false;  // at the end
 };
 
-inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
+// The run on the device that TRIFOLD_TEST_DEVICE names ("cuda"), where that is set and the test does not say
+// itself where it runs: so tests/gpu.sh repeats tests of the processor on a GPU.
+inline PretrainConfig on_test_device(PretrainConfig config) {
+  const char* device = std::getenv("TRIFOLD_TEST_DEVICE");
+  if (device != nullptr && config.mesh.device == "auto") config.mesh.device = device;
+  return config;
+}
+
+inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
+  const PretrainConfig config = on_test_device(asked);
   ModelConfig few = config.model;
   few.vocab_size = 7;  // few distinct tokens: something to learn
   const std::unique_ptr<DataSource> data = synthetic_data(few, 11);

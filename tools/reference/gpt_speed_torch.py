@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Training throughput of a GPT-2 in PyTorch on a GPU, for tests/gpu.sh: what Trifold's is compared with.
 
-    python3 tools/reference/gpt_speed_torch.py --layers 12 --width 768 --heads 12 --batch 32 [--steps 10]
+    python3 tools/reference/gpt_speed_torch.py --layers 12 --width 768 --heads 12 --batch 32 [--steps 10] [--largest]
 
 bf16 autocast over f32 parameters, fused AdamW, random tokens of 1024 positions. Prints a line for each of eager and
-compiled, with flash and with cuDNN attention: tokens a second (median step) and peak memory.
+compiled, with flash and with cuDNN attention: tokens a second (median step) and peak memory. With --largest also the
+largest batch that runs compiled with flash attention, by doubling from --batch.
 """
 
 import argparse
@@ -76,10 +77,26 @@ def measure(options, compiled, backend):
     return options.batch * options.length / statistics.median(seconds[5:]), torch.cuda.max_memory_allocated()
 
 
+def largest_batch(options):
+    fits = 0
+    options = argparse.Namespace(**{**vars(options), "steps": 1})
+    while True:
+        torch._dynamo.reset()
+        try:
+            measure(options, True, SDPBackend.FLASH_ATTENTION)
+        except torch.OutOfMemoryError:
+            return fits
+        finally:
+            torch.cuda.empty_cache()
+        fits = options.batch
+        options.batch *= 2
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("layers", 12), ("width", 768), ("heads", 12), ("batch", 32), ("length", 1024), ("steps", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--largest", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     for compiled in (False, True):
@@ -92,6 +109,8 @@ def main():
                 result = f"does not run: {str(error).splitlines()[0]}"
             torch.cuda.empty_cache()
             print(f"torch {torch.__version__} {'compiled' if compiled else 'eager'}, {name}: {result}")
+    if options.largest:
+        print(f"torch {torch.__version__} compiled, flash: largest batch, by doubling: {largest_batch(options)}")
 
 
 if __name__ == "__main__":
