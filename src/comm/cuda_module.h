@@ -20,8 +20,9 @@ namespace trifold {
 int cuda_device_count();
 
 // The table of CUDA device `index`, and with it the device (`ops.device`). One for each device, until the
-// process ends. Throws as cuda_device_count does.
-const OpTable& cuda_ops(int index);
+// process ends; with `fp8` the one whose products of linear layers are in 8 bits (ops/cuda/fp8.h), on the
+// same device. Throws as cuda_device_count does, and BadInput where the device has no such products.
+const OpTable& cuda_ops(int index, bool fp8 = false);
 
 // The ranks of `host` with a CUDA device each, `device` here, through NCCL (comm/cuda/nccl_comm.h).
 // Collective over `host`, which must outlive the result; what is on streams of the host goes through it.
@@ -33,12 +34,12 @@ int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 2 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 3 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
-using CudaModuleOps = const OpTable*(int index);
+using CudaModuleOps = const OpTable*(int index, bool fp8);
 using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 
 }  // namespace trifold

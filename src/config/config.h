@@ -130,6 +130,8 @@ struct OptimizerConfig {
 struct PrecisionConfig {
   bool bf16 = false;
   bool fp16 = false;
+  // Products of linear layers from factors rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
+  bool fp8 = false;
   bool f64 = false;  // everything in double precision: for checks of the mathematics
   // Gradients, added up in f32 on every rank, travel over the data axis in bf16 (data_parallel/data_sums.h).
   bool grad_reduce_in_bf16 = false;
@@ -194,9 +196,11 @@ struct ZeroConfig {
   // Data-parallel ranks that share slices; ranks of other groups hold the same slices. A number, or "node":
   // those on one node (train/nodes.h). Absent: all.
   std::optional<std::string> zero_group_size;
-  // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none".
+  // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none"; or
+  // "host": the optimizer state is in the host's memory while a CUDA device computes.
   std::string offload = "none";
   bool offloads() const { return offload != "none"; }
+  bool offloads_to_host() const { return offload == "host"; }
   std::optional<ReducePolicy>
       zero_reduce;  // each where gradients are shared out and a step has one micro-batch
 };

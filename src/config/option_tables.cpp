@@ -144,7 +144,9 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
       .absent("all data-parallel ranks");
   table.add("offload", &zero.offload,
             "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
-            "weights: a mapped file a rank, of which only what is being used is in memory. none: in memory.");
+            "weights: a mapped file a rank, of which only what is being used is in memory. host: with "
+            "--device cuda, the optimizer state in "
+            "the host's memory. none: in memory.");
   table
       .add(
           "zero-reduce", &zero.zero_reduce,
@@ -265,6 +267,9 @@ void add_precision(OptionTable& table, PrecisionConfig& precision) {
   table.group("Precision");
   table.add("bf16", &precision.bf16, "Weights and activations in bf16; f32 master weights.");
   table.add("fp16", &precision.fp16, "Weights and activations in fp16; f32 master weights, a scaled loss.");
+  table.add("fp8", &precision.fp8,
+            "Products of linear layers in 8 bits, E4M3 forward and E5M2 gradients; --bf16, --device cuda, "
+            "Hopper.");
   table
       .add("loss-scale", &precision.loss_scale,
            "Fixed factor of the loss before backward, best a power of two.")

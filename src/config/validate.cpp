@@ -371,6 +371,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_tensor(config, problems);
   check_pipeline(config, problems);
   check_zero(config, problems);
+  check_fp8(config, problems);
 }
 
 }  // namespace

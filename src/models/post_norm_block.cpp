@@ -37,9 +37,8 @@ Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor sum1 = add1_.forward(run, x, out_.forward(brief, attention, saved));
   release();
   const Tensor h = norm1_.forward(maybe, sum1, saved);
-  const Tensor up = up_.forward(run, h, saved);
-  const Tensor sum2 =
-      add2_.forward(run, h, down_.forward(brief, activation_.forward(maybe, up, saved), saved));
+  const Tensor inner = up_.forward_activated(run, maybe.keep, activation_, h, saved);
+  const Tensor sum2 = add2_.forward(run, h, down_.forward(brief, inner, saved));
   release();
   return norm2_.forward(run, sum2, saved);
 }
@@ -59,7 +58,9 @@ Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Ar
   };
   const Tensor dsum2 = back(inner, norm2_, dy);
   restore(down_, activation_);
-  const Tensor du = back(inner, activation_, back(inner, down_, add2_.backward_input(inner, dsum2)));
+  const Tensor du =
+      down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dsum2), saved);
+  if (step == &Layer::backward) down_.backward_weight(inner, saved);
   restore(up_, norm1_);
   const Tensor dh = back(inner, up_, du);
   run.ops.add(run.stream, dh, dh, dsum2);

@@ -50,9 +50,9 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor attention = attention_.forward(run, qkv, saved);
   const Tensor h = add1_.forward(run, x, out_.forward(brief, attention, saved));
   release();
-  const Tensor up = up_.forward(run, norm2_.forward(maybe, h, saved), saved);
-  release();
-  const Tensor y = add2_.forward(run, h, down_.forward(brief, activation_.forward(maybe, up, saved), saved));
+  const Tensor inner =
+      up_.forward_activated(run, maybe.keep, activation_, norm2_.forward(maybe, h, saved), saved);
+  const Tensor y = add2_.forward(run, h, down_.forward(brief, inner, saved));
   release();
   return y;
 }
@@ -71,7 +71,9 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step,
     return (layer.*step)(how, gradient, saved);
   };
   restore(down_, activation_);
-  const Tensor du = back(inner, activation_, back(inner, down_, add2_.backward_input(inner, dy)));
+  const Tensor du =
+      down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dy), saved);
+  if (step == &Layer::backward) down_.backward_weight(inner, saved);
   restore(up_, norm2_);
   const Tensor dh = back(run, norm2_, back(inner, up_, du));
   end_half();

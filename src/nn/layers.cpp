@@ -61,13 +61,17 @@ void Norm::backward_weight(Run& run, Saved& saved) const {
     run.ops.rms_norm_backward_weight(run.stream, run.grad(gain_), saved[dy_], saved[x_], saved[rstd_]);
 }
 
-Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
+void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
   saved[x_] = x;
+  run.show(name_, "output", y);
+}
+
+Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
   const Tensor y = run.keep.take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
   const bool erf = kind_ == ActivationKind::GeluErf;
   (gated ? run.ops.swiglu : erf ? run.ops.gelu_erf : run.ops.gelu)(run.stream, y, x);
-  run.show(name_, "output", y);
+  take_over(run, x, y, saved);
   return y;
 }
 
@@ -79,7 +83,7 @@ Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
                         : erf ? run.ops.gelu_erf_backward
                               : run.ops.gelu_backward;
   backward(run.stream, dx, dy, saved[x_]);
-  run.show(name_, "input gradient", dx);
+  show_gradient(run, dx);
   return dx;
 }
 

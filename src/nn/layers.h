@@ -56,6 +56,12 @@ class Activation final : public Layer {
   void backward_weight(Run&, Saved&) const override {}
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
+  // For a layer beside it that computes this one's parts along with its own.
+  ActivationKind kind() const { return kind_; }
+  Tensor input(const Saved& saved) const { return saved[x_]; }
+  void take_over(Run& run, Tensor x, Tensor y, Saved& saved) const;
+  void show_gradient(Run& run, Tensor dx) const { run.show(name_, "input gradient", dx); }
+
  private:
   std::string name_;
   ActivationKind kind_;

@@ -32,6 +32,14 @@ void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor resi
 
 void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
           bool transpose_b, double alpha, double beta);
+void affine(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
+void affine_gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w,
+                 Tensor bias);
+void affine_backward_input(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor w,
+                           double beta);
+void affine_backward_gelu(const KernelTable& table, Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
+void affine_backward_weight(const KernelTable& table, Stream& stream, Tensor dw, Tensor db, Tensor dy,
+                            Tensor x);
 
 void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                 Tensor gain, Tensor bias, double eps);

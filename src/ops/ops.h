@@ -56,7 +56,7 @@ struct Attention {
   Tensor lengths = {};
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
-  // used.
+  // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)
   Dropout dropout;
   int64_t first_sample = 0;
   int64_t first_head = 0;
@@ -137,6 +137,21 @@ struct OpTable {
   // dims count as matrices [row_count, last dim].
   void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                double beta);
+
+  // ---- the products of linear layers, with what stands beside them: each is the calls named behind it, one
+  // ---- after another, and on the processor has their bits; a back end may do them in one, round in between
+  // ---- less often, and take narrower factors where it is told so.
+  // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; a bias without memory is left out
+  // y = x w^T + bias                       fill_rows(y, bias), gemm(y, x, w^T, beta 1)
+  void (*affine)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias);
+  // z = x w^T + bias, y = gelu(z)          affine(z), gelu(y, z)
+  void (*affine_gelu)(Stream&, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
+  // dx = dy w + beta dx                    gemm(dx, dy, w, beta)
+  void (*affine_backward_input)(Stream&, Tensor dx, Tensor dy, Tensor w, double beta);
+  // dz = (dy w) * gelu'(z).  z, dz [R, K]  gemm(dz, dy, w), gelu_backward(dz, dz, z)
+  void (*affine_backward_gelu)(Stream&, Tensor dz, Tensor dy, Tensor w, Tensor z);
+  // dw += dy^T x, db += column sums of dy  gemm(dw, dy^T, x, beta 1), column_sum(db, dy)
+  void (*affine_backward_weight)(Stream&, Tensor dw, Tensor db, Tensor dy, Tensor x);
 
   // ---- activation: tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415) ----
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))

@@ -7,14 +7,15 @@ namespace {
 void add_input_gradients(Run& run, Tensor dx, std::span<const ColumnGradient> products) {
   double beta = 0;
   for (const ColumnGradient& product : products) {
-    run.ops.gemm(run.stream, dx, product.dy, false, product.w, false, 1.0, beta);
+    run.ops.affine_backward_input(run.stream, dx, product.dy, product.w, beta);
     beta = 1;
   }
 }
 
 void add_weight_gradients(Run& run, std::span<const ColumnGradient> products, Tensor all_x) {
   for (const ColumnGradient& product : products)
-    run.ops.gemm(run.stream, product.dw, product.dy, true, all_x, false, 1.0, 1.0);
+    run.ops.affine_backward_weight(run.stream, product.dw,
+                                   product.db.rank() > 0 ? product.db.flat() : product.db, product.dy, all_x);
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {
@@ -24,9 +25,7 @@ Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradie
 }  // namespace
 
 void column_product(Run& run, Tensor y, Tensor all_x, Tensor w, Tensor bias) {
-  const bool biased = bias.rank() > 0;
-  if (biased) run.ops.fill_rows(run.stream, y, bias.flat());
-  run.ops.gemm(run.stream, y, all_x, false, w, true, 1.0, biased ? 1.0 : 0.0);
+  run.ops.affine(run.stream, y, all_x, w, bias.rank() > 0 ? bias.flat() : bias);
 }
 
 Tensor input_gradient(const Region& region, Run& run, std::string_view name,

@@ -27,10 +27,14 @@ ColumnLinear::ColumnLinear(BlockBuilder& builder, const std::string& name, int64
                             false);
 }
 
+Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
+  return from.take(run.dtype, {region_.rows_inside(x.row_count()), run.weight(weight_).row_count()});
+}
+
 Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Tensor y = run.keep.take(run.dtype, {region_.rows_inside(x.row_count()), w.row_count()});
+  const Tensor y = take_output(run, run.keep, x);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   column_product(run, y, all_x, w, bias_ ? run.weight(*bias_) : Tensor{});
@@ -39,21 +43,38 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
+Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x,
+                                       Saved& saved) const {
+  if (activation.kind() != ActivationKind::Gelu || !bias_) {
+    Run kept = run.keeping_in(keep);
+    return activation.forward(kept, forward(run, x, saved), saved);
+  }
+  saved[x_] = x;
+  const Tensor z = take_output(run, run.keep, x);
+  const Tensor y = take_output(run, keep, x);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
+  run.ops.affine_gelu(run.stream, y, z, all_x, run.weight(weight_), run.weight(*bias_).flat());
+  run.show(name_, "output", z);
+  run.scratch.release(mark);
+  activation.take_over(run, z, y, saved);
+  return y;
+}
+
 Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  const ColumnGradient gradient{dy, run.weight(weight_), {}};
+  const ColumnGradient gradient{dy, run.weight(weight_), {}, {}};
   return input_gradient(region_, run, name_, {&gradient, 1});
 }
 
 void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
-  const ColumnGradient gradient{saved[dy_], {}, run.grad(weight_)};
+  const ColumnGradient gradient{saved[dy_], {}, run.grad(weight_), bias_ ? run.grad(*bias_) : Tensor{}};
   weight_gradient(region_, run, {&gradient, 1}, saved[x_]);
-  if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_).flat(), saved[dy_]);
 }
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
-  if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_).flat(), dy);
-  const ColumnGradient gradient{dy, run.weight(weight_), run.grad(weight_)};
+  const ColumnGradient gradient{dy, run.weight(weight_), run.grad(weight_),
+                                bias_ ? run.grad(*bias_) : Tensor{}};
   return both_gradients(region_, run, name_, {&gradient, 1}, saved[x_]);
 }
 
@@ -72,9 +93,8 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Region::Sum y = region_.take_sum(run, run.keep, x.row_count(), w.row_count());
   // The bias enters the sum once: on the axis' first rank.
-  const bool with_bias = bias_ && run.mesh.coord(Axis::Tp) == 0;
-  if (with_bias) run.ops.fill_rows(run.stream, y.partial, run.weight(*bias_));
-  run.ops.gemm(run.stream, y.partial, x, false, w, true, 1.0, with_bias ? 1.0 : 0.0);
+  const bool biased = bias_ && run.mesh.coord(Axis::Tp) == 0;
+  run.ops.affine(run.stream, y.partial, x, w, biased ? run.weight(*bias_) : Tensor{});
   run.show(name_, "output", y.partial);
   region_.add_up(run, y, run.stream);
   run.show(name_, "summed output", y.result);
@@ -86,14 +106,31 @@ Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);
   const Tensor dx = run.flow.take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
-  run.ops.gemm(run.stream, dx, saved[dy_], false, w, false, 1.0, 0.0);
+  run.ops.affine_backward_input(run.stream, dx, saved[dy_], w, 0.0);
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
+Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy,
+                                           Saved& saved) const {
+  if (activation.kind() != ActivationKind::Gelu)
+    return activation.backward_input(run, backward_input(run, dy, saved), saved);
+  const Tensor w = run.weight(weight_);
+  saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);
+  const Tensor dz = run.flow.take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
+  run.ops.affine_backward_gelu(run.stream, dz, saved[dy_], w, activation.input(saved));
+  activation.show_gradient(run, dz);
+  return dz;
+}
+
+// Where each rank has its rows of dy, the bias meets only those, the weights all of them.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
-  run.ops.gemm(run.stream, run.grad(weight_), saved[dy_], true, saved[x_], false, 1.0, 1.0);
-  if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), region_.own_rows(saved[dy_]));
+  const Tensor all = saved[dy_];
+  const Tensor own = region_.own_rows(all);
+  const bool apart = bias_ && own.row_count() != all.row_count();
+  run.ops.affine_backward_weight(run.stream, run.grad(weight_), bias_ && !apart ? run.grad(*bias_) : Tensor{},
+                                 all, saved[x_]);
+  if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), own);
 }
 
 }  // namespace trifold

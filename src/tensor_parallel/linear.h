@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "nn/layer.h"
+#include "nn/layers.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
@@ -30,8 +30,13 @@ class ColumnLinear final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   // Puts a recomputed input in the place of the one that forward saw, before the backward parts.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
+  // activation(y), both kept as their own forwards keep them, the activation's in `keep`: in one operation
+  // where the table has one.
+  Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved) const;
 
  private:
+  Tensor take_output(Run& run, Arena& from, Tensor x) const;
+
   std::string name_;
   Region region_;
   ParamId weight_;
@@ -49,6 +54,8 @@ class RowLinear final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
+  // The gradient of the input of `activation`, whose output this layer reads.
+  Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved) const;
 
  private:
   std::string name_;

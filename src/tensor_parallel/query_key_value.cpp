@@ -137,17 +137,15 @@ QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool we
   Gradients all;
   for (const Projection& projection : projections_)
     all.items[all.count++] = {saved[projection.dy], inputs ? run.weight(projection.weight) : Tensor{},
-                              weights ? run.grad(projection.weight) : Tensor{}};
+                              weights ? run.grad(projection.weight) : Tensor{},
+                              weights && projection.bias ? run.grad(*projection.bias) : Tensor{}};
   return all;
 }
 
-void QueryKeyValue::norm_and_bias_gradients(Run& run, Saved& saved) const {
-  for (const Projection& projection : projections_) {
-    if (projection.bias)
-      run.ops.column_sum(run.stream, run.grad(*projection.bias).flat(), saved[projection.dy]);
+void QueryKeyValue::norm_gradients(Run& run, Saved& saved) const {
+  for (const Projection& projection : projections_)
     for (const Heads& heads : projection.heads)
       if (heads.norm) heads.norm->backward_weight(run, saved);
-  }
 }
 
 Tensor QueryKeyValue::backward_input(Run& run, Tensor dy, Saved& saved) const {
@@ -157,12 +155,12 @@ Tensor QueryKeyValue::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 void QueryKeyValue::backward_weight(Run& run, Saved& saved) const {
   weight_gradient(region_, run, gradients(run, false, true, saved).all(), saved[x_]);
-  norm_and_bias_gradients(run, saved);
+  norm_gradients(run, saved);
 }
 
 Tensor QueryKeyValue::backward(Run& run, Tensor dy, Saved& saved) const {
   undo(run, dy, saved);
-  norm_and_bias_gradients(run, saved);
+  norm_gradients(run, saved);
   return both_gradients(region_, run, name_, gradients(run, true, true, saved).all(), saved[x_]);
 }
 

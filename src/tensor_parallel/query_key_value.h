@@ -76,7 +76,7 @@ class QueryKeyValue final : public Layer {
     std::span<const ColumnGradient> all() const { return {items.data(), count}; }
   };
   Gradients gradients(Run& run, bool inputs, bool weights, Saved& saved) const;
-  void norm_and_bias_gradients(Run& run, Saved& saved) const;
+  void norm_gradients(Run& run, Saved& saved) const;
   Rotary turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse) const;
 
   std::string name_;

@@ -13,9 +13,9 @@ bool on_cuda(const MeshConfig& config) { return config.device == "cuda"; }
 
 }  // namespace
 
-const OpTable& ops_of(const MeshConfig& config, const Communicator& world) {
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8) {
   if (!on_cuda(config)) return cpu_ops();
-  return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0);
+  return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0, fp8);
 }
 
 const OpTable& ops_of_threads(const MeshConfig& config) { return on_cuda(config) ? cuda_ops(0) : cpu_ops(); }

@@ -8,9 +8,10 @@
 
 namespace trifold {
 
-// The table of --device for this rank of `world`: the processor's, or that of a CUDA device. Ranks that are
+// The table of --device for this rank of `world`: the processor's, or that of a CUDA device, with --fp8 the
+// one whose products of linear layers are in 8 bits. Ranks that are
 // threads share the first device; processes of a node take one each.
-const OpTable& ops_of(const MeshConfig& config, const Communicator& world);
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8 = false);
 
 // The arithmetic that ranks as threads share.
 const OpTable& ops_of_threads(const MeshConfig& config);

@@ -26,10 +26,10 @@ Stream::Mode comm_mode(const Communicator& world) {
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
-                 const std::vector<int>& weight_versions)
+                 const std::vector<int>& weight_versions, bool fp8)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
-      ops_(ops_of(mesh, world)),
+      ops_(ops_of(mesh, world, fp8)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
       comm_pool_(1),
       side_pool_(1),
@@ -45,10 +45,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
   how.sharded = ZeroStage::of(zero.zero_stage).parameters && groups_->slices() > 1;
-  if (zero.offloads()) {
-    expect_no_device(mesh, "--offload");
-    how.offload = zero.offload;
-  }
+  how.state_on_host = zero.offloads_to_host();
+  if (zero.offloads() && !how.state_on_host) how.offload = zero.offload;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   weights_->initialise(seed);
   place_.forward_row = with_residency(forward_row_of(place_));

@@ -21,10 +21,11 @@ class Replica {
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
   // start at their initial values for `seed`, which also keys dropout. `rank_of_stage` says where each stage
   // of the pipeline is; empty: one stage on each pipeline rank. BadInput when the model has fewer blocks than
-  // there are stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each.
+  // there are stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each. `fp8` as in
+  // PrecisionConfig.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
-          const std::vector<int>& weight_versions = {});
+          const std::vector<int>& weight_versions = {}, bool fp8 = false);
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }

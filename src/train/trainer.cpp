@@ -36,7 +36,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
     : config_(config),
       order_(step_order(config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
-               order_.rank_of_stage, config.zero, versions_of_ranks(order_)),
+               order_.rank_of_stage, config.zero, versions_of_ranks(order_), config.precision.fp8),
       plan_(make_plan()),
       grads_(replica_.layout(),
              grad_layout(replica_.layout(), row(), replica_.place(), reduces_each(config), order_.micros,
@@ -369,7 +369,7 @@ double Trainer::measure_peak() {
 
 MemoryReport Trainer::memory() const {
   return {replica_.weights().bytes(), grads_.bytes(), optimizer_.bytes(), activations_.total(),
-          replica_.weights().file_bytes() + optimizer_.file_bytes()};
+          replica_.weights().file_bytes() + optimizer_.offloaded_bytes()};
 }
 
 std::vector<MemoryReport> Trainer::memory_of_pipeline() {
@@ -379,7 +379,7 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
   size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
   for (const size_t part :
-       {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations, mine.in_file})
+       {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations, mine.offloaded})
     bytes[at++] = static_cast<double>(part);
   Stream host = replica_.compute().host();
   replica_.mesh()

@@ -336,6 +336,42 @@ void products(std::vector<OpCase>& cases) {
                                         tb, 0.5, 1);
                        }
                    }});
+  // A bias that is large beside the product shows where it is added twice or not at all.
+  cases.push_back(
+      {"products with a bias",
+       entries(&OpTable::affine, &OpTable::affine_gelu, &OpTable::affine_backward_weight), false, 4,
+       [](OpRun& run) {
+         for (const auto& [rows, n, k] : {std::array<int64_t, 3>{21, 34, 40}, {1, 8, 16}, {64, 24, 8}}) {
+           const Tensor x = run.in({rows, k}, normal(rows * k, 1));
+           const Tensor w = run.in({n, k}, normal(n * k, 2));
+           const Tensor bias = run.in({n}, normal(n, 3));
+           run.ops().affine(run.stream(), run.out({rows, n}), x, w, bias);
+           run.ops().affine_gelu(run.stream(), run.out({rows, n}), run.out({rows, n}), x, w, bias);
+           run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 4)),
+                                            run.out(run.wide(), {n}, normal(n, 5)),
+                                            run.in({rows, n}, normal(rows * n, 6)), x);
+         }
+       }});
+  cases.push_back(
+      {"products without a bias",
+       entries(&OpTable::affine, &OpTable::affine_backward_input, &OpTable::affine_backward_weight), false, 4,
+       [](OpRun& run) {
+         const int64_t rows = 21, n = 34, k = 40;
+         const Tensor x = run.in({rows, k}, normal(rows * k, 1));
+         const Tensor w = run.in({n, k}, normal(n * k, 2));
+         const Tensor dy = run.in({rows, n}, normal(rows * n, 3));
+         run.ops().affine(run.stream(), run.out({rows, n}), x, w, {});
+         run.ops().affine_backward_input(run.stream(), run.out({rows, k}), dy, w, 0);
+         run.ops().affine_backward_input(run.stream(), run.out({rows, k}, normal(rows * k, 4)), dy, w, 1);
+         run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 5)), {}, dy,
+                                          x);
+       }});
+  cases.push_back({"affine_backward_gelu", entries(&OpTable::affine_backward_gelu), false, 4, [](OpRun& run) {
+                     const int64_t rows = 21, m = 40, n = 24;
+                     run.ops().affine_backward_gelu(
+                         run.stream(), run.out({rows, n}), run.in({rows, m}, normal(rows * m, 1)),
+                         run.in({m, n}, normal(m * n, 2)), run.in({rows, n}, normal(rows * n, 3)));
+                   }});
   cases.push_back(
       {"attention", entries(&OpTable::attention, &OpTable::attention_backward), false, 4, [](OpRun& run) {
          struct {

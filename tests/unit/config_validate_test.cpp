@@ -35,6 +35,18 @@ const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = "cuda"; }},
+      {"--fp8 needs --device cuda", [](C& c) { c.precision.fp8 = c.precision.bf16 = true; }},
+      {"--fp8 with products of 76 rows (--micro-batch-size x --seq-length)",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.model.seq_length = 19;
+       }},
+      {"--fp8 with products of 200 columns (--ffn-hidden-size)",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.model.ffn_hidden_size = 200;
+       }},
       {"--num-layers -1 is not possible", [](C& c) { c.model.num_layers = -1; }},
       {"--hidden-size 130 is not divisible by --num-attention-heads 4: 128 and 132 are",
        [](C& c) { c.model.hidden_size = 130; }},

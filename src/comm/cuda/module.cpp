@@ -2,10 +2,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "comm/cuda/nccl_comm.h"
 #include "comm/cuda_module.h"
 #include "core/cuda/cuda_device.h"
+#include "ops/cuda/fp8.h"
 #include "ops/cuda/table.h"
 
 namespace {
@@ -16,6 +18,7 @@ struct Opened {
   explicit Opened(int index) : device(index), ops(trifold::cuda::make_table(&device)) {}
   trifold::cuda::CudaDevice device;
   trifold::OpTable ops;
+  std::optional<trifold::OpTable> fp8_ops;
 };
 
 Opened& open(int index) {
@@ -35,7 +38,14 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
 
-const trifold::OpTable* trifold_cuda_ops(int index) { return &open(index).ops; }
+const trifold::OpTable* trifold_cuda_ops(int index, bool fp8) {
+  static std::mutex mutex;
+  Opened& opened = open(index);
+  if (!fp8) return &opened.ops;
+  const std::lock_guard lock(mutex);
+  if (!opened.fp8_ops) opened.fp8_ops = trifold::cuda::make_fp8_table(&opened.device);
+  return &*opened.fp8_ops;
+}
 
 // The caller owns the result.
 trifold::Communicator* trifold_cuda_connect_nccl(trifold::Communicator* host, int device,

@@ -76,6 +76,14 @@ void copy_columns(Stream& stream, Tensor y, Tensor x, std::span<const ColumnCopy
 void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b,
                 double alpha, double beta);
 
+// Products with what stands beside them (ops.h), as `gemm` and the kernels one after another: what is left
+// where cuBLASLt has no epilogue for a shape, and what its epilogues are checked against.
+using Gemm = void(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
+                  double beta);
+void composed_affine(Gemm* gemm, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
+void composed_gelu_backward(Gemm* gemm, Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
+void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
+
 void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
 void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                               const Attention& how);

@@ -23,6 +23,27 @@ void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu
   bias_relu(stream, y, bias, relu);
 }
 
+void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  composed_affine(plain_gemm, stream, y, x, w, bias);
+}
+
+void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+  composed_affine(plain_gemm, stream, z, x, w, bias);
+  gelu(stream, y, z);
+}
+
+void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+  plain_gemm(stream, dx, dy, false, w, false, 1, beta);
+}
+
+void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
+  composed_gelu_backward(plain_gemm, stream, dz, dy, w, z);
+}
+
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+  composed_backward_weight(plain_gemm, stream, dw, db, dy, x);
+}
+
 }  // namespace
 
 const OpTable& emulated_ops() {
@@ -37,6 +58,11 @@ const OpTable& emulated_ops() {
       .reduce = reduce,
       .fill_rows = fill_rows,
       .gemm = plain_gemm,
+      .affine = affine,
+      .affine_gelu = affine_gelu,
+      .affine_backward_input = affine_backward_input,
+      .affine_backward_gelu = affine_backward_gelu,
+      .affine_backward_weight = affine_backward_weight,
       .gelu = gelu,
       .gelu_backward = gelu_backward,
       .gelu_erf = gelu_erf,

@@ -12,6 +12,7 @@
 
 #include "core/float16.h"
 #include "ops/kernels.h"
+#include "ops/kernels/fp8.h"
 
 struct CUstream_st;
 
@@ -22,6 +23,8 @@ using CudaStream = CUstream_st*;
 
 // ---- movement and elementwise (elementwise.cu) ----
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
+// to[0] = a, to[1] = b
+void put_numbers(CudaStream stream, int64_t* to, int64_t a, int64_t b);
 template <class T>
 void fill(CudaStream stream, T* y, int64_t n, double number);
 template <class T>
@@ -234,5 +237,18 @@ void plain_attention(CudaStream stream, T* out, Accumulate<T>* lse, const T* qkv
 template <class T>
 void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T* qkv, const T* out,
                               const Accumulate<T>* lse, const PlainAttention& how);
+
+// ---- factors of FP8 products (fp8.cu) ----
+// What a tensor was multiplied by before it was rounded, and the inverse of that.
+struct Fp8Scale {
+  float to, from;
+};
+constexpr size_t kFp8Scratch = 4096;
+// scale.to = the format's largest number / the largest magnitude of x [rows, columns], which is in device
+// memory and never leaves it; y = x scale.to rounded, [rows, columns], or [columns, rows] where `transposed`.
+// A NaN or infinity in x makes y NaN. Transposed, both extents are multiples of 16 and both addresses of
+// their packs.
+void to_fp8(CudaStream stream, void* scratch, uint8_t* y, Fp8Scale* scale, const Bfloat16* x, int64_t rows,
+            int64_t columns, bool transposed, cpu::Fp8 format);
 
 }  // namespace trifold::cuda

@@ -1,0 +1,42 @@
+#include <algorithm>
+
+#include "config/number.h"
+#include "config/validate_mesh.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kUnit = 16;  // what the extents of a product in 8 bits are multiples of
+
+}  // namespace
+
+void check_fp8(const PretrainConfig& config, Problems& problems) {
+  if (!config.precision.fp8) return;
+  if (!config.precision.bf16)
+    problems.add("--fp8 needs --bf16: products are of 8 bits, everything else is bf16");
+  if (config.mesh.device != "cuda")
+    problems.add("--fp8 needs --device cuda: processors have no products in 8 bits");
+  const ModelConfig& model = config.model;
+  const bool sound =
+      problems.sound({"hidden-size", "num-attention-heads", "num-query-groups", "ffn-hidden-size",
+                      "seq-length", "micro-batch-size", "tensor-model-parallel-size"});
+  if (!sound || model.num_attention_heads < 1) return;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const auto whole = [&](const std::string& what, int64_t extent) {
+    if (extent % kUnit != 0)
+      problems.add("--fp8 with products of {} {}: every extent must be a multiple of {}", extent, what,
+                   kUnit);
+  };
+  const auto per_rank = [&](const char* what, int64_t extent) {
+    whole(tensor == 1 ? what : fmt::format("{} on each of {} tensor ranks", what, tensor), extent / tensor);
+  };
+  whole("columns (--hidden-size)", model.hidden_size);
+  per_rank("columns (query heads x their width)", model.num_attention_heads * head_width(model));
+  const int64_t held = std::max(tensor, key_heads(model));  // ranks beyond the key heads hold copies
+  per_rank("columns (key heads x their width)", held * head_width(model));
+  if (model.ffn_hidden_size) per_rank("columns (--ffn-hidden-size)", *model.ffn_hidden_size);
+  whole("rows (--micro-batch-size x --seq-length)", config.batch.micro_batch_size * model.seq_length);
+}
+
+}  // namespace trifold

@@ -1,0 +1,135 @@
+#include "ops/cuda/fp8.h"
+
+#include "core/cuda/cuda_device.h"
+#include "core/cuda/cuda_queue.h"
+#include "ops/cuda/entries.h"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/lt_product.h"
+#include "ops/cuda/table.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+using cpu::Fp8;
+
+constexpr int64_t kUnit = 16;  // what cuBLASLt wants every extent to be a multiple of
+constexpr size_t kAlignment = 256;
+
+// One factor of a product, [extent, depth]. The numbers that are multiplied and added up must lie beside each
+// other; where they do not, the factor is transposed as it is rounded.
+struct Factor {
+  Tensor tensor;
+  bool transposed;
+  Fp8 format;
+
+  int64_t depth() const { return transposed ? tensor.row_count() : tensor.last_dim(); }
+  int64_t extent() const { return transposed ? tensor.last_dim() : tensor.row_count(); }
+};
+
+size_t round_up(int64_t bytes) {
+  return (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void expect_units(const char* op, const Factor& left, const Factor& right) {
+  for (const Factor* factor : {&left, &right}) {
+    check(factor->tensor.dtype == DType::BF16, "{}: products in 8 bits are of bf16, not of {}", op,
+          name_of(factor->tensor.dtype));
+    check(factor->extent() % kUnit == 0 && factor->depth() % kUnit == 0,
+          "{}: a product in 8 bits needs extents that are multiples of {}, not [{}, {}] x [{}, {}]", op,
+          kUnit, left.extent(), left.depth(), right.depth(), right.extent());
+  }
+}
+
+// Bytes of a factor's scale, of what finding it needs, and of the rounded factor.
+size_t room_for(const Factor& factor) {
+  return kAlignment + kFp8Scratch + round_up(factor.tensor.elements());
+}
+
+// Rounds a factor at `memory`.
+void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at, NarrowFactor* how) {
+  auto* scale = reinterpret_cast<Fp8Scale*>(memory);
+  auto* codes = reinterpret_cast<uint8_t*>(memory + kAlignment + kFp8Scratch);
+  to_fp8(stream, memory + kAlignment, codes, scale, factor.tensor.as<Bfloat16>(), factor.tensor.row_count(),
+         factor.tensor.last_dim(), factor.transposed, factor.format);
+  *at = codes;
+  *how = {factor.format, &scale->from};
+}
+
+// y [left's extent, right's extent] = left right^T + beta y, and a bias for every column where there is one.
+void product(const char* op, Stream& stream, Tensor y, const Factor& left, const Factor& right, Tensor bias,
+             double beta) {
+  expect_units(op, left, right);
+  check(left.depth() == right.depth(), "{}: factors of depths {} and {}", op, left.depth(), right.depth());
+  cpu::expect(op, "result", y, y.dtype, left.extent() * right.extent());
+  if (bias.rank() > 0) cpu::expect(op, "bias", bias, left.tensor.dtype, right.extent());
+  if (y.elements() == 0) return;
+  stream.enqueue([=, queue = stream.queue()] {
+    auto& on = static_cast<CudaQueue&>(*queue);
+    std::byte* memory = factor_memory(on, room_for(left) + room_for(right));
+    const auto native = static_cast<CudaStream>(on.native());
+    Product asked{.factors = left.tensor.dtype,
+                  .result = y.dtype,
+                  .m = right.extent(),
+                  .n = left.extent(),
+                  .k = left.depth(),
+                  .transpose_a = true,
+                  .transpose_b = false,
+                  .a = nullptr,
+                  .b = nullptr,
+                  .d = y.data,
+                  .alpha = 1,
+                  .beta = beta,
+                  .epilogue = bias.rank() > 0 ? Epilogue::Bias : Epilogue::None,
+                  .bias = bias.data};
+    narrow(native, memory, right, &asked.a, &asked.narrow_a);
+    narrow(native, memory + room_for(right), left, &asked.b, &asked.narrow_b);
+    on.check_launch(op);
+    run_product(on, asked);
+  });
+}
+
+void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  product("affine", stream, y, {x, false, Fp8::E4M3}, {w, false, Fp8::E4M3}, bias, 0);
+}
+
+void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+  affine(stream, z, x, w, bias);
+  gelu(stream, y, z);
+}
+
+void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+  product("affine_backward_input", stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
+}
+
+void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
+  affine_backward_input(stream, dz, dy, w, 0);
+  gelu_backward(stream, dz, dz, z);
+}
+
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+  product("affine_backward_weight", stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, 1);
+  if (db.rank() > 0) column_sum(stream, db, dy);
+}
+
+}  // namespace
+
+OpTable make_fp8_table(CudaDevice* device) {
+  const Properties& found = device->properties();
+  if (found.major * 10 + found.minor < 89)
+    bad_input(
+        "--fp8: {} has compute capability {}.{}, and products in 8 bits begin with 8.9 (Ada, Hopper): leave "
+        "the option out",
+        device->name(), found.major, found.minor);
+  OpTable table = make_table(device);
+  table.name = "cuda, fp8";
+  table.affine = affine;
+  table.affine_gelu = affine_gelu;
+  table.affine_backward_input = affine_backward_input;
+  table.affine_backward_gelu = affine_backward_gelu;
+  table.affine_backward_weight = affine_backward_weight;
+  return table;
+}
+
+}  // namespace trifold::cuda
