@@ -57,14 +57,6 @@ TEST(Device, SixteenBits) {
   expect_same_bits(train(on_device(config)), train(config));
 }
 
-// Dropout, and a BERT, whose attention has lengths on the device and whose pooler a tanh.
-TEST(Device, BertWithDropout) {
-  PretrainConfig config = short_run();
-  config.model.model_type = "bert";
-  config.model.hidden_dropout = config.model.attention_dropout = 0.2;
-  expect_same_bits(train(on_device(config)), train(config));
-}
-
 TEST(Device, DataRanksShareEveryStage) {
   for (const int stage : {0, 1, 2, 3}) {
     SCOPED_TRACE(stage);
