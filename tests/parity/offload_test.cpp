@@ -111,9 +111,9 @@ TEST(Offload, ResidentMemoryFallsByWhatIsPlanned) {
   config.batch.train_iters = 2;
   const Held file = held_by(offloaded(config));  // first, for the peak of a process only grows
   const Held plain = held_by(config);
-  EXPECT_EQ(plain.memory.in_file, 0U);
-  EXPECT_GT(file.memory.in_file, 60'000'000U);
-  EXPECT_NEAR((plain.now - file.now) / (2 * static_cast<double>(file.memory.in_file)), 1, 0.1);
+  EXPECT_EQ(plain.memory.offloaded, 0U);
+  EXPECT_GT(file.memory.offloaded, 60'000'000U);
+  EXPECT_NEAR((plain.now - file.now) / (2 * static_cast<double>(file.memory.offloaded)), 1, 0.1);
   const double planned = 2 * (static_cast<double>(plain.memory.predicted_total()) -
                               static_cast<double>(file.memory.predicted_total()));
   EXPECT_GT(plain.most - file.most, 0.9 * planned);
