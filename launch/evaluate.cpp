@@ -50,7 +50,7 @@ int run(const EvaluateConfig& config) {
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
   const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : std::numeric_limits<int64_t>::max();
   const auto source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, wanted, 0)
-                                        : corpus.passes(part, checkpoint.model.seq_length, 1, 0);
+                                        : corpus.passes(part, checkpoint.model.seq_length, 1, 0, wanted);
   const int64_t samples = std::min(wanted, source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);

@@ -24,7 +24,9 @@ program  libfmt-dev                    text
 program  libspdlog-dev                 the log
 program  libsentencepiece-dev          tokenizer models
 program  libisal-dev                   checksums
-program  zlib1g-dev                    checksums of parts joined
+program  zlib1g-dev                    checksums of parts joined, compressed text
+program  libzstd-dev                   compressed text
+program  libicu-dev                    Unicode: characters, normalisation, patterns of tokenizers
 program  python3                       loss curves, the project's own checks
 program  gnuplot-nox                   draws the loss curves
 tests    mpich                         runs ranks as MPI processes

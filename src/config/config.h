@@ -150,17 +150,18 @@ DType compute_type(const PrecisionConfig& config);
 DType reduce_type(const PrecisionConfig& config);
 
 struct DataConfig {
-  std::vector<std::string> data_path;  // [weight] prefix ...; a .bin/.idx prefix or a plain text file
+  std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
   std::string split = "969,30,1";      // training, validation, test
-  std::optional<std::string>
-      tokenizer_type;  // byte | sentencepiece; byte for a text file, none for .bin/.idx
-  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model
+  // byte | sentencepiece | huggingface; byte for text, none for .bin/.idx
+  std::optional<std::string> tokenizer_type;
+  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
   bool eod_mask_loss = false;
   // Of BERT's pairs (data/bert_samples.h).
   double mask_prob = 0.15;
   double short_seq_prob = 0.1;
   bool whole_word_masking = false;
   bool split_sentences = false;
+  std::string json_key = "text";  // field of a JSON line that holds its text
 };
 
 struct CheckpointConfig {
@@ -329,8 +330,8 @@ struct TokenizeConfig {
   std::string input;          // required
   std::string output_prefix;  // required
   std::vector<std::string> json_keys = {"text"};
-  std::string tokenizer_type = "byte";         // byte | sentencepiece
-  std::optional<std::string> tokenizer_model;  // required for sentencepiece
+  std::string tokenizer_type = "byte";         // byte | sentencepiece | huggingface
+  std::optional<std::string> tokenizer_model;  // required for the last two
   bool append_eod = false;
 };
 

@@ -89,7 +89,7 @@ void read_table(const OptionTable& table, const nlohmann::json& json) {
 
 OptionTable tokenizer_table(DataConfig& data) {
   OptionTable table;
-  table.add("tokenizer-type", &data.tokenizer_type, "").one_of({"byte", "sentencepiece"});
+  table.add("tokenizer-type", &data.tokenizer_type, "").one_of({"byte", "sentencepiece", "huggingface"});
   table.add("tokenizer-model", &data.tokenizer_model, "");
   return table;
 }

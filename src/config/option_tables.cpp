@@ -298,15 +298,18 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table
       .add("data-path", &data.data_path,
-           "Prefix of a .bin/.idx pair, or a text file; several make a blend, with a weight before each or "
-           "none.")
+           "Prefix of a .bin/.idx pair, or text: plain or JSON lines, also .gz or .zst, or a folder of it, "
+           "streamed; several make a blend, with a weight before each or none.")
       .need()
       .files("[WEIGHT] PATH ...");
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   table.add("tokenizer-type", &data.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece"})
-      .absent("byte for a text file, none for .bin/.idx");
-  table.add("tokenizer-model", &data.tokenizer_model, "File of the SentencePiece model.")
+      .one_of({"byte", "sentencepiece", "huggingface"})
+      .absent("byte for text, none for .bin/.idx");
+  table.add("json-key", &data.json_key, "Field of a JSON line that holds its text.").takes("KEY");
+  table
+      .add("tokenizer-model", &data.tokenizer_model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")
       .absent("none");
 }
@@ -662,8 +665,10 @@ OptionTable options_of(TokenizeConfig& config) {
       .takes("KEY ...");
   table.group("Tokenizer");
   table.add("tokenizer-type", &config.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece"});
-  table.add("tokenizer-model", &config.tokenizer_model, "File of the SentencePiece model.")
+      .one_of({"byte", "sentencepiece", "huggingface"});
+  table
+      .add("tokenizer-model", &config.tokenizer_model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")
       .absent("none");
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");

@@ -275,17 +275,20 @@ std::vector<double> split_shares(const std::string& split) {
   return shares;
 }
 
+void check_tokenizer(const std::string& type, const std::optional<std::string>& model, Problems& problems) {
+  const bool has_model = type == "sentencepiece" || type == "huggingface";
+  if (has_model && !model) problems.add("--tokenizer-type {} needs --tokenizer-model FILE", type);
+  if (!has_model && model)
+    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece or huggingface",
+                 *model);
+}
+
 void check_data(const DataConfig& data, Problems& problems) {
   check_blend(data.data_path, problems);
   if (split_shares(data.split).empty())
     problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
                  data.split);
-  const std::string type = data.tokenizer_type.value_or("");
-  if (type == "sentencepiece" && !data.tokenizer_model)
-    problems.add("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
-  if (type != "sentencepiece" && data.tokenizer_model)
-    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece",
-                 *data.tokenizer_model);
+  check_tokenizer(data.tokenizer_type.value_or(""), data.tokenizer_model, problems);
 }
 
 // `option` names the part of the data that is used: its share must not be 0.
@@ -475,12 +478,7 @@ std::vector<std::string> problems(const PlanConfig& config) {
 std::vector<std::string> problems(const TokenizeConfig& config) {
   TokenizeConfig copy = config;
   Problems problems(options_of(copy));
-  const bool sentencepiece = config.tokenizer_type == "sentencepiece";
-  if (sentencepiece && !config.tokenizer_model)
-    problems.add("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
-  if (!sentencepiece && config.tokenizer_model)
-    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece",
-                 *config.tokenizer_model);
+  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
   return problems.take();
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "core/tensor.h"
 
@@ -53,6 +54,11 @@ class DataSource {
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
+  // What a checkpoint may keep so that a run that goes on at `sample` finds it soon, and how that run says
+  // so. Only a short cut: the samples are the same without. Empty where none is needed. BadInput when the
+  // data are not those of the bookmark.
+  virtual std::string bookmark(int64_t /*sample*/) const { return {}; }
+  virtual void open_at(const std::string& /*bookmark*/) const {}
 };
 
 // Its first `count` samples, as views.

@@ -2,18 +2,22 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "data/gpt_samples.h"
 #include "data/passes.h"
+#include "data/stream_pass.h"
+#include "data/stream_samples.h"
 
 namespace trifold {
 
 namespace {
 
-enum class PathKind { Indexed, Text };
+enum class PathKind { Indexed, Text, Stream };
 
 PathKind kind_of(const std::string& path) {
   if (is_indexed_prefix(path)) return PathKind::Indexed;
@@ -24,10 +28,12 @@ PathKind kind_of(const std::string& path) {
   }
   struct stat status {};
   if (stat(path.c_str(), &status) != 0)
-    bad_input("--data-path {0}: not found: there is neither {0}.idx with {0}.bin nor a text file {0}", path);
-  if (S_ISDIR(status.st_mode))
-    bad_input("--data-path {}: is a folder; give a text file or the prefix of a .bin/.idx pair", path);
-  return PathKind::Text;
+    bad_input(
+        "--data-path {0}: not found: there is neither {0}.idx with {0}.bin nor a text file or folder {0}",
+        path);
+  const bool streamed =
+      S_ISDIR(status.st_mode) || is_stream_name(path) || status.st_size > Corpus::kWholeText;
+  return streamed ? PathKind::Stream : PathKind::Text;
 }
 
 // Megatron-LM asks each data set of a weighted blend for half a percent more than its share.
@@ -40,39 +46,89 @@ int64_t with_surplus(int64_t samples) {
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
   if (config.tokenizer_type) return make_tokenizer(*config.tokenizer_type, config.tokenizer_model);
   if (config.tokenizer_model)
-    bad_input("--tokenizer-model {}: also say --tokenizer-type sentencepiece", *config.tokenizer_model);
+    bad_input("--tokenizer-model {}: also say --tokenizer-type sentencepiece or huggingface",
+              *config.tokenizer_model);
   for (const std::string& path : parse_data_paths(config.data_path).paths) {
-    if (kind_of(path) == PathKind::Text) return std::make_unique<ByteTokenizer>();
+    if (kind_of(path) != PathKind::Indexed) return std::make_unique<ByteTokenizer>();
   }
   return nullptr;
 }
 
 Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
-    : paths_(parse_data_paths(config.data_path)), split_(config.split), vocab_size_(vocab_size) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(config);
-  if (tokenizer && tokenizer->vocab_size() > vocab_size)
+    : paths_(parse_data_paths(config.data_path)),
+      split_(config.split),
+      vocab_size_(vocab_size),
+      json_key_(config.json_key),
+      tokenizer_(open_tokenizer(config)) {
+  if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
     bad_input("the vocabulary of {} tokens is smaller than the tokenizer's, {}; give --vocab-size {}",
-              vocab_size, tokenizer->vocab_size(), tokenizer->vocab_size());
+              vocab_size, tokenizer_->vocab_size(), tokenizer_->vocab_size());
   if (config.eod_mask_loss) {
-    if (!tokenizer)
+    if (!tokenizer_)
       bad_input(
           "--eod-mask-loss needs a tokenizer that says which token ends a document; give --tokenizer-type");
-    mask_after_ = tokenizer->eod();
+    mask_after_ = tokenizer_->eod();
     if (!mask_after_)
       bad_input("--eod-mask-loss: the tokenizer has no token that ends a document; leave it out");
   }
-  for (const std::string& path : paths_.paths) {
-    if (kind_of(path) == PathKind::Text) {
-      files_.emplace_back(std::make_shared<const TextTokens>(path, tokenizer.get(), vocab_size));
-      continue;
+  open_paths();
+}
+
+void Corpus::open_paths() {
+  const std::vector<std::string>& paths = paths_.paths;
+  const auto streamed = std::count_if(
+      paths.begin(), paths.end(), [](const std::string& path) { return kind_of(path) == PathKind::Stream; });
+  if (!paths_.weights && streamed == std::ssize(paths)) {
+    files_.emplace_back(std::make_shared<const StreamFiles>(paths));
+    return;
+  }
+  if (!paths_.weights && streamed > 0)
+    bad_input(
+        "--data-path: {} of {} paths are streamed (folders, JSON lines, packed or large text), so their "
+        "sizes are not known "
+        "and all samples of every path cannot be mixed: put a weight before every path",
+        streamed, paths.size());
+  for (const std::string& path : paths) {
+    switch (kind_of(path)) {
+      case PathKind::Text:
+        files_.emplace_back(std::make_shared<const TextTokens>(path, tokenizer_.get(), vocab_size_));
+        break;
+      case PathKind::Stream:
+        files_.emplace_back(std::make_shared<const StreamFiles>(std::vector<std::string>{path}));
+        break;
+      case PathKind::Indexed:
+        auto dataset = std::make_shared<const IndexedDataset>(path);
+        if (dataset->tokens() * size_of(dataset->token_type()) <= kScanLimit)
+          dataset->check_tokens(vocab_size_);
+        files_.emplace_back(std::move(dataset));
+        break;
     }
-    auto dataset = std::make_shared<const IndexedDataset>(path);
-    if (dataset->tokens() * size_of(dataset->token_type()) <= kScanLimit) dataset->check_tokens(vocab_size);
-    files_.emplace_back(std::move(dataset));
   }
 }
 
+bool Corpus::streams() const {
+  return std::any_of(files_.begin(), files_.end(), [](const File& file) {
+    return std::holds_alternative<std::shared_ptr<const StreamFiles>>(file);
+  });
+}
+
+StreamOptions Corpus::stream_options(std::shared_ptr<const StreamFiles> files, Split split,
+                                     int64_t seq_length, uint64_t seed) const {
+  static const int kMostThreads = 8;
+  StreamOptions options;
+  options.files = std::move(files);
+  options.tokenizer = tokenizer_;
+  options.json_key = json_key_;
+  options.fractions = split_;
+  options.split = split;
+  options.seq_length = seq_length;
+  options.seed = seed;
+  options.threads = std::clamp(available_cores() / 2, 1, kMostThreads);
+  return options;
+}
+
 int64_t Corpus::tokens(Split split) const {
+  check(!streams(), "the tokens of text that is streamed are not counted");
   int64_t total = 0;
   for (const File& file : files_) {
     if (const auto* text = std::get_if<std::shared_ptr<const TextTokens>>(&file)) {
@@ -95,6 +151,9 @@ std::unique_ptr<Samples> Corpus::samples_of(const File& file, Split split, int64
   if (const auto* text = std::get_if<std::shared_ptr<const TextTokens>>(&file))
     return std::make_unique<TextSamples>(*text, split_.of(split, (*text)->count()), split, seq_length,
                                          samples_needed.value_or(0), seed, fixed_cut);
+  if (const auto* stream = std::get_if<std::shared_ptr<const StreamFiles>>(&file))
+    return std::make_unique<StreamSamples>(stream_options(*stream, split, seq_length, seed),
+                                           StreamSamples::kMemory / files_.size());
   const auto& dataset = std::get<std::shared_ptr<const IndexedDataset>>(file);
   return std::make_unique<GptSamples>(dataset, split_.of(split, dataset->sequences()), split, seq_length,
                                       samples_needed, seed, vocab_size_);
@@ -134,10 +193,17 @@ void Corpus::check_part(Split split) const {
   if (!has(split)) bad_input("--split gives no tokens to the {} part, which is needed", name_of(split));
 }
 
-std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int64_t passes,
-                                           uint64_t seed) const {
+std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                           int64_t most) const {
   check_part(split);
   if (weighted()) bad_input("--data-path: a blend with weights has no single pass; leave out the weights");
+  if (streams()) {
+    if (passes > 1) bad_input("--data-path: several passes over text that is streamed cannot be counted");
+    const auto& files = std::get<std::shared_ptr<const StreamFiles>>(files_.front());
+    return std::make_unique<SampleSource>(
+        std::make_unique<StreamPass>(stream_options(files, split, seq_length, seed), most), seq_length,
+        mask_after_);
+  }
   std::vector<std::unique_ptr<Samples>> parts;
   std::vector<int64_t> sizes;
   for (const File& file : files_) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,27 +14,35 @@
 #include "data/blend.h"
 #include "data/indexed_dataset.h"
 #include "data/split.h"
+#include "data/stream_files.h"
 #include "data/text_samples.h"
+#include "data/token_blocks.h"
 #include "data/tokenizer.h"
 
 namespace trifold {
 
-// The tokenizer that `config` names or implies: without --tokenizer-type a plain text file is read as bytes;
+// The tokenizer that `config` names or implies: without --tokenizer-type text is read as bytes;
 // where all paths are .bin/.idx prefixes there is none, and the result is null.
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config);
 
 class Corpus {
  public:
-  // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else a plain text
-  // file. Token ids must be in [0, vocab_size): looked at here, but for .bin files larger than kScanLimit,
-  // whose tokens are checked as they are read. BadInput for every mistake in the files and options.
+  // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else text. Text is
+  // streamed (data/stream_samples.h) from folders, JSON lines, packed files and files larger than kWholeText;
+  // paths without weights that are all streamed are one corpus. A smaller plain text file is read whole
+  // (data/text_samples.h). Token ids must be in [0, vocab_size): looked at here, but for .bin files larger
+  // than kScanLimit, whose tokens are checked as they are read. BadInput for every mistake in the files and
+  // options.
   Corpus(const DataConfig& config, int64_t vocab_size);
 
   static constexpr int64_t kScanLimit = int64_t{1} << 30;  // bytes of .bin looked through at the start
+  static constexpr int64_t kWholeText = int64_t{1} << 26;
 
   // False when --split gives the part nothing.
   bool has(Split split) const { return !split_.empty(split); }
-  // Tokens in one part, all paths together.
+  // Whether some of it is streamed: how many samples there are is not known then.
+  bool streams() const;
+  // Tokens in one part, all paths together. Failure for a corpus that is streamed.
   int64_t tokens(Split split) const;
 
   // The samples of one part in training order, at least `samples_needed` (split.h has Megatron-LM's numbers);
@@ -48,12 +57,19 @@ class Corpus {
 
   // `passes` passes over one part, every sample of every path exactly once in each (data/passes.h). A text
   // file is cut at the same places in every pass; tokens at the end of a path that do not fill a sample are
-  // left out. BadInput when the paths have weights: shares of samples are not passes.
-  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed) const;
+  // left out. BadInput when the paths have weights: shares of samples are not passes; and for several passes
+  // of a corpus that is streamed. One pass of such a corpus has `most` samples at most (data/stream_pass.h).
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                     int64_t most = std::numeric_limits<int64_t>::max()) const;
   bool weighted() const { return paths_.weights.has_value(); }
 
  private:
-  using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>>;
+  using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,
+                            std::shared_ptr<const StreamFiles>>;
+
+  void open_paths();
+  StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
+                               uint64_t seed) const;
 
   // One path's samples; absent `samples_needed`: one epoch. `fixed_cut` as in TextSamples.
   std::unique_ptr<Samples> samples_of(const File& file, Split split, int64_t seq_length,
@@ -68,6 +84,8 @@ class Corpus {
   DataPaths paths_;
   SplitFractions split_;
   int64_t vocab_size_;
+  std::string json_key_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null where all paths are .bin/.idx prefixes
   std::vector<File> files_;
   std::optional<int32_t> mask_after_;  // the end-of-document id with --eod-mask-loss
 };

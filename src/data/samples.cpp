@@ -1,6 +1,7 @@
 #include "data/samples.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -23,6 +24,27 @@ BlendedSamples::BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, Blen
 void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
   const auto i = static_cast<size_t>(index);
   parts_[static_cast<size_t>(blend_.dataset[i])]->read(blend_.sample[i], out);
+}
+
+std::string BlendedSamples::bookmark(int64_t index) const {
+  std::vector<std::string> marks(parts_.size());
+  bool any = false;
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const auto next =
+        std::find(blend_.dataset.begin() + index, blend_.dataset.end(), static_cast<int16_t>(k));
+    if (next == blend_.dataset.end()) continue;  // it is not needed any more
+    marks[k] = parts_[k]->bookmark(blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())]);
+    any = any || !marks[k].empty();
+  }
+  return any ? nlohmann::json(marks).dump() : "";
+}
+
+void BlendedSamples::open_at(const std::string& bookmark) const {
+  const nlohmann::json marks = nlohmann::json::parse(bookmark, nullptr, false);
+  if (!marks.is_array() || marks.size() != parts_.size())
+    bad_input("--data-path names {} paths, the checkpoint was trained on others", parts_.size());
+  for (size_t k = 0; k < parts_.size(); ++k)
+    if (!marks[k].get_ref<const std::string&>().empty()) parts_[k]->open_at(marks[k].get<std::string>());
 }
 
 SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/batch.h"
@@ -20,6 +21,9 @@ class Samples {
   // Copies the seq_length + 1 tokens of sample `index`, in [0, count()), to `out`. A pure function, callable
   // from several threads at a time. BadInput for a token outside the vocabulary.
   virtual void read(int64_t index, std::span<int32_t> out) const = 0;
+  // As those of DataSource.
+  virtual std::string bookmark(int64_t /*index*/) const { return {}; }
+  virtual void open_at(const std::string& /*bookmark*/) const {}
 };
 
 // Several lists mixed by a blend (data/blend.h).
@@ -30,6 +34,8 @@ class BlendedSamples : public Samples {
 
   int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
   void read(int64_t index, std::span<int32_t> out) const override;
+  std::string bookmark(int64_t index) const override;  // one of each list
+  void open_at(const std::string& bookmark) const override;
 
  private:
   std::vector<std::unique_ptr<Samples>> parts_;
@@ -46,6 +52,8 @@ class SampleSource : public DataSource {
   int64_t seq_length() const override { return seq_length_; }
   int64_t samples() const override { return samples_->count(); }
   void read(Batch& batch, int64_t first_sample) const override;
+  std::string bookmark(int64_t sample) const override { return samples_->bookmark(sample); }
+  void open_at(const std::string& bookmark) const override { samples_->open_at(bookmark); }
 
  private:
   std::unique_ptr<Samples> samples_;

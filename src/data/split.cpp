@@ -57,6 +57,11 @@ SplitFractions::SplitFractions(const std::string& text) {
   for (size_t i = 0; i < 3; ++i) bounds_[i + 1] = bounds_[i] + parts[i] / sum;
 }
 
+bool SplitFractions::takes(Split split, double draw) const {
+  const auto k = static_cast<size_t>(split);
+  return bounds_.at(k) <= draw && draw < bounds_.at(k + 1);
+}
+
 bool SplitFractions::empty(Split split) const {
   const auto i = static_cast<size_t>(split);
   return bounds_[i] == bounds_[i + 1];

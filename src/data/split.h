@@ -27,6 +27,8 @@ class SplitFractions {
   explicit SplitFractions(const std::string& text);
 
   bool empty(Split split) const;
+  // Whether a unit drawn uniformly from [0, 1) belongs to the part.
+  bool takes(Split split, double draw) const;
   // Part of `count` units; bounds are rounded half to even, as Megatron-LM does.
   Interval of(Split split, int64_t count) const;
 

@@ -4,10 +4,7 @@
 
 namespace trifold {
 
-namespace {
-
-// Where to cut `text`, which is longer than `longest` and has no line end before that.
-size_t cut_of(std::string_view text, size_t longest) {
+size_t cut_before(std::string_view text, size_t longest) {
   const size_t space = text.substr(0, longest).rfind(' ');
   if (space != std::string_view::npos) return space + 1;
   size_t cut = longest;  // the bytes 10xxxxxx continue a character; one has at most three of them
@@ -15,14 +12,12 @@ size_t cut_of(std::string_view text, size_t longest) {
   return cut > 0 ? cut : longest;
 }
 
-}  // namespace
-
 void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body) {
   while (!text.empty()) {
     const size_t line_end = text.substr(0, longest).find('\n');
     const size_t size = line_end != std::string_view::npos ? line_end + 1
                         : text.size() <= longest           ? text.size()
-                                                           : cut_of(text, longest);
+                                                           : cut_before(text, longest);
     body(text.substr(0, size));
     text.remove_prefix(size);
   }

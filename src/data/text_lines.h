@@ -11,6 +11,9 @@ namespace trifold {
 // in pieces that end after a space where there is one, and never inside a UTF-8 character.
 void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body);
 
+// Where to cut `text`, which is longer than `longest` and has no line end before that, by the same rule.
+size_t cut_before(std::string_view text, size_t longest);
+
 // Longest piece given to a tokenizer at a time.
 inline constexpr size_t kLongestLine = size_t{1} << 16;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/document_encoder.h"
 #include "data/text_lines.h"
 
 namespace trifold {
@@ -17,7 +18,9 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
   if (tokenizer != nullptr && dynamic_cast<const ByteTokenizer*>(tokenizer) == nullptr) {
     const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     std::vector<int32_t> ids;
-    for_each_line(text, kLongestLine, [&](std::string_view line) { tokenizer->encode(line, ids); });
+    DocumentEncoder encoder(*tokenizer);
+    for_each_line(text, kLongestLine, [&](std::string_view line) { encoder.add(line, ids); });
+    encoder.finish(ids);
     if (ids.empty()) bad_input("{}: the tokenizer makes no token of the text file", path);
     tokens_ = std::move(ids);
   }

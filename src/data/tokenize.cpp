@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "data/document_encoder.h"
 #include "data/indexed_writer.h"
 #include "data/mapped_file.h"
 #include "data/text_lines.h"
@@ -23,26 +24,24 @@ class Output {
  public:
   Output(const std::string& prefix, const Tokenizer& tokenizer, bool append_eod)
       : writer_(prefix, token_type_for_vocabulary(tokenizer.vocab_size())),
-        tokenizer_(tokenizer),
-        append_eod_(append_eod) {}
+        encoder_(tokenizer),
+        eod_(append_eod ? tokenizer.eod() : std::nullopt) {}
 
   // Adds a piece of the open document.
   void add(std::string_view text) {
-    ids_.clear();
-    tokenizer_.encode(text, ids_);
-    if (ids_.empty()) return;
-    if (writer_.open_tokens() + static_cast<int64_t>(ids_.size()) > kLongestSequence) writer_.end_sequence();
-    writer_.add(ids_);
-    document_has_tokens_ = true;
+    encoder_.add(text, ids_);
+    write();
   }
 
   void end_document() {
+    encoder_.finish(ids_);
+    write();
     if (!document_has_tokens_) {
       ++empty_documents_;
       return;
     }
-    if (append_eod_) {
-      const int32_t eod = *tokenizer_.eod();
+    if (eod_) {
+      const int32_t eod = *eod_;
       writer_.add({&eod, 1});
     }
     writer_.end_sequence();
@@ -50,14 +49,22 @@ class Output {
     document_has_tokens_ = false;
   }
 
-  bool document_is_open() const { return document_has_tokens_; }
+  bool document_is_open() const { return document_has_tokens_ || encoder_.holds_text(); }
   int64_t empty_documents() const { return empty_documents_; }
   IndexedWriter& writer() { return writer_; }
 
  private:
+  void write() {
+    if (ids_.empty()) return;
+    if (writer_.open_tokens() + static_cast<int64_t>(ids_.size()) > kLongestSequence) writer_.end_sequence();
+    writer_.add(ids_);
+    ids_.clear();
+    document_has_tokens_ = true;
+  }
+
   IndexedWriter writer_;
-  const Tokenizer& tokenizer_;
-  bool append_eod_;
+  DocumentEncoder encoder_;
+  std::optional<int32_t> eod_;  // put behind every document
   bool document_has_tokens_ = false;
   int64_t empty_documents_ = 0;
   std::vector<int32_t> ids_;

@@ -3,11 +3,10 @@
 #include <sentencepiece_processor.h>
 
 #include "core/error.h"
+#include "data/hugging_face_tokenizer.h"
 #include "data/mapped_file.h"
 
 namespace trifold {
-
-namespace {
 
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   for (int32_t id : ids) {
@@ -15,8 +14,6 @@ void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
       bad_input("token id {} is outside the vocabulary of {} tokens", id, vocab_size);
   }
 }
-
-}  // namespace
 
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
   for (char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -73,7 +70,11 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
     if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
     return std::make_unique<SentencePieceTokenizer>(*model_file);
   }
-  bad_input("--tokenizer-type \"{}\" is not known; give byte or sentencepiece", type);
+  if (type == "huggingface") {
+    if (!model_file) bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
+    return std::make_unique<HuggingFaceTokenizer>(*model_file);
+  }
+  bad_input("--tokenizer-type \"{}\" is not known; give byte, sentencepiece or huggingface", type);
 }
 
 }  // namespace trifold

@@ -23,11 +23,17 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   // The id that ends a document, where the tokenizer has one.
   virtual std::optional<int32_t> eod() const = 0;
+  // Whether a text is to be given line by line; else in pieces as large as possible
+  // (data/document_encoder.h).
+  virtual bool reads_lines() const { return true; }
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
+
+// BadInput for an id outside [0, vocab_size).
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
 // Every byte is its own token: 256 of them, none of which ends a document.
 class ByteTokenizer : public Tokenizer {
@@ -56,8 +62,9 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
-// The tokenizer named by --tokenizer-type ("byte" or "sentencepiece") and --tokenizer-model. BadInput for
-// another type, a model missing where it is needed or given where it is not.
+// The tokenizer named by --tokenizer-type ("byte", "sentencepiece" or "huggingface",
+// data/hugging_face_tokenizer.h) and --tokenizer-model. BadInput for another type, a model missing where it
+// is needed or given where it is not.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
                                           const std::optional<std::string>& model_file);
 

@@ -82,6 +82,12 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
         "--train-epochs {}: a blend with weights draws shares of each path and has no single pass; give "
         "--train-iters, or leave out the weights",
         *config.batch.train_epochs);
+  if (corpus.streams())
+    bad_input(
+        "--train-epochs {}: text that is streamed has no known number of samples; give --train-iters, or "
+        "write .bin/.idx "
+        "files first with 'trifold tokenize'",
+        *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
   config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
 }
@@ -93,8 +99,9 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
     bad_input(
         "--eval-interval {} needs validation data, but --split {} gives it none; 90,10 would, for example",
         *config.eval.eval_interval, config.data.split);
-  if (!corpus.weighted()) return corpus.passes(Split::Valid, config.model.seq_length, 1, config.seed);
   const int64_t samples = config.eval.eval_iters * *config.batch.global_batch_size;
+  if (!corpus.weighted())
+    return corpus.passes(Split::Valid, config.model.seq_length, 1, config.seed, samples);
   return corpus.source(Split::Valid, config.model.seq_length, samples, config.seed);
 }
 

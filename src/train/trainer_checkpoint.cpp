@@ -49,6 +49,8 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"scale", scaler_.state().scale},
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
+  const std::string bookmark = train_.bookmark(consumed_samples_);
+  if (!bookmark.empty()) meta.state["data"] = bookmark;
   return meta;
 }
 
@@ -194,6 +196,8 @@ void Trainer::resume_at(const CheckpointMeta& meta) {
   if (scaler.value("dynamic", false))
     scaler_.restore({scaler.at("scale").get<double>(), scaler.at("steps_without_overflow").get<int64_t>(),
                      scaler.at("overflows_left").get<int64_t>()});
+  const std::string bookmark = meta.state.value("data", std::string());
+  if (!bookmark.empty()) train_.open_at(bookmark);
   batches_.reset();
 }
 

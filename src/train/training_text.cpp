@@ -24,6 +24,11 @@ bool TrainingText::weighted() const {
   return corpus != nullptr && (*corpus)->weighted();
 }
 
+bool TrainingText::streams() const {
+  const auto* corpus = std::get_if<std::unique_ptr<Corpus>>(&text_);
+  return corpus != nullptr && (*corpus)->streams();
+}
+
 std::unique_ptr<DataSource> TrainingText::source(Split split, int64_t seq_length, int64_t samples_needed,
                                                  uint64_t seed) const {
   return std::visit([&](const auto& text) { return text->source(split, seq_length, samples_needed, seed); },
@@ -31,8 +36,10 @@ std::unique_ptr<DataSource> TrainingText::source(Split split, int64_t seq_length
 }
 
 std::unique_ptr<DataSource> TrainingText::passes(Split split, int64_t seq_length, int64_t passes,
-                                                 uint64_t seed) const {
-  return std::visit([&](const auto& text) { return text->passes(split, seq_length, passes, seed); }, text_);
+                                                 uint64_t seed, int64_t most) const {
+  if (const auto* corpus = std::get_if<std::unique_ptr<Corpus>>(&text_))
+    return (*corpus)->passes(split, seq_length, passes, seed, most);
+  return std::get<std::unique_ptr<BertCorpus>>(text_)->passes(split, seq_length, passes, seed);
 }
 
 }  // namespace trifold

@@ -2,6 +2,7 @@
 // sentences for BERT (data/bert_samples.h).
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <variant>
 
@@ -18,9 +19,11 @@ class TrainingText {
   // All as Corpus has them.
   bool has(Split split) const;
   bool weighted() const;
+  bool streams() const;
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const;
-  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed) const;
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                     int64_t most = std::numeric_limits<int64_t>::max()) const;
 
  private:
   std::variant<std::unique_ptr<Corpus>, std::unique_ptr<BertCorpus>> text_;

@@ -300,13 +300,13 @@ TEST(Corpus, RefusesWhatItCannotRead) {
   };
   const std::string missing = dir.file("none");
   expect_has(message(config_of({missing})), "not found: there is neither " + missing + ".idx with " +
-                                                missing + ".bin nor a text file " + missing);
+                                                missing + ".bin nor a text file or folder " + missing);
   write_file(dir.file("empty"), "");
   expect_has(message(config_of({dir.file("empty")})), "empty: the text file is empty");
   write_eight(dir.file("d"));
   expect_has(message(config_of({dir.file("d.bin")})), "give the prefix of the pair, " + dir.file("d"));
   std::filesystem::create_directory(dir.file("folder"));
-  expect_has(message(config_of({dir.file("folder")})), "is a folder");
+  expect_has(message(config_of({dir.file("folder")})), "the folder holds no text");
   expect_has(message(config_of({dir.file("d")}, "0,1")), "gives no tokens to the training part");
   expect_has(message(config_of({dir.file("d")}, "1,9")), "has 5 tokens, one sample needs 9");
   expect_has(message(config_of({dir.file("d")}), 100),
@@ -319,7 +319,7 @@ TEST(Corpus, RefusesWhatItCannotRead) {
              "vocabulary of 100 tokens is smaller than the tokenizer's, 256");
   DataConfig model = config_of({dir.file("t")});
   model.tokenizer_model = "m";
-  expect_has(message(model), "also say --tokenizer-type sentencepiece");
+  expect_has(message(model), "also say --tokenizer-type sentencepiece or huggingface");
 }
 
 // Texts of the samples of a pass, and how often each came.

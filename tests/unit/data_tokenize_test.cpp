@@ -63,7 +63,8 @@ TEST(MakeTokenizer, RefusesMistakes) {
   expect_has(error_of([&] { make_tokenizer("sentencepiece", dir.file("no.model")); }), "No such file");
   expect_has(error_of([] { make_tokenizer("sentencepiece", std::nullopt); }), "needs --tokenizer-model");
   expect_has(error_of([] { make_tokenizer("byte", "x"); }), "has no model");
-  expect_has(error_of([] { make_tokenizer("gpt2", std::nullopt); }), "give byte or sentencepiece");
+  expect_has(error_of([] { make_tokenizer("gpt2", std::nullopt); }),
+             "give byte, sentencepiece or huggingface");
 }
 
 TEST(TextLines, CutsLinesAndLongLines) {

@@ -1,0 +1,55 @@
+// BytePairs: byte-level byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with
+// subword units", 2016; on bytes as in GPT-2): a word is its bytes, and the neighbours whose pair stands
+// first in a list of merges become one, until none of the list is left.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace trifold {
+
+// How a vocabulary writes bytes: each as a character that can be printed (GPT-2's table). Bytes 33..126,
+// 161..172 and 174..255 stand for the characters of these numbers, the others for 256, 257, ... in order.
+char32_t character_of_byte(uint8_t byte);
+// The bytes that a token of such a vocabulary stands for; one with a character outside the table stands for
+// itself.
+std::string bytes_of_token(std::string_view token);
+
+class BytePairs {
+ public:
+  // `model` is the "model" of a tokenizer.json, of type BPE. BadInput for a merge of what is not in the
+  // vocabulary and for options that byte-level models do not have.
+  explicit BytePairs(const nlohmann::json& model);
+
+  const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
+  // Appends the ids of one word. Callable from several threads at a time.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Merge {
+    int32_t rank;
+    int32_t id;
+  };
+
+  void read_merges(const nlohmann::json& merges);
+  int32_t id_of(const std::string& token) const;
+  const Merge* merge_of(int32_t left, int32_t right) const;
+  void symbols_of(std::string_view word, std::vector<int32_t>& ids) const;
+  void merge(std::vector<int32_t>& ids) const;
+
+  std::unordered_map<std::string, int32_t> vocabulary_;
+  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
+  std::array<std::optional<int32_t>, 256> bytes_;
+  std::optional<int32_t> unknown_;
+  bool fuse_unknown_ = false;
+  bool whole_words_ = false;  // a word that is in the vocabulary is not merged
+  uint64_t instance_;         // tells the words remembered of this object from those of others
+};
+
+}  // namespace trifold

@@ -1,0 +1,44 @@
+// DocumentEncoder: a document of any length to tokens, in bounded memory.
+//
+// Bytes and SentencePiece models take the parts that a caller makes, lines mostly. What a Hugging Face
+// tokenizer makes of a text depends on more than a line, so it gets large pieces, cut where no word can span
+// the cut: after the end of a line that an ASCII character precedes and an ASCII letter or digit follows. So
+// the tokens are those of the whole document. Only a text that has no such place for kLongestPiece bytes is
+// cut at another one, as lines are (data/text_lines.h).
+// A tokenizer that puts a space before a text ("add_prefix_space") puts one before every piece.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.h"
+
+namespace trifold {
+
+class DocumentEncoder {
+ public:
+  // `tokenizer` must outlive this object.
+  explicit DocumentEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  static constexpr size_t kPiece = size_t{1} << 14;         // a piece has at least so many bytes
+  static constexpr size_t kLongestPiece = size_t{1} << 20;  // and at most
+
+  // Takes the next part of the document, which may end between any two characters; a tokenizer that reads
+  // lines is given the part as it is. Appends the tokens that are certain by now to `ids`.
+  void add(std::string_view text, std::vector<int32_t>& ids);
+  // Appends the tokens of what is left; the next text begins another document.
+  void finish(std::vector<int32_t>& ids);
+  bool holds_text() const { return !open_.empty(); }
+
+ private:
+  // Where `text` may be cut behind `least` bytes; 0: nowhere.
+  static size_t safe_cut(std::string_view text, size_t least);
+  void encode_pieces(std::vector<int32_t>& ids);
+
+  const Tokenizer& tokenizer_;
+  std::string open_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,81 @@
+#include "data/document_tokens.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "data/text_lines.h"
+#include "data/unicode.h"
+
+namespace trifold {
+
+std::string place_in_file(const StreamFile& file, int64_t offset) {
+  const auto reader = open_bytes(file.path, file.packing);
+  std::vector<char> block(size_t{1} << 18);
+  int64_t line = 1;
+  while (offset > 0) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(offset, std::ssize(block)));
+    const size_t got = reader->read(std::span(block).first(count));
+    if (got == 0) break;
+    line += std::count(block.begin(), block.begin() + static_cast<int64_t>(got), '\n');
+    offset -= static_cast<int64_t>(got);
+  }
+  return fmt::format("{}:{}", file.path, line);
+}
+
+DocumentTokens::DocumentTokens(const Tokenizer& tokenizer, std::string json_key)
+    : tokenizer_(tokenizer),
+      takes_any_bytes_(dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr),
+      json_key_(std::move(json_key)),
+      encoder_(tokenizer) {}
+
+void DocumentTokens::add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
+  const std::string_view own = text.substr(document.begin, document.end - document.begin);
+  const size_t before = ids.size();
+  if (document.file->kind == TextKind::JsonLines) {
+    add_json(own, document, ids);
+  } else {
+    add_plain(own, document, ids);
+  }
+  encoder_.finish(ids);
+  if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
+}
+
+void DocumentTokens::add_plain(std::string_view text, const RawDocument& document,
+                               std::vector<int32_t>& ids) {
+  const auto bad = takes_any_bytes_ ? std::nullopt : invalid_utf8(text);
+  if (bad)
+    bad_input(
+        "{}: a byte of value {} is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8, for example), "
+        "leave it out, or "
+        "give --tokenizer-type byte",
+        place_in_file(*document.file, document.offset + static_cast<int64_t>(*bad)),
+        static_cast<unsigned char>(text[*bad]));
+  for_each_line(text, kLongestLine, [&](std::string_view line) { encoder_.add(line, ids); });
+}
+
+void DocumentTokens::add_json(std::string_view line, const RawDocument& document, std::vector<int32_t>& ids) {
+  const auto place = [&] { return place_in_file(*document.file, document.offset); };
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::exception& error) {
+    bad_input("{}: is not JSON: {}; each line must be one object with its text in the field \"{}\"", place(),
+              error.what(), json_key_);
+  }
+  if (!object.is_object())
+    bad_input("{}: is not a JSON object; each line must be one with its text in the field \"{}\"", place(),
+              json_key_);
+  const auto value = object.find(json_key_);
+  if (value == object.end()) {
+    std::string keys;
+    for (const auto& item : object.items()) keys += (keys.empty() ? "" : ", ") + item.key();
+    bad_input("{}: the object has no field \"{}\"; it has {}: name one with --json-key", place(), json_key_,
+              keys.empty() ? "none" : keys);
+  }
+  if (!value->is_string()) bad_input("{}: the field \"{}\" is not a string", place(), json_key_);
+  encoder_.add(value->get_ref<const std::string&>(), ids);
+}
+
+}  // namespace trifold

@@ -1,0 +1,57 @@
+// HuggingFaceTokenizer: a tokenizer.json of Hugging Face's `tokenizers` library, of two kinds: byte-level BPE
+// (GPT-2, Llama 3, Qwen) and WordPiece (BERT). The ids are those of the library's encode(text,
+// add_special_tokens=False): tokens that a "post_processor" would put around a text, truncation and padding
+// are left out, because training cuts the text itself. The texts of special tokens become these tokens where
+// they stand in the text, as there.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "data/added_tokens.h"
+#include "data/byte_pairs.h"
+#include "data/pre_tokenizer.h"
+#include "data/text_normalizer.h"
+#include "data/tokenizer.h"
+#include "data/word_pieces.h"
+
+namespace trifold {
+
+class HuggingFaceTokenizer : public Tokenizer {
+ public:
+  // BadInput, naming the file, when it is missing, is not a tokenizer.json, or is of a kind that is not
+  // supported; the message says what is.
+  explicit HuggingFaceTokenizer(const std::string& file);
+
+  int64_t vocab_size() const override { return std::ssize(tokens_); }
+  // The token that ends a text by its name: <|endoftext|>, <|end_of_text|>, </s>, [SEP] or one like them.
+  std::optional<int32_t> eod() const override { return eod_; }
+  bool reads_lines() const override { return false; }
+  // BadInput for text that is not UTF-8.
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  // Special tokens are left out; bytes that make no character become U+FFFD.
+  std::string decode(std::span<const int32_t> ids) const override;
+
+ private:
+  explicit HuggingFaceTokenizer(const nlohmann::json& json);
+
+  void read_decoder(const nlohmann::json& decoder);
+  void name_tokens();
+  void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
+  const std::unordered_map<std::string, int32_t>& vocabulary() const;
+  std::string join_pieces(std::span<const int32_t> ids) const;
+
+  TextNormalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  std::variant<BytePairs, WordPieces> model_;
+  AddedTokens added_;
+  std::vector<std::string> tokens_;  // by id; an id without a token has an empty one
+  std::optional<int32_t> eod_;
+  std::string piece_prefix_ = "##";
+  bool clean_up_ = true;  // decoding WordPiece: no space before punctuation
+};
+
+}  // namespace trifold

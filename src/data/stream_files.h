@@ -1,0 +1,67 @@
+// StreamFiles: the text files of a corpus that is streamed, and the parts in which they are read.
+//
+// Plain text and JSON lines, each as it is or packed by gzip or zstd. A file that is not packed is cut into
+// parts of about kPart bytes that are read in any order; a packed one can only be read from its beginning and
+// is one part. Neighbouring parts meet behind the first line end at or after the place where the cut would be
+// (plain text without one for kSearch bytes: between two characters), which each of them finds by itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/byte_reader.h"
+#include "data/raw_file.h"
+
+namespace trifold {
+
+enum class TextKind { Plain, JsonLines };
+
+struct StreamFile {
+  std::string path;
+  std::string name;  // below the folder that was given: the same on every machine
+  int64_t size = 0;  // bytes, packed where it is
+  TextKind kind = TextKind::Plain;
+  Packing packing = Packing::None;
+  int64_t first_part = 0;
+};
+
+class StreamFiles {
+ public:
+  // Each path is a file or a folder, of which all files below it are taken, but those whose name begins with
+  // a point and empty ones. BadInput for a path that does not exist, a folder without text, and a file of
+  // another kind.
+  explicit StreamFiles(const std::vector<std::string>& paths);
+
+  static constexpr int64_t kPart = int64_t{1} << 18;
+  static constexpr int64_t kSearch = int64_t{1} << 16;
+  static constexpr int64_t kLongestLine = int64_t{1} << 26;  // of JSON
+
+  const std::vector<StreamFile>& files() const { return files_; }
+  int64_t parts() const { return parts_; }
+  int64_t bytes() const { return bytes_; }
+  // The file of a part.
+  const StreamFile& file_of(int64_t part) const;
+  // Changes when a file is added, removed, renamed or has another size.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+ private:
+  void add_folder(const std::string& folder);
+  void add_file(const std::string& path, const std::string& name, int64_t size);
+  void number_parts();
+
+  std::vector<StreamFile> files_;
+  int64_t parts_ = 0;
+  int64_t bytes_ = 0;
+  std::string fingerprint_;
+};
+
+// Whether --data-path streams a file of this name whatever its size: JSON lines, and what is packed.
+bool is_stream_name(const std::string& path);
+
+// The bytes of part `part` of a file that is not packed, put behind `text`; `offset` becomes the place of the
+// first in the file. Nothing where a line longer than a part covers it. BadInput for a line longer than
+// kLongestLine.
+void read_part(const StreamFile& file, int64_t part, std::string& text, int64_t& offset);
+
+}  // namespace trifold

@@ -1,0 +1,40 @@
+// StreamPass: the first samples of one pass over a streamed corpus, for evaluation, where they are read again
+// and again. They are made once, when the first is needed, and kept in a temporary file, so memory stays
+// bounded.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "data/raw_file.h"
+#include "data/samples.h"
+#include "data/token_blocks.h"
+
+namespace trifold {
+
+class StreamPass : public Samples {
+ public:
+  // At most `most` samples, all of the pass where it has fewer. To find out takes reading everything, so of a
+  // corpus larger than kCounted bytes the count is said to be `most`, and where the pass ends before, it is
+  // repeated.
+  StreamPass(const StreamOptions& options, int64_t most);
+
+  static constexpr int64_t kCounted = int64_t{1} << 26;
+
+  // BadInput for a pass of less than one sample; so does read.
+  int64_t count() const override;
+  void read(int64_t index, std::span<int32_t> out) const override;
+
+ private:
+  int64_t made() const;
+  void make() const;
+
+  StreamOptions options_;
+  int64_t most_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<TokenBlocks> blocks_;  // until the samples are made
+  mutable std::unique_ptr<RawFile> file_;        // seq_length + 1 tokens of four bytes for each sample
+  mutable int64_t made_ = 0;
+};
+
+}  // namespace trifold

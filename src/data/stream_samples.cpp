@@ -1,0 +1,194 @@
+#include "data/stream_samples.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold {
+
+class StreamSamples::Maker {
+ public:
+  Maker(const StreamOptions& options, size_t memory) : options_(options), memory_(memory), blocks_(options) {
+    starts_.push_back({});
+  }
+  ~Maker() {
+    stopping_ = true;
+    {
+      const std::lock_guard lock(mutex_);  // the thread is either waiting or will see it
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // The block that holds sample `index`; waits until it is made.
+  std::shared_ptr<const TokenBlock> block_of(int64_t index) {
+    std::unique_lock lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { make_blocks(); });
+    if (index > latest_) {
+      latest_ = index;
+      changed_.notify_all();
+    }
+    std::shared_ptr<const TokenBlock> found = find(index);
+    if (found) return found;
+    const auto place = waiting_.insert(index);
+    changed_.notify_all();
+    // The thread belongs to this object: it makes the block or leaves an error.
+    changed_.wait(lock, [&] { return (found = find(index)) != nullptr || error_; });
+    waiting_.erase(place);
+    if (!found) rethrow_copy(error_);
+    return found;
+  }
+
+  std::string bookmark(int64_t index) {
+    const std::lock_guard lock(mutex_);
+    const BlockStart& start = start_before(index);
+    return nlohmann::json{{"files", options_.files->fingerprint()},
+                          {"seed", options_.seed},
+                          {"seq_length", options_.seq_length},
+                          {"epoch", start.place.epoch},
+                          {"part", start.place.part},
+                          {"offset", start.place.offset},
+                          {"block", start.block},
+                          {"first_sample", start.first_sample},
+                          {"carry", start.carry}}
+        .dump();
+  }
+
+  void open_at(const std::string& bookmark) {
+    const nlohmann::json json = nlohmann::json::parse(bookmark, nullptr, false);
+    check(json.is_object(), "the checkpoint's place in the streamed text cannot be read");
+    if (json.at("files").get<std::string>() != options_.files->fingerprint())
+      bad_input(
+          "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), so "
+          "the run cannot "
+          "go on in them; give the same files, or start anew from the weights with --finetune",
+          options_.files->files().front().path);
+    // Another seed is another order, which begins at its beginning; so does another length.
+    if (json.at("seed").get<uint64_t>() != options_.seed ||
+        json.at("seq_length").get<int64_t>() != options_.seq_length)
+      return;
+    BlockStart start;
+    start.place = {json.at("epoch").get<int64_t>(), json.at("part").get<int64_t>(),
+                   json.at("offset").get<int64_t>()};
+    start.block = json.at("block").get<int64_t>();
+    start.first_sample = json.at("first_sample").get<int64_t>();
+    start.carry = json.at("carry").get<std::vector<int32_t>>();
+    const std::lock_guard lock(mutex_);
+    remember(start);
+  }
+
+ private:
+  static constexpr size_t kStarts = 64;
+
+  std::shared_ptr<const TokenBlock> find(int64_t index) const {
+    for (const auto& block : made_)
+      if (block->first_sample() <= index && index < block->end_sample()) return block;
+    return nullptr;
+  }
+
+  // Places where blocks begin, in order; the first, the beginning of all, always stays.
+  const BlockStart& start_before(int64_t index) const {
+    auto found = starts_.begin();
+    for (auto at = starts_.begin(); at != starts_.end() && at->first_sample <= index; ++at) found = at;
+    return *found;
+  }
+  void remember(const BlockStart& start) {
+    const auto after = std::find_if(starts_.begin(), starts_.end(),
+                                    [&](const BlockStart& known) { return known.block >= start.block; });
+    if (after == starts_.end() || after->block != start.block) starts_.insert(after, start);
+    if (starts_.size() > kStarts) starts_.erase(starts_.begin() + 1);
+  }
+
+  // What is to be made next, if anything: a sample somebody waits for, else the block behind the one read
+  // last.
+  bool work_left() const {
+    if (error_) return false;
+    if (!waiting_.empty()) return !all_found();
+    return !made_.empty() && latest_ >= made_.back()->first_sample();
+  }
+  bool all_found() const {
+    return std::all_of(waiting_.begin(), waiting_.end(),
+                       [&](int64_t index) { return find(index) != nullptr; });
+  }
+
+  // Begins elsewhere where the first sample that is waited for is before what will be made, or a known block
+  // begins nearer to it.
+  void choose_start() {
+    for (const int64_t index : waiting_) {
+      if (find(index)) continue;
+      const BlockStart& start = start_before(index);
+      if (index < blocks_.start().first_sample || start.block > blocks_.start().block) {
+        made_.clear();
+        blocks_.go_to(start);
+      }
+      return;
+    }
+  }
+
+  // The oldest go, but none that is waited for.
+  void forget() {
+    size_t bytes = 0;
+    for (const auto& block : made_) bytes += block->bytes();
+    while (made_.size() > 2 && bytes > memory_) {
+      const auto& oldest = made_.front();
+      const auto needed = waiting_.lower_bound(oldest->first_sample());
+      if (needed != waiting_.end() && *needed < oldest->end_sample()) return;
+      bytes -= oldest->bytes();
+      made_.pop_front();
+    }
+  }
+
+  void make_blocks() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      if (!work_left()) {
+        changed_.wait(lock, [&] { return stopping_ || work_left(); });
+        continue;
+      }
+      choose_start();
+      remember(blocks_.start());
+      lock.unlock();
+      std::shared_ptr<const TokenBlock> block;
+      std::exception_ptr error;
+      try {
+        block = blocks_.next(stopping_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      error_ = error;
+      if (block && block->end_sample() > block->first_sample()) made_.push_back(std::move(block));
+      forget();
+      changed_.notify_all();
+    }
+  }
+
+  StreamOptions options_;
+  size_t memory_;
+  TokenBlocks blocks_;  // the thread's
+  std::mutex mutex_;    // of everything below
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const TokenBlock>> made_;  // neighbours, in order
+  std::deque<BlockStart> starts_;
+  std::multiset<int64_t> waiting_;  // samples
+  int64_t latest_ = -1;             // the largest sample asked for
+  std::exception_ptr error_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+StreamSamples::StreamSamples(const StreamOptions& options, size_t memory)
+    : maker_(std::make_unique<Maker>(options, memory)) {}
+StreamSamples::~StreamSamples() = default;
+
+void StreamSamples::read(int64_t index, std::span<int32_t> out) const {
+  check(0 <= index && index < kEndless, "sample {} was asked for", index);
+  maker_->block_of(index)->read(index, out);
+}
+
+std::string StreamSamples::bookmark(int64_t index) const { return maker_->bookmark(index); }
+
+void StreamSamples::open_at(const std::string& bookmark) const { maker_->open_at(bookmark); }
+
+}  // namespace trifold

@@ -1,0 +1,41 @@
+// TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json: what happens to text before it is cut.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trifold {
+
+class TextNormalizer {
+ public:
+  // `json` is the value of "normalizer", null included: then text stays as it is. BadInput for a kind that is
+  // not one of NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence.
+  explicit TextNormalizer(const nlohmann::json& json);
+
+  // `text` must be UTF-8.
+  std::string operator()(std::string_view text) const;
+  bool changes_nothing() const { return steps_.empty(); }
+
+ private:
+  enum class Step {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+    Lowercase,
+    DropMarks,            // categories M*
+    DropNonspacingMarks,  // category Mn
+    Clean,                // controls go, white space becomes ' '
+    SpaceIdeographs,
+  };
+
+  void add(const nlohmann::json& json);
+  void add_bert(const nlohmann::json& json);
+  static std::string apply(Step step, std::string_view text);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace trifold

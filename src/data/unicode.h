@@ -1,0 +1,45 @@
+// Unicode text: what the tokenizers and the readers of text need of it. Text is UTF-8 in std::string; the
+// properties of characters come from ICU.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+// Where the first byte is that does not belong to a character; none where all of `text` is UTF-8 (no
+// surrogates, no overlong forms, nothing beyond U+10FFFF).
+std::optional<size_t> invalid_utf8(std::string_view text);
+
+// `text` with U+FFFD in place of every longest run of bytes that could have begun a character, as the Unicode
+// standard recommends (section 3.9, "substitution of maximal subparts").
+std::string replace_invalid_utf8(std::string_view text);
+
+// The character at byte `at` of valid UTF-8, which must not be its end; moves `at` behind it.
+char32_t next_character(std::string_view text, size_t& at);
+// The character that ends before byte `at`, which must not be 0.
+char32_t character_before(std::string_view text, size_t at);
+void append_character(std::string& text, char32_t character);
+
+bool is_white_space(char32_t c);     // the property White_Space
+bool is_number(char32_t c);          // decimal digits, letter-like numbers and others: categories N*
+bool is_word_character(char32_t c);  // \w: letters, marks, decimal digits, connectors, joiners
+
+// The next four but ideographs have the tables of Unicode 8.0, those of the Hugging Face library that is to
+// be equalled: a character assigned later belongs to no category of theirs.
+bool is_punctuation_of_bert(
+    char32_t c);                      // of ASCII, what is not a letter, digit or control; else categories P*
+bool is_other_of_bert(char32_t c);    // controls, formats, private use: categories Cc, Cf, Co
+bool is_mark(char32_t c);             // categories M*, as of Unicode 9.0
+bool is_nonspacing_mark(char32_t c);  // category Mn
+bool is_ideograph_of_bert(char32_t c);  // the blocks of Chinese characters that BERT sets apart by spaces
+
+// As the ICU at hand knows it; the library that is equalled does not know U+11938, new in Unicode 13.
+enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
+std::string normalized(std::string_view text, NormalForm form);
+// Every character by itself, so a sigma at the end of a word is like any other.
+std::string lower_case(std::string_view text);
+
+}  // namespace trifold

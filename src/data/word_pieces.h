@@ -1,0 +1,33 @@
+// WordPieces: BERT's model of words (Devlin et al., "BERT: pre-training of deep bidirectional transformers",
+// 2019): a word is cut, from its beginning, into the longest pieces that the vocabulary has. Pieces that do
+// not begin a word are written with a prefix, "##".
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace trifold {
+
+class WordPieces {
+ public:
+  // `model` is the "model" of a tokenizer.json, of type WordPiece. BadInput when its unknown token is not in
+  // its vocabulary.
+  explicit WordPieces(const nlohmann::json& model);
+
+  const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
+  // Appends the ids of one word: the unknown token alone for a word with a part that no piece covers, or of
+  // more characters than the model takes.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+
+ private:
+  std::unordered_map<std::string, int32_t> vocabulary_;
+  std::string prefix_;
+  int32_t unknown_ = 0;
+  int64_t longest_word_ = 0;  // characters
+};
+
+}  // namespace trifold

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/hf_tokenizers: small tokenizer.json files, and what Hugging Face's `tokenizers` makes of odd texts.
+
+Run from the top level, with `tokenizers` installed (pip install tokenizers):
+    python3 tools/reference/hugging_face_tokenizers.py
+The files hold, for each tokenizer, a hash of the ids and one of the decoded text for every text of a fuzz corpus; for
+all its texts as one document; for the shipped play; and for runs of 4096 characters out of all that Unicode 14 assigns.
+"""
+import json
+import pathlib
+import random
+import unicodedata
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+OUT = pathlib.Path("tests/golden/hf_tokenizers")
+PLAY = pathlib.Path("data/tinyshakespeare.txt").read_text(encoding="utf-8")
+
+# The words of Llama 3, as its tokenizer.json has them.
+LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+         r"|\s+(?!\S)|\s+")
+OTHERS = ("Füße größer naïve café Ångström déjà-vu; été 1999/12/31 — “so” … №5 ½ ². Привет, мир! Добрый день. "
+          "Ελληνικά λόγος. שלום עולם. مرحبا بالعالم ١٢٣. नमस्ते दुनिया। こんにちは世界、東京。 한국어 문장. 你好，世界！"
+          "for (int i = 0; i < n; ++i) {\n\tif (x[i] != 0x1F) return -1;\n}\n\n    // I'm DON'T we've\r\n") * 8
+
+
+def corpus():
+    return [PLAY[:200000], OTHERS]
+
+
+def byte_level(size, special):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def word_pieces(lowercase, **options):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", **options))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=700, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+                                        show_progress=False)
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def gpt2():
+    return byte_level(600, ["<|endoftext|>"])
+
+
+def prefixed():
+    """RoBERTa's kind: a space before the first word, a mask that takes the space before it, NFKC, lower case."""
+    tokenizer = byte_level(500, ["</s>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    tokenizer.add_tokens([AddedToken("King Henry", single_word=True), AddedToken("ZZ", rstrip=True, normalized=False)])
+    return tokenizer
+
+
+def llama3():
+    tokenizer = byte_level(800, ["<|begin_of_text|>", "<|end_of_text|>", "<|end"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(LLAMA), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.normalizer = normalizers.NFC()
+    data = json.loads(tokenizer.to_str())
+    data["model"]["ignore_merges"] = True
+    # Words that no merges lead to.
+    for word in ("Ġmotherless", "ĠĊĊĠ", "123"):
+        data["model"]["vocab"].setdefault(word, 900 + len(word))
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def digits():
+    """Qwen's and DeepSeek's kind: digits apart, cuts that join with what is before or behind; merges as one text."""
+    tokenizer = byte_level(400, ["<|im_end|>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Split("\n", "merged_with_previous"),
+         pre_tokenizers.Split(Regex(r"[(\[{]"), "merged_with_next"), pre_tokenizers.Split(" ", "contiguous"),
+         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    data = json.loads(tokenizer.to_str())
+    data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def bert_uncased():
+    return word_pieces(True)
+
+
+def bert_cased():
+    tokenizer = word_pieces(False, max_input_chars_per_word=20)
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    return tokenizer
+
+
+def stripped():
+    """Other cuts: white space alone, then marks; accents that were taken apart go."""
+    tokenizer = word_pieces(True)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    return tokenizer
+
+
+def words():
+    tokenizer = word_pieces(False)
+    tokenizer.normalizer = normalizers.NFKD()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def fuzz(count):
+    rng = random.Random(20)
+    plain = PLAY.split() + OTHERS.split()
+    odd = ["I'm", "DON'T", "we'Ll", "'ſ", "it’s", "x'd'd", "\n", "\n\n", "\n\n\n  ", "\r\n", "\r", "\t", "\t\t ", "  ", "   ", "\u00a0",
+           "\u3000", "\u2003\u2009", "\u200b", "\ufeff", "\u0085", "\u000b\u000c", "\x00", "\x1b[0m", "\x7f", "\u00ad", "\ufffd",
+           "e\u0301", "\u00e9", "A\u030a", "q\u0307\u0323", "\u1100\u1161\u11a8", "각", "한\u11a8", "ﬁn", "ſoft", "İstanbul", "I\u0307", "ß", "ẞ",
+           "ΣΊΣΥΦΟΣ", "Ǆ", "ⅷ", "½", "²³", "①", "١٢٣", "१२", "𝟙𝟚", "𝒳yz", "👩‍👩‍👧‍👦", "🇩🇪", "👍🏽", "東京", "日本語です", "豈", "𠀀𫜶", "〇", "你好",
+           "ไทย", "हिन्दी", "தமிழ்", "العربية", "עִבְרִית", "\u202eabc\u202c", "\ue000", "\uffff", "\U0010ffff", "\U000e0041", "\u0378", "\u0600",
+           "\u180e", "<|endoftext|>", "<|end_of_text|>", "<|end", "<|", "</s>", "[MASK]", "[mask]", "[SEP]", "[ UNK ]", "<mask>",
+           " <mask>", "king henry", "King Henry", "King Henrys", "KING HENRY", "ZZ", "ZZ  \n", "a" * 101, "b" * 21, "ab" * 300,
+           " " * 70, "0123456789", "3.14", "1,000,000", "x=y+z;", "!!!...???", "----", "__init__", "foo_bar", "C++", "#define",
+           "http://a.b/c?d=e&f", "a.b", "“q”", "‘r’", "¿Qué?", "£€¥", "~`^$|", "+<=>", "\\n", "Ω", "Å", "µ", "¼", "ª", "\u2028", "\u2029",
+           " do not", " n't", " 's", " ' ", " .", " ,", "##ing", "# #", "\u0301", "\u20dd", "\u0903", "motherless", " \n\n "]
+    texts = ["", " ", "\n", "a"] + odd
+    while len(texts) < count:
+        parts = []
+        for _ in range(rng.randint(1, 12)):
+            parts.append(rng.choice(odd) if rng.random() < 0.5 else rng.choice(plain))
+            if rng.random() < 0.6:
+                parts.append(rng.choice([" ", " ", " ", "  ", "\n", "\t"]))
+        texts.append("".join(parts))
+    return texts
+
+
+def assigned():
+    """Runs [first, last] of characters that are assigned, no surrogates and no private use; nor the one letter whose
+    decomposition, new in Unicode 13, the library does not know."""
+    runs = []
+    for code in range(0x110000):
+        if unicodedata.category(chr(code)) in ("Cn", "Cs", "Co") or code == 0x11938:
+            continue
+        if runs and runs[-1][1] == code - 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
+    return runs
+
+
+def sweeps(runs):
+    """Texts of 4096 characters each: alone, inside a word, doubled."""
+    codes = [code for first, last in runs for code in range(first, last + 1)]
+    for begin in range(0, len(codes), 4096):
+        yield "".join(f"{chr(c)} a{chr(c)}b {chr(c)}{chr(c)}\n" for c in codes[begin:begin + 4096])
+
+
+def fnv(data):
+    value = 0xcbf29ce484222325
+    for byte in data:
+        value = ((value ^ byte) * 0x100000001b3) & 0xffffffffffffffff
+    return f"{value:016x}"
+
+
+def hash_of_ids(ids):
+    return fnv(b"".join(i.to_bytes(4, "little") for i in ids))
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    texts = fuzz(300)
+    runs = assigned()
+    made = {"texts": texts, "runs": runs, "tokenizers": {}}
+    for make in (gpt2, prefixed, llama3, digits, bert_uncased, bert_cased, stripped, words):
+        tokenizer = make()
+        (OUT / f"{make.__name__}.json").write_text(
+            json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+
+        def ids(text):
+            return tokenizer.encode(text, add_special_tokens=False).ids
+
+        encoded = [ids(text) for text in texts]
+        document = "\n".join(texts) + "\n"
+        made["tokenizers"][make.__name__] = {
+            "vocab_size": max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1,
+            "ids": [hash_of_ids(e) for e in encoded],
+            "decoded": [fnv(tokenizer.decode(e).encode()) for e in encoded],
+            "some": {str(i): encoded[i] for i in (3, 4, 5, 60, 200, 201, 202)},
+            "document": hash_of_ids(ids(document * 8)),
+            "play": hash_of_ids(ids(PLAY)),
+            "sweep": [hash_of_ids(ids(text)) for text in sweeps(runs)] if make in (gpt2, llama3, bert_uncased, stripped) else [],
+        }
+    (OUT / "cases.json").write_text(json.dumps(made, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+main()
