@@ -19,7 +19,7 @@ struct Line {
   std::string_view text;  // without indentation, comment and trailing spaces; never empty
 };
 
-std::string_view trimmed(std::string_view text) {
+std::string_view stripped(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
@@ -48,7 +48,7 @@ class Parser {
       const std::string_view raw = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(raw.size() + 1, text.size()));
       const size_t indent = std::min(raw.find_first_not_of(' '), raw.size());
-      const std::string_view content = trimmed(without_comment(raw));
+      const std::string_view content = stripped(without_comment(raw));
       if (content.empty() || content == "---") continue;
       if (raw[indent] == '\t') bad_input("{}:{}: indentation is made of spaces, not tabs", name_, number);
       lines_.push_back({number, indent, content});
@@ -134,14 +134,14 @@ class Parser {
       const std::string_view text = lines_[at_].text;
       const size_t end = key_end(text);
       if (end == std::string_view::npos) problem("'{}' is no 'key: value'", text);
-      const std::string key = scalar(trimmed(text.substr(0, end)));
+      const std::string key = scalar(stripped(text.substr(0, end)));
       if (entries.contains(key)) problem("the key '{}' appears twice", key);
-      std::string_view rest = trimmed(text.substr(end + 1));
+      std::string_view rest = stripped(text.substr(end + 1));
       std::optional<std::string> anchor;
       if (rest.starts_with('&')) {
         const size_t stop = std::min(rest.find(' '), rest.size());
         anchor = std::string(rest.substr(1, stop - 1));
-        rest = trimmed(rest.substr(stop));
+        rest = stripped(rest.substr(stop));
       }
       json value;
       if (!rest.empty()) {
@@ -183,9 +183,9 @@ class Parser {
     const bool is_list = text[0] == '[';
     if (text.back() != (is_list ? ']' : '}')) problem("'{}' does not end on its line", text);
     json values = is_list ? json::array() : json::object();
-    std::string_view rest = trimmed(text.substr(1, text.size() - 2));
+    std::string_view rest = stripped(text.substr(1, text.size() - 2));
     while (!rest.empty()) {
-      const std::string_view item = trimmed(rest.substr(0, rest.find(',')));
+      const std::string_view item = stripped(rest.substr(0, rest.find(',')));
       rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
       if (item.empty() || item.find_first_of("[]{}") != std::string_view::npos)
         problem("'{}' is YAML that is not understood here", text);
@@ -195,7 +195,7 @@ class Parser {
       }
       const size_t end = key_end(item);
       if (end == std::string_view::npos) problem("'{}' is no 'key: value'", item);
-      values[scalar(trimmed(item.substr(0, end)))] = scalar(trimmed(item.substr(end + 1)));
+      values[scalar(stripped(item.substr(0, end)))] = scalar(stripped(item.substr(end + 1)));
     }
     return values;
   }

@@ -23,7 +23,7 @@ using test::read_file;
 using test::TempDir;
 using test::write_file;
 
-const std::string kModel = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
+const std::string kPieces = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
 constexpr int64_t kLength = 64;
 
 void write_gzip(const std::string& path, std::string_view content) {
@@ -152,7 +152,7 @@ TEST(Stream, TextWithoutLineEndsIsCutBetweenCharacters) {
     std::array<int64_t, 256> expected{};
     count_text(expected, text);
     EXPECT_EQ(bytes_of_pass(options), expected) << name;
-    options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kModel);  // refuses broken characters
+    options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kPieces);  // refuses broken characters
     options.one_pass = true;
     TokenBlocks blocks(options);
     const std::atomic<bool> stop{false};
@@ -257,7 +257,7 @@ TEST(Stream, DocumentsEndWithTheTokenizersToken) {
   write_file(dir.file("two.jsonl"),
              "{\"text\": \"Before we proceed\"}\n{\"body\": 1, \"text\": \"any further\"}\n");
   StreamOptions options = options_of(dir.file("two.jsonl"));
-  options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kModel);
+  options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kPieces);
   const StreamSamples samples(options);
   const std::vector<int32_t> tokens = sample(samples, 0);
   std::vector<int32_t> expected;
@@ -272,7 +272,7 @@ class Mistakes : public testing::Test {
   std::string read(const std::string& name, bool bytes = true) {
     return error_of([&] {
       StreamOptions options = options_of(dir_.file(name));
-      if (!bytes) options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kModel);
+      if (!bytes) options.tokenizer = std::make_shared<const SentencePieceTokenizer>(kPieces);
       const StreamSamples samples(options);
       for (int64_t i = 0; i < 40000; ++i) sample(samples, i);
     });
