@@ -43,7 +43,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json,
     if (content.empty()) continue;
     const auto known = vocabulary.find(content);
     const int32_t id = known != vocabulary.end() ? known->second : entry.at("id").get<int32_t>();
-    ids_.emplace(content, id);
+    if (!ids_.emplace(content, id).second) continue;  // named twice: the first counts
     if (entry.value("special", false)) special_.insert(id);
     const bool later = entry.value("normalized", true);
     const std::string text = later ? normalizer(content) : content;

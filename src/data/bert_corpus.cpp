@@ -4,6 +4,7 @@
 #include "data/bert_samples.h"
 #include "data/blend.h"
 #include "data/corpus.h"
+#include "data/stream_files.h"
 
 namespace trifold {
 
@@ -31,6 +32,8 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
         "--vocab-size {}",
         vocab_size, bert_vocabulary(*tokenizer), bert_vocabulary(*tokenizer));
   const DataPaths paths = parse_data_paths(config.data_path);
+  if (config.json_key != DataConfig().json_key)
+    bad_input("--json-key {} has no effect with --model-type bert, which reads plain text", config.json_key);
   if (paths.weights)
     bad_input(
         "--data-path: weights are not possible with --model-type bert, whose pairs come from all files "
@@ -40,6 +43,11 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
       bad_input(
           "--data-path {}: a .bin/.idx pair does not say where sentences end, which --model-type bert "
           "needs: give the text",
+          path);
+    if (is_stream_name(path))
+      bad_input(
+          "--data-path {}: --model-type bert reads plain text, neither JSON lines nor packed files: unpack "
+          "it to a text file",
           path);
     const int64_t before = text_->documents();
     text_->add(path, *tokenizer);

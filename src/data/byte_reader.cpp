@@ -47,7 +47,10 @@ class GzipReader final : public ByteReader {
     state_.next_out = reinterpret_cast<Bytef*>(out.data());
     state_.avail_out = static_cast<uInt>(out.size());
     while (state_.avail_out > 0 && has_input()) {
-      if (!inside_) inflateReset(&state_);  // another member follows
+      if (!inside_) {
+        if (skip_zeros()) continue;
+        inflateReset(&state_);  // another member follows
+      }
       inside_ = true;
       const int status = inflate(&state_, Z_NO_FLUSH);
       if (status == Z_STREAM_END) {
@@ -66,6 +69,16 @@ class GzipReader final : public ByteReader {
   }
 
  private:
+  // Tapes and block devices fill what is behind the last member with zeros.
+  bool skip_zeros() {
+    const uInt before = state_.avail_in;
+    while (state_.avail_in > 0 && *state_.next_in == 0) {
+      ++state_.next_in;
+      --state_.avail_in;
+    }
+    return state_.avail_in < before;
+  }
+
   bool has_input() {
     if (state_.avail_in > 0) return true;
     state_.avail_in = static_cast<uInt>(file_.read(input_));

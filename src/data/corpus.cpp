@@ -72,6 +72,17 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
       bad_input("--eod-mask-loss: the tokenizer has no token that ends a document; leave it out");
   }
   open_paths();
+  check_json_key();
+}
+
+void Corpus::check_json_key() const {
+  if (json_key_ == DataConfig().json_key) return;
+  for (const File& file : files_)
+    if (const auto* stream = std::get_if<std::shared_ptr<const StreamFiles>>(&file))
+      for (const StreamFile& part : (*stream)->files())
+        if (part.kind == TextKind::JsonLines) return;
+  bad_input("--json-key {} has no effect: no file of --data-path is JSON lines (.jsonl, .ndjson, .json)",
+            json_key_);
 }
 
 void Corpus::open_paths() {
@@ -84,9 +95,9 @@ void Corpus::open_paths() {
   }
   if (!paths_.weights && streamed > 0)
     bad_input(
-        "--data-path: {} of {} paths are streamed (folders, JSON lines, packed or large text), so their "
-        "sizes are not known "
-        "and all samples of every path cannot be mixed: put a weight before every path",
+        "--data-path: {} of {} paths are streamed (folders, JSON lines, packed files, and text larger than "
+        "64 MiB), so their sizes are not known and all samples of every path cannot be mixed: put a weight "
+        "before every path",
         streamed, paths.size());
   for (const std::string& path : paths) {
     switch (kind_of(path)) {
@@ -123,7 +134,8 @@ StreamOptions Corpus::stream_options(std::shared_ptr<const StreamFiles> files, S
   options.split = split;
   options.seq_length = seq_length;
   options.seed = seed;
-  options.threads = std::clamp(available_cores() / 2, 1, kMostThreads);
+  // Each stream has threads of its own.
+  options.threads = std::clamp(available_cores() / 2 / static_cast<int>(files_.size()), 1, kMostThreads);
   return options;
 }
 

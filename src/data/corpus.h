@@ -68,6 +68,7 @@ class Corpus {
                             std::shared_ptr<const StreamFiles>>;
 
   void open_paths();
+  void check_json_key() const;  // BadInput where it has no effect
   StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
                                uint64_t seed) const;
 

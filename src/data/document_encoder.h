@@ -1,11 +1,12 @@
 // DocumentEncoder: a document of any length to tokens, in bounded memory.
 //
-// Bytes and SentencePiece models take the parts that a caller makes, lines mostly. What a Hugging Face
-// tokenizer makes of a text depends on more than a line, so it gets large pieces, cut where no word can span
-// the cut: after the end of a line that an ASCII character precedes and an ASCII letter or digit follows. So
-// the tokens are those of the whole document. Only a text that has no such place for kLongestPiece bytes is
-// cut at another one, as lines are (data/text_lines.h).
-// A tokenizer that puts a space before a text ("add_prefix_space") puts one before every piece.
+// Bytes and SentencePiece models take the parts that a caller makes, lines mostly; one longer than
+// data/text_lines.h allows is cut after the last of its lines that fit. What a Hugging Face tokenizer makes
+// of a text depends on more than a line, so it gets large pieces, cut where no word can span the cut: after
+// the end of a line that an ASCII character precedes and an ASCII letter or digit follows. So the tokens are
+// those of the whole document. Only a text that has no such place for kLongestPiece bytes is cut at another
+// one, as lines are (data/text_lines.h). A tokenizer that puts a space before a text ("add_prefix_space")
+// puts one before every piece.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +34,13 @@ class DocumentEncoder {
   bool holds_text() const { return !open_.empty(); }
 
  private:
-  // Where `text` may be cut behind `least` bytes; 0: nowhere.
-  static size_t safe_cut(std::string_view text, size_t least);
+  // Where `text` may be cut, at byte `from` at the earliest; 0: nowhere.
+  static size_t safe_cut(std::string_view text, size_t from);
   void encode_pieces(std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
   std::string open_;
+  size_t searched_ = 0;  // no cut is before this byte of `open_`
 };
 
 }  // namespace trifold

@@ -34,28 +34,40 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
   const std::string_view own = text.substr(document.begin, document.end - document.begin);
   const size_t before = ids.size();
   if (document.file->kind == TextKind::JsonLines) {
-    add_json(own, document, ids);
+    encode(text_of_json(own, document), document, ids);
   } else {
-    add_plain(own, document, ids);
+    check_utf8(own, document);
+    encode(own, document, ids);
   }
-  encoder_.finish(ids);
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
 }
 
-void DocumentTokens::add_plain(std::string_view text, const RawDocument& document,
-                               std::vector<int32_t>& ids) {
+// Text that a tokenizer cannot take is found by its place.
+void DocumentTokens::encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
+  try {
+    if (document.file->kind == TextKind::JsonLines) {
+      encoder_.add(text, ids);
+    } else {
+      for_each_line(text, kLongestLine, [&](std::string_view line) { encoder_.add(line, ids); });
+    }
+    encoder_.finish(ids);
+  } catch (Error& error) {
+    error.add_context(place_in_file(*document.file, document.offset));
+    throw;
+  }
+}
+
+void DocumentTokens::check_utf8(std::string_view text, const RawDocument& document) const {
   const auto bad = takes_any_bytes_ ? std::nullopt : invalid_utf8(text);
   if (bad)
     bad_input(
         "{}: a byte of value {} is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8, for example), "
-        "leave it out, or "
-        "give --tokenizer-type byte",
+        "leave it out, or give --tokenizer-type byte",
         place_in_file(*document.file, document.offset + static_cast<int64_t>(*bad)),
         static_cast<unsigned char>(text[*bad]));
-  for_each_line(text, kLongestLine, [&](std::string_view line) { encoder_.add(line, ids); });
 }
 
-void DocumentTokens::add_json(std::string_view line, const RawDocument& document, std::vector<int32_t>& ids) {
+std::string DocumentTokens::text_of_json(std::string_view line, const RawDocument& document) const {
   const auto place = [&] { return place_in_file(*document.file, document.offset); };
   nlohmann::json object;
   try {
@@ -75,7 +87,7 @@ void DocumentTokens::add_json(std::string_view line, const RawDocument& document
               keys.empty() ? "none" : keys);
   }
   if (!value->is_string()) bad_input("{}: the field \"{}\" is not a string", place(), json_key_);
-  encoder_.add(value->get_ref<const std::string&>(), ids);
+  return std::move(value->get_ref<std::string&>());
 }
 
 }  // namespace trifold

@@ -23,8 +23,9 @@ class DocumentTokens {
   void add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
  private:
-  void add_plain(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
-  void add_json(std::string_view line, const RawDocument& document, std::vector<int32_t>& ids);
+  void check_utf8(std::string_view text, const RawDocument& document) const;
+  std::string text_of_json(std::string_view line, const RawDocument& document) const;
+  void encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
   bool takes_any_bytes_;

@@ -14,16 +14,6 @@ namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
-nlohmann::json read_json(const std::string& file) {
-  const MappedFile mapped(file);
-  const auto* begin = reinterpret_cast<const char*>(mapped.bytes().data());
-  nlohmann::json json = nlohmann::json::parse(begin, begin + mapped.size(), nullptr, false);
-  if (!json.is_object() || !json.contains("model") || !json["model"].is_object())
-    bad_input("{}: is not a tokenizer.json of Hugging Face: a JSON object with a \"model\" is expected",
-              file);
-  return json;
-}
-
 nlohmann::json part_of(const nlohmann::json& json, const char* name) {
   const auto found = json.find(name);
   return found == json.end() ? nlohmann::json() : *found;
@@ -72,8 +62,23 @@ void tidy(std::string& text) {
 
 }  // namespace
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file) try
-    : HuggingFaceTokenizer(read_json(file)) {
+struct HuggingFaceTokenizer::Model {
+  explicit Model(const std::string& file) {
+    const MappedFile mapped(file);
+    const std::string_view content(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                   mapped.bytes().size());
+    json = nlohmann::json::parse(content, nullptr, false);
+    if (!json.is_object() || !json.contains("model") || !json["model"].is_object())
+      bad_input("{}: is not a tokenizer.json of Hugging Face: a JSON object with a \"model\" is expected",
+                file);
+    fingerprint = model_fingerprint("huggingface", content);
+  }
+
+  nlohmann::json json;
+  std::string fingerprint;
+};
+
+HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file) try : HuggingFaceTokenizer(Model(file)) {
 } catch (Error& error) {
   if (!std::string_view(error.what()).starts_with(file)) error.add_context(file);
   throw;
@@ -81,13 +86,14 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file) try
   bad_input("{}: is not a tokenizer.json of Hugging Face as this program knows it: {}", file, error.what());
 }
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const nlohmann::json& json)
-    : normalizer_(part_of(json, "normalizer")),
-      pre_tokenizer_(part_of(json, "pre_tokenizer")),
-      model_(read_model(json, pre_tokenizer_)),
-      added_(part_of(json, "added_tokens"), vocabulary(), normalizer_) {
+HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model)
+    : fingerprint_(model.fingerprint),
+      normalizer_(part_of(model.json, "normalizer")),
+      pre_tokenizer_(part_of(model.json, "pre_tokenizer")),
+      model_(read_model(model.json, pre_tokenizer_)),
+      added_(part_of(model.json, "added_tokens"), vocabulary(), normalizer_) {
   name_tokens();
-  read_decoder(part_of(json, "decoder"));
+  read_decoder(part_of(model.json, "decoder"));
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "[SEP]"}) {
     const auto found = added_.ids().find(name);
     if (eod_ || found == added_.ids().end()) continue;

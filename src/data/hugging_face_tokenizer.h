@@ -29,6 +29,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return std::ssize(tokens_); }
   // The token that ends a text by its name: <|endoftext|>, <|end_of_text|>, </s>, [SEP] or one like them.
   std::optional<int32_t> eod() const override { return eod_; }
+  std::string fingerprint() const override { return fingerprint_; }
   bool reads_lines() const override { return false; }
   // BadInput for text that is not UTF-8.
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
@@ -36,7 +37,9 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
 
  private:
-  explicit HuggingFaceTokenizer(const nlohmann::json& json);
+  // What was read of a tokenizer.json.
+  struct Model;
+  explicit HuggingFaceTokenizer(const Model& model);
 
   void read_decoder(const nlohmann::json& decoder);
   void name_tokens();
@@ -44,6 +47,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   const std::unordered_map<std::string, int32_t>& vocabulary() const;
   std::string join_pieces(std::span<const int32_t> ids) const;
 
+  std::string fingerprint_;
   TextNormalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   std::variant<BytePairs, WordPieces> model_;

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "core/error.h"
@@ -17,6 +19,19 @@ RawFile::RawFile(const std::string& path, Mode mode) : path_(path) {
                                      : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0)
     bad_input("{}: cannot be {}: {}", path, mode == Mode::Create ? "written" : "read", std::strerror(errno));
+}
+
+RawFile RawFile::temporary() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) bad_input("TMPDIR does not name a folder for temporary files: {}", error.message());
+  std::string path = (folder / "trifold-XXXXXX").string();
+  const int descriptor = mkostemp(path.data(), O_CLOEXEC);
+  if (descriptor < 0)
+    bad_input("{}: no temporary file can be made there ({}): set TMPDIR to another folder", folder.string(),
+              std::strerror(errno));
+  unlink(path.c_str());
+  return {path, descriptor};
 }
 
 RawFile::RawFile(RawFile&& other) noexcept

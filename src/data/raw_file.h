@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace trifold {
 
@@ -13,6 +14,9 @@ class RawFile {
 
   // BadInput, naming the path, when it cannot be opened. Create replaces an older file.
   RawFile(const std::string& path, Mode mode);
+  // A new file without a name, in the system's folder for temporary ones (TMPDIR), that is gone when it is
+  // closed.
+  static RawFile temporary();
   ~RawFile();
   RawFile(RawFile&& other) noexcept;
   RawFile(const RawFile&) = delete;
@@ -35,6 +39,8 @@ class RawFile {
   }
 
  private:
+  RawFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+
   std::string path_;
   int descriptor_ = -1;
 };

@@ -43,8 +43,11 @@ void BlendedSamples::open_at(const std::string& bookmark) const {
   const nlohmann::json marks = nlohmann::json::parse(bookmark, nullptr, false);
   if (!marks.is_array() || marks.size() != parts_.size())
     bad_input("--data-path names {} paths, the checkpoint was trained on others", parts_.size());
-  for (size_t k = 0; k < parts_.size(); ++k)
-    if (!marks[k].get_ref<const std::string&>().empty()) parts_[k]->open_at(marks[k].get<std::string>());
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    check(marks[k].is_string(), "the checkpoint's place in path {} of --data-path cannot be read", k + 1);
+    const auto mark = marks[k].get<std::string>();
+    if (!mark.empty()) parts_[k]->open_at(mark);
+  }
 }
 
 SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,

@@ -57,6 +57,13 @@ SplitFractions::SplitFractions(const std::string& text) {
   for (size_t i = 0; i < 3; ++i) bounds_[i + 1] = bounds_[i] + parts[i] / sum;
 }
 
+std::string SplitFractions::text() const {
+  std::string text;
+  for (size_t i = 0; i < 3; ++i)
+    text += fmt::format("{}{:.9g}", i == 0 ? "" : ",", 100 * (bounds_.at(i + 1) - bounds_.at(i)));
+  return text;
+}
+
 bool SplitFractions::takes(Split split, double draw) const {
   const auto k = static_cast<size_t>(split);
   return bounds_.at(k) <= draw && draw < bounds_.at(k + 1);

@@ -26,6 +26,8 @@ class SplitFractions {
   // holds anything else, more numbers, or only zeros.
   explicit SplitFractions(const std::string& text);
 
+  // The shares in percent, "96.9,3,0.1": the same for all ways of writing them.
+  std::string text() const;
   bool empty(Split split) const;
   // Whether a unit drawn uniformly from [0, 1) belongs to the part.
   bool takes(Split split, double draw) const;

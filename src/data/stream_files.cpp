@@ -91,24 +91,28 @@ StreamFiles::StreamFiles(const std::vector<std::string>& paths) {
 }
 
 void StreamFiles::add_folder(const std::string& folder) {
-  std::vector<fs::directory_entry> found;
+  std::vector<fs::path> found;
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     const bool hidden = at->path().filename().string().starts_with('.');
     if (hidden) {
       at.disable_recursion_pending();
-    } else if (at->is_regular_file()) {
-      found.push_back(*at);
+      continue;
     }
+    // What is gone by now, or a link to nothing, is no file; what cannot be looked at is a mistake below.
+    std::error_code unknown;
+    if (at->is_regular_file(unknown)) found.push_back(at->path());
   }
   if (error) bad_input("{}: the folder cannot be read: {}", folder, error.message());
   std::sort(found.begin(), found.end());
   const size_t before = files_.size();
-  for (const fs::directory_entry& entry : found)
-    if (entry.file_size() > 0)
-      add_file(entry.path().string(), entry.path().lexically_relative(folder).generic_string(),
-               static_cast<int64_t>(entry.file_size()));
+  for (const fs::path& path : found) {
+    const uintmax_t size = fs::file_size(path, error);
+    if (error) bad_input("{}: the size of the file cannot be read: {}", path.string(), error.message());
+    if (size > 0)
+      add_file(path.string(), path.lexically_relative(folder).generic_string(), static_cast<int64_t>(size));
+  }
   if (files_.size() == before) bad_input("{}: the folder holds no text; {} are looked for", folder, kKinds);
 }
 

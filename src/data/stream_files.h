@@ -62,6 +62,6 @@ bool is_stream_name(const std::string& path);
 // The bytes of part `part` of a file that is not packed, put behind `text`; `offset` becomes the place of the
 // first in the file. Nothing where a line longer than a part covers it. BadInput for a line longer than
 // kLongestLine.
-void read_part(const StreamFile& file, int64_t part, std::string& text, int64_t& offset);
+void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset);
 
 }  // namespace trifold

@@ -1,8 +1,9 @@
 // StreamPass: the first samples of one pass over a streamed corpus, for evaluation, where they are read again
-// and again. They are made once, when the first is needed, and kept in a temporary file, so memory stays
-// bounded.
+// and again. They are made once, when the first is needed, and kept in a temporary file (of four bytes a
+// token, kLargest at most), so memory stays bounded.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -17,24 +18,30 @@ class StreamPass : public Samples {
   // At most `most` samples, all of the pass where it has fewer. To find out takes reading everything, so of a
   // corpus larger than kCounted bytes the count is said to be `most`, and where the pass ends before, it is
   // repeated.
-  StreamPass(const StreamOptions& options, int64_t most);
-
   static constexpr int64_t kCounted = int64_t{1} << 26;
+  static constexpr int64_t kLargest = int64_t{1} << 30;
 
-  // BadInput for a pass of less than one sample; so does read.
+  // The file has `largest` bytes at most.
+  StreamPass(const StreamOptions& options, int64_t most, int64_t largest = kLargest);
+
+  // BadInput for a pass of less than one sample or of more than kLargest; so does read. An error met while
+  // the samples are made is thrown by every call.
   int64_t count() const override;
   void read(int64_t index, std::span<int32_t> out) const override;
 
  private:
   int64_t made() const;
   void make() const;
+  void write_samples(RawFile& file) const;
 
   StreamOptions options_;
   int64_t most_;
+  int64_t largest_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<TokenBlocks> blocks_;  // until the samples are made
   mutable std::unique_ptr<RawFile> file_;        // seq_length + 1 tokens of four bytes for each sample
   mutable int64_t made_ = 0;
+  mutable std::exception_ptr error_;
 };
 
 }  // namespace trifold

@@ -1,9 +1,10 @@
 #include "data/stream_samples.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <chrono>
 
 #include "core/error.h"
+#include "data/stream_bookmark.h"
 
 namespace trifold {
 
@@ -33,53 +34,34 @@ class StreamSamples::Maker {
     if (found) return found;
     const auto place = waiting_.insert(index);
     changed_.notify_all();
-    // The thread belongs to this object: it makes the block or leaves an error.
-    changed_.wait(lock, [&] { return (found = find(index)) != nullptr || error_; });
+    const bool came =
+        changed_.wait_for(lock, kPatience, [&] { return (found = find(index)) != nullptr || error_; });
     waiting_.erase(place);
-    if (!found) rethrow_copy(error_);
-    return found;
+    changed_.notify_all();  // the thread goes on, for others or ahead
+    if (found) return found;
+    if (came) rethrow_copy(error_);
+    fail(
+        "{}: sample {} of the streamed text did not come within {} minutes; the stream is at sample {}. Is "
+        "the storage slow, or does the run go on from a checkpoint of other data, so that all text before "
+        "has to be tokenized again?",
+        options_.files->files().front().path, index, kPatience.count(), reached_);
   }
 
   std::string bookmark(int64_t index) {
     const std::lock_guard lock(mutex_);
     const BlockStart& start = start_before(index);
-    return nlohmann::json{{"files", options_.files->fingerprint()},
-                          {"seed", options_.seed},
-                          {"seq_length", options_.seq_length},
-                          {"epoch", start.place.epoch},
-                          {"part", start.place.part},
-                          {"offset", start.place.offset},
-                          {"block", start.block},
-                          {"first_sample", start.first_sample},
-                          {"carry", start.carry}}
-        .dump();
+    return write_bookmark(start, options_);
   }
 
   void open_at(const std::string& bookmark) {
-    const nlohmann::json json = nlohmann::json::parse(bookmark, nullptr, false);
-    check(json.is_object(), "the checkpoint's place in the streamed text cannot be read");
-    if (json.at("files").get<std::string>() != options_.files->fingerprint())
-      bad_input(
-          "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), so "
-          "the run cannot "
-          "go on in them; give the same files, or start anew from the weights with --finetune",
-          options_.files->files().front().path);
-    // Another seed is another order, which begins at its beginning; so does another length.
-    if (json.at("seed").get<uint64_t>() != options_.seed ||
-        json.at("seq_length").get<int64_t>() != options_.seq_length)
-      return;
-    BlockStart start;
-    start.place = {json.at("epoch").get<int64_t>(), json.at("part").get<int64_t>(),
-                   json.at("offset").get<int64_t>()};
-    start.block = json.at("block").get<int64_t>();
-    start.first_sample = json.at("first_sample").get<int64_t>();
-    start.carry = json.at("carry").get<std::vector<int32_t>>();
+    BlockStart start = read_bookmark(bookmark, options_);
     const std::lock_guard lock(mutex_);
     remember(start);
   }
 
  private:
   static constexpr size_t kStarts = 64;
+  static constexpr std::chrono::minutes kPatience{10};
 
   std::shared_ptr<const TokenBlock> find(int64_t index) const {
     for (const auto& block : made_)
@@ -101,39 +83,32 @@ class StreamSamples::Maker {
   }
 
   // What is to be made next, if anything: a sample somebody waits for, else the block behind the one read
-  // last.
+  // last. Who waits for a block that is there takes it first: making another could throw it away again.
   bool work_left() const {
     if (error_) return false;
-    if (!waiting_.empty()) return !all_found();
+    if (!waiting_.empty())
+      return std::none_of(waiting_.begin(), waiting_.end(),
+                          [&](int64_t index) { return find(index) != nullptr; });
     return !made_.empty() && latest_ >= made_.back()->first_sample();
-  }
-  bool all_found() const {
-    return std::all_of(waiting_.begin(), waiting_.end(),
-                       [&](int64_t index) { return find(index) != nullptr; });
   }
 
   // Begins elsewhere where the first sample that is waited for is before what will be made, or a known block
   // begins nearer to it.
   void choose_start() {
-    for (const int64_t index : waiting_) {
-      if (find(index)) continue;
-      const BlockStart& start = start_before(index);
-      if (index < blocks_.start().first_sample || start.block > blocks_.start().block) {
-        made_.clear();
-        blocks_.go_to(start);
-      }
-      return;
-    }
+    if (waiting_.empty()) return;
+    const int64_t index = *waiting_.begin();
+    const BlockStart& start = start_before(index);
+    if (index >= blocks_.start().first_sample && start.block <= blocks_.start().block) return;
+    made_.clear();
+    blocks_.go_to(start);
   }
 
-  // The oldest go, but none that is waited for.
+  // The oldest go; the two made last, one of which somebody may have waited for, stay.
   void forget() {
     size_t bytes = 0;
     for (const auto& block : made_) bytes += block->bytes();
     while (made_.size() > 2 && bytes > memory_) {
       const auto& oldest = made_.front();
-      const auto needed = waiting_.lower_bound(oldest->first_sample());
-      if (needed != waiting_.end() && *needed < oldest->end_sample()) return;
       bytes -= oldest->bytes();
       made_.pop_front();
     }
@@ -157,6 +132,7 @@ class StreamSamples::Maker {
         error = std::current_exception();
       }
       lock.lock();
+      reached_ = blocks_.start().first_sample;
       error_ = error;
       if (block && block->end_sample() > block->first_sample()) made_.push_back(std::move(block));
       forget();
@@ -173,6 +149,7 @@ class StreamSamples::Maker {
   std::deque<BlockStart> starts_;
   std::multiset<int64_t> waiting_;  // samples
   int64_t latest_ = -1;             // the largest sample asked for
+  int64_t reached_ = 0;             // the first sample of the block to be made next
   std::exception_ptr error_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -6,7 +6,8 @@
 // before these is made again.
 //
 // A bookmark says where the block of a sample begins; a run that goes on opens it there and need not make
-// what was consumed before. Without one the result is the same, after a longer wait.
+// what was consumed before. Without one the result is the same, after a longer wait: `read` gives up after
+// ten minutes, with a Failure that says where the stream is.
 #pragma once
 
 #include <atomic>
@@ -38,7 +39,7 @@ class StreamSamples : public Samples {
   int64_t count() const override { return kEndless; }
   void read(int64_t index, std::span<int32_t> out) const override;
   std::string bookmark(int64_t index) const override;
-  // BadInput where the files, the seed or the length of a sample are not those of the bookmark.
+  // BadInput where the stream is not the bookmark's (data/stream_bookmark.h).
   void open_at(const std::string& bookmark) const override;
 
  private:

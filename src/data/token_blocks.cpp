@@ -68,7 +68,7 @@ TokenBlocks::TokenBlocks(const StreamOptions& options)
 void TokenBlocks::go_to(const BlockStart& start) {
   start_ = start;
   walker_.go_to(start.place);
-  epoch_has_documents_ = start.place.part > 0 || start.place.offset > 0;
+  epoch_has_documents_ = epoch_has_tokens_ = start.place.part > 0 || start.place.offset > 0;
 }
 
 // Documents are shared out in runs of about kShare bytes; the result has one list for each, in their order.
@@ -112,6 +112,16 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
   }
 }
 
+// A block may have no token, the last of an epoch for example, whose documents may all be of other parts; a
+// whole epoch without one is a mistake. All epochs have the same tokens, so one that has some will do for
+// all.
+void TokenBlocks::check_tokens(bool any) {
+  if (any) epoch_has_tokens_ = true;
+  if (any || !epoch_ended_ || options_.one_pass) return;
+  if (!epoch_has_tokens_) refuse_empty();
+  epoch_has_tokens_ = false;
+}
+
 std::unique_ptr<TokenBlock> TokenBlocks::next(const std::atomic<bool>& stop) {
   read_documents(stop);
   std::vector<std::vector<int32_t>> lists = tokenize(stop);
@@ -119,7 +129,7 @@ std::unique_ptr<TokenBlock> TokenBlocks::next(const std::atomic<bool>& stop) {
   std::vector<int32_t> tokens = start_.carry;
   size_t count = tokens.size();
   for (const auto& list : lists) count += list.size();
-  if (count == tokens.size() && epoch_ended_ && !options_.one_pass) refuse_empty();
+  check_tokens(count > tokens.size());
   tokens.reserve(count);
   for (auto& list : lists) {
     tokens.insert(tokens.end(), list.begin(), list.end());

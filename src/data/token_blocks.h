@@ -82,6 +82,7 @@ class TokenBlocks {
  private:
   std::vector<std::vector<int32_t>> tokenize(const std::atomic<bool>& stop);
   void read_documents(const std::atomic<bool>& stop);
+  void check_tokens(bool any);
   [[noreturn]] void refuse_empty() const;
 
   StreamOptions options_;
@@ -89,7 +90,9 @@ class TokenBlocks {
   ThreadPool pool_;
   BlockStart start_;
   bool epoch_ended_ = false;
-  bool epoch_has_documents_ = false;  // the epoch that is being read; true where its beginning was not seen
+  // In the epoch that is being read; true where its beginning was not seen.
+  bool epoch_has_documents_ = false;
+  bool epoch_has_tokens_ = false;
   std::string text_;
   std::vector<RawDocument> documents_;
 };

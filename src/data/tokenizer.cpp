@@ -3,10 +3,16 @@
 #include <sentencepiece_processor.h>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "data/hugging_face_tokenizer.h"
 #include "data/mapped_file.h"
 
 namespace trifold {
+
+std::string model_fingerprint(std::string_view kind, std::string_view content) {
+  const PhiloxKey hash = philox_key(content.size(), content);
+  return fmt::format("{} {:08x}{:08x}", kind, hash.hi, hash.lo);
+}
 
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   for (int32_t id : ids) {
@@ -33,6 +39,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
   const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   const auto status = processor_->LoadFromSerializedProto(content);
   if (!status.ok()) bad_input("{}: is not a SentencePiece model: {}", model_file, status.ToString());
+  fingerprint_ = model_fingerprint("sentencepiece", content);
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;

@@ -26,11 +26,16 @@ class Tokenizer {
   // Whether a text is to be given line by line; else in pieces as large as possible
   // (data/document_encoder.h).
   virtual bool reads_lines() const { return true; }
+  // Changes when the tokens of some text may be others: the kind, and a hash of the model's file.
+  virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
+
+// "<kind> <hash>" of a model's file as it was read.
+std::string model_fingerprint(std::string_view kind, std::string_view content);
 
 // BadInput for an id outside [0, vocab_size).
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
@@ -40,6 +45,7 @@ class ByteTokenizer : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> eod() const override { return std::nullopt; }
+  std::string fingerprint() const override { return "byte"; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
 };
@@ -54,11 +60,13 @@ class SentencePieceTokenizer : public Tokenizer {
 
   int64_t vocab_size() const override;
   std::optional<int32_t> eod() const override;  // the model's end-of-sentence piece
+  std::string fingerprint() const override { return fingerprint_; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
 
  private:
   std::string file_;
+  std::string fingerprint_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 

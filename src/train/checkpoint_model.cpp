@@ -22,6 +22,13 @@ CheckpointModel describe_checkpoint(const std::string& path) {
   return found;
 }
 
+std::string data_bookmark(const CheckpointMeta& meta) {
+  const auto found = meta.state.find("data");
+  if (found == meta.state.end()) return {};
+  check(found->is_string(), "the checkpoint's place in the data cannot be read: it is not a text");
+  return found->get<std::string>();
+}
+
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use) {
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
   if (use != ModelUse::SameRun)

@@ -22,6 +22,10 @@ struct CheckpointModel {
 // Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
 CheckpointModel describe_checkpoint(const std::string& path);
 
+// Where in the data the run of a checkpoint was (data/batch.h); empty where the samples consumed say it all.
+// Failure when it cannot be read.
+std::string data_bookmark(const CheckpointMeta& meta);
+
 // To go on with a run; to start another one from the weights: lengths of samples, dropout and the size of
 // random weights may then be others; or from those of a BERT without its head.
 enum class ModelUse { SameRun, WeightsOnly, Encoder };

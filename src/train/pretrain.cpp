@@ -50,8 +50,7 @@ void check_save(const PretrainConfig& config, int64_t first_step) {
     check_not_taken(save);  // its run went on while this one looked where to start
     bad_input(
         "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
-        "to go "
-        "on from it, or another --save",
+        "to go on from it, or another --save",
         save, newest, first_step, save);
   }
 }
@@ -84,9 +83,9 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
         *config.batch.train_epochs);
   if (corpus.streams())
     bad_input(
-        "--train-epochs {}: text that is streamed has no known number of samples; give --train-iters, or "
-        "write .bin/.idx "
-        "files first with 'trifold tokenize'",
+        "--train-epochs {}: text that is streamed (folders, JSON lines, packed files, and plain text larger "
+        "than 64 MiB) has no known number of samples; give --train-iters, or write .bin/.idx files first "
+        "with 'trifold tokenize'",
         *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
   config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
@@ -130,7 +129,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.attempt([&] { open_data(job); });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
-    files.attempt([&] { first_step = check_start(job.start, job.config); });
+    files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
   if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
@@ -152,6 +151,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
                 const std::atomic<int>& signal, const Measure& measure) {
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
+  check_same_data(world, *job.train);
   Trainer trainer(world, config, *job.train, job.valid.get());
   RunSaver saver(world, trainer, config.checkpoint, speaks ? &observer : nullptr, job.at_save_phase);
   std::vector<std::string> warnings;

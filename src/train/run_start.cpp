@@ -60,7 +60,7 @@ RunPosition position_of(const RunStart& start) {
   }
 }
 
-int64_t check_start(const RunStart& start, const PretrainConfig& config) {
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train) {
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
@@ -77,7 +77,21 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config) {
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(config, meta, name);
+  const std::string bookmark = data_bookmark(meta);
+  if (train != nullptr && !bookmark.empty()) train->open_at(bookmark);
   return meta.step;
+}
+
+void check_same_data(Communicator& world, const DataSource& train) {
+  const std::vector<std::string> bookmarks =
+      gather_texts(world, "comparing the data of the ranks", [&] { return train.bookmark(0); });
+  for (size_t rank = 1; rank < bookmarks.size(); ++rank)
+    if (bookmarks[rank] != bookmarks[0])
+      throw Error(
+          fmt::format("--data-path: the streamed text of rank {} is not that of rank 0: the names, sizes "
+                      "or tokenizers of their files differ; give every host the same files",
+                      rank),
+          ErrorKind::Agreed);
 }
 
 bool is_finished(const RunStart& start, const PretrainConfig& config) {

@@ -25,12 +25,18 @@ RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model =
 // The place in the data where the run goes on; the beginning where nothing can be read.
 RunPosition position_of(const RunStart& start);
 
-// What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch or
-// order of the data, or one that leaves nothing to train. Returns the steps it has done.
-int64_t check_start(const RunStart& start, const PretrainConfig& config);
+// What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch,
+// order of the data or data (streamed text that has changed; `train` may be null), or one that leaves nothing
+// to train. Returns the steps it has done.
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train);
 
 // True when `start` is a run of this configuration that has done all its steps.
 bool is_finished(const RunStart& start, const PretrainConfig& config);
+
+// Collective. BadInput when `train` is streamed text that is not the same in every process, on another host
+// for example: each makes the whole stream and takes its share, so the run would see some twice and others
+// never.
+void check_same_data(Communicator& world, const DataSource& train);
 
 // Collective. Loads what `start` says; returns what is different now, as Trainer::load does. What was wrong
 // with checkpoints that were passed over is added to `warnings`.

@@ -196,7 +196,7 @@ void Trainer::resume_at(const CheckpointMeta& meta) {
   if (scaler.value("dynamic", false))
     scaler_.restore({scaler.at("scale").get<double>(), scaler.at("steps_without_overflow").get<int64_t>(),
                      scaler.at("overflows_left").get<int64_t>()});
-  const std::string bookmark = meta.state.value("data", std::string());
+  const std::string bookmark = data_bookmark(meta);
   if (!bookmark.empty()) train_.open_at(bookmark);
   batches_.reset();
 }

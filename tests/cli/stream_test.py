@@ -63,6 +63,21 @@ class Stream(ProgramTest):
         out, _ = self.trifold("generate", "--load", "d", "--prompt", "Once", "--max-new-tokens", 8)
         self.assertTrue(out.startswith("Once"), out)
 
+    def test_a_run_goes_on_in_the_same_text_only(self):
+        self.stream("--train-iters", 2, "--save", "d")
+        more = ("--train-iters", 4, "--save", "d")
+        _, message = self.stream(*more, "--load", "d", "--split", "80,20", status=2)
+        self.assertIn('another --split ("90,10,0", now "80,20,0"); give the same', message)
+        _, message = self.stream(*more, "--load", "d", "--seed", 7, status=2)
+        self.assertIn("another --seed", message)
+        (self.corpus / "more.txt").write_text("another file")
+        for start in (("--load", "d"), ("--auto-resume",)):
+            _, message = self.stream(*more, *start, status=2)
+            self.assertIn("the files are not those that the checkpoint was trained on", message)
+            self.assertNotIn("passed over", message)
+        (self.corpus / "more.txt").unlink()
+        self.stream(*more, "--auto-resume")
+
     def test_mistakes_end_every_rank_with_file_and_line(self):
         with open(self.corpus / "more.jsonl", "w", encoding="utf-8") as lines:
             for _ in range(600):
@@ -72,8 +87,10 @@ class Stream(ProgramTest):
         self.assertIn("more.jsonl:601: the field \"text\" is not a string", message)
         _, message = self.stream("--train-iters", 2, "--json-key", "body", status=2)
         self.assertIn('the object has no field "body"', message)
+        _, message = self.pretrain("--json-key", "body", status=2)
+        self.assertIn("--json-key body has no effect: no file of --data-path is JSON lines", message)
         _, message = self.stream("--train-epochs", 2, status=2)
-        self.assertIn("--train-epochs 2: text that is streamed has no known number of samples; give --train-iters", message)
+        self.assertIn("--train-epochs 2: text that is streamed (folders, JSON lines", message)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,24 @@ TEST(HuggingFaceTokenizer, KnowsWhatEndsADocument) {
   EXPECT_EQ(HuggingFaceTokenizer(kFolder + "bert_cased.json").eod(), 3);
 }
 
+TEST(HuggingFaceTokenizer, ATokenThatIsAddedTwiceIsOneToken) {
+  const TempDir dir;
+  nlohmann::json json = nlohmann::json::parse(read_file(kFolder + "gpt2.json"));
+  const int64_t vocabulary = HuggingFaceTokenizer(kFolder + "gpt2.json").vocab_size();
+  for (const int64_t id : {vocabulary, vocabulary + 100000})
+    json["added_tokens"].push_back({{"id", id}, {"content", "<twice>"}, {"special", true}});
+  write_file(dir.file("tokenizer.json"), json.dump());
+  const HuggingFaceTokenizer tokenizer(dir.file("tokenizer.json"));
+  EXPECT_EQ(tokenizer.vocab_size(), vocabulary + 1);
+  EXPECT_EQ(encode(tokenizer, "<twice><twice>"), (std::vector<int32_t>(2, static_cast<int32_t>(vocabulary))));
+}
+
+TEST(HuggingFaceTokenizer, AFingerprintIsThatOfTheFile) {
+  const HuggingFaceTokenizer gpt2(kFolder + "gpt2.json");
+  EXPECT_EQ(gpt2.fingerprint(), HuggingFaceTokenizer(kFolder + "gpt2.json").fingerprint());
+  EXPECT_NE(gpt2.fingerprint(), HuggingFaceTokenizer(kFolder + "digits.json").fingerprint());
+}
+
 TEST(HuggingFaceTokenizer, RefusesWhatItCannotDo) {
   const TempDir dir;
   const std::string file = dir.file("tokenizer.json");

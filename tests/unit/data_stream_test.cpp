@@ -1,97 +1,32 @@
 // Text that is streamed: files, order, memory of the last blocks, bookmarks, mistakes.
-#include <zlib.h>
-#include <zstd.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/random.h"
 #include "data/corpus.h"
 #include "data/read_ahead.h"
 #include "data/stream_pass.h"
 #include "data/stream_samples.h"
-#include "unit/data_test_support.h"
+#include "unit/data_stream_support.h"
 
 namespace trifold {
 namespace {
 
 using test::error_of;
 using test::expect_has;
+using test::json_lines;
+using test::kLength;
+using test::kPieces;
+using test::lines;
+using test::options_of;
 using test::read_file;
+using test::sample;
 using test::TempDir;
+using test::write_corpus;
 using test::write_file;
-
-const std::string kPieces = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
-constexpr int64_t kLength = 64;
-
-void write_gzip(const std::string& path, std::string_view content) {
-  gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, content.data(), static_cast<unsigned>(content.size())),
-            static_cast<int>(content.size()));
-  gzclose(file);
-}
-
-void write_zstd(const std::string& path, std::string_view content) {
-  std::string packed(ZSTD_compressBound(content.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 1));
-  write_file(path, packed);
-}
-
-// Pseudo-random lines of words.
-std::string lines(uint64_t seed, size_t bytes) {
-  std::string text;
-  const PhiloxKey key = philox_key(seed, "lines");
-  for (uint64_t i = 0; text.size() < bytes; ++i) {
-    text += fmt::format("{:x}", philox_word(key, i));
-    text.push_back(philox_word(key, i) % 7 == 0 ? '\n' : ' ');
-  }
-  return text + "\n";
-}
-
-std::string json_lines(uint64_t seed, size_t bytes) {
-  std::string text;
-  const std::string plain = lines(seed, bytes);
-  for (size_t at = 0; at < plain.size();) {
-    const size_t size = 20 + philox_word(philox_key(seed, "sizes"), at) % 900;
-    text += nlohmann::json{{"id", at}, {"text", plain.substr(at, size)}}.dump() + "\n";
-    if (at % 3 == 0) text += "  \n";
-    at += size;
-  }
-  return text;
-}
-
-// About 6 MB of every kind in a folder, so that there are several blocks.
-void write_corpus(const TempDir& dir) {
-  std::filesystem::create_directories(dir.file("corpus/below/.hidden"));
-  for (int i = 0; i < 5; ++i)
-    write_file(dir.file(fmt::format("corpus/small_{}.txt", i)), lines(static_cast<uint64_t>(i), 3000));
-  write_file(dir.file("corpus/below/large.c"), lines(10, 1500000));
-  write_file(dir.file("corpus/below/lines.jsonl"), json_lines(11, 1200000));
-  write_gzip(dir.file("corpus/packed.jsonl.gz"), json_lines(12, 1500000));
-  write_zstd(dir.file("corpus/packed.txt.zst"), lines(13, 1300000));
-  write_file(dir.file("corpus/below/.hidden/x"), "not to be read");
-  write_file(dir.file("corpus/.hidden.parquet"), "nor this");
-  write_file(dir.file("corpus/empty.txt"), "");
-}
-
-StreamOptions options_of(const std::string& path, const std::string& split = "1") {
-  StreamOptions options;
-  options.files = std::make_shared<const StreamFiles>(std::vector<std::string>{path});
-  options.tokenizer = std::make_shared<const ByteTokenizer>();
-  options.fractions = SplitFractions(split);
-  options.seq_length = kLength;
-  options.seed = 5;
-  options.threads = 2;
-  return options;
-}
-
-std::vector<int32_t> sample(const Samples& samples, int64_t index) {
-  std::vector<int32_t> out(kLength + 1);
-  samples.read(index, out);
-  return out;
-}
+using test::write_gzip;
+using test::write_zstd;
 
 // How often each byte comes in one pass: every window but its last token, which the next one has too, and
 // what is left.

@@ -2,13 +2,18 @@
 """Writes tests/golden/hf_tokenizers: small tokenizer.json files, and what Hugging Face's `tokenizers` makes of odd texts.
 
 Run from the top level, with `tokenizers` installed (pip install tokenizers):
-    python3 tools/reference/hugging_face_tokenizers.py
+    python3 tools/reference/hugging_face_tokenizers.py                               writes the files
+    python3 tools/reference/hugging_face_tokenizers.py compare TRIFOLD [SEED]        20 000 other texts through 'trifold tokenize'
 The files hold, for each tokenizer, a hash of the ids and one of the decoded text for every text of a fuzz corpus; for
 all its texts as one document; for the shipped play; and for runs of 4096 characters out of all that Unicode 14 assigns.
 """
+import array
 import json
 import pathlib
 import random
+import subprocess
+import sys
+import tempfile
 import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -113,8 +118,8 @@ def words():
     return tokenizer
 
 
-def fuzz(count):
-    rng = random.Random(20)
+def fuzz(count, seed=20):
+    rng = random.Random(seed)
     plain = PLAY.split() + OTHERS.split()
     odd = ["I'm", "DON'T", "we'Ll", "'ſ", "it’s", "x'd'd", "\n", "\n\n", "\n\n\n  ", "\r\n", "\r", "\t", "\t\t ", "  ", "   ", "\u00a0",
            "\u3000", "\u2003\u2009", "\u200b", "\ufeff", "\u0085", "\u000b\u000c", "\x00", "\x1b[0m", "\x7f", "\u00ad", "\ufffd",
@@ -169,12 +174,36 @@ def hash_of_ids(ids):
     return fnv(b"".join(i.to_bytes(4, "little") for i in ids))
 
 
+MAKERS = (gpt2, prefixed, llama3, digits, bert_uncased, bert_cased, stripped, words)
+
+
+def compare(program, seed):
+    """The ids of fresh texts by the tokenizers that the golden files hold, against those of `trifold tokenize`."""
+    texts = fuzz(20000, seed)
+    for make in MAKERS:
+        file = OUT / f"{make.__name__}.json"
+        tokenizer = Tokenizer.from_file(str(file))
+        expected = array.array("H")
+        for encoding in tokenizer.encode_batch(texts, add_special_tokens=False):
+            expected.extend(encoding.ids)
+        with tempfile.TemporaryDirectory() as folder:
+            lines = pathlib.Path(folder) / "texts.jsonl"
+            lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+            subprocess.run([program, "tokenize", "--input", lines, "--output-prefix", f"{folder}/out", "--tokenizer-type",
+                            "huggingface", "--tokenizer-model", file], check=True, capture_output=True)
+            made = array.array("H", pathlib.Path(folder, "out_text_document.bin").read_bytes())
+        if made != expected:
+            first = next((i for i, (a, b) in enumerate(zip(made, expected)) if a != b), min(len(made), len(expected)))
+            sys.exit(f"{make.__name__}: token {first} of {len(made)} differs, the library makes {len(expected)}")
+        print(f"{make.__name__}: {len(texts)} texts, {len(made)} tokens, all equal", flush=True)
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     texts = fuzz(300)
     runs = assigned()
     made = {"texts": texts, "runs": runs, "tokenizers": {}}
-    for make in (gpt2, prefixed, llama3, digits, bert_uncased, bert_cased, stripped, words):
+    for make in MAKERS:
         tokenizer = make()
         (OUT / f"{make.__name__}.json").write_text(
             json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -196,4 +225,7 @@ def main():
     (OUT / "cases.json").write_text(json.dumps(made, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-main()
+if sys.argv[1:2] == ["compare"]:
+    compare(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+else:
+    main()

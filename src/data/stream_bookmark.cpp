@@ -1,0 +1,95 @@
+#include "data/stream_bookmark.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr const char* kUnreadable = "the checkpoint's place in the streamed text cannot be read";
+
+// What makes the stream, and the options that say it.
+nlohmann::json identity(const StreamOptions& options) {
+  return {{"tokenizer", options.tokenizer->fingerprint()},
+          {"split", options.fractions.text()},
+          {"json_key", options.json_key},
+          {"seed", options.seed},
+          {"seq_length", options.seq_length}};
+}
+
+struct Field {
+  const char* name;
+  const char* option;
+};
+constexpr std::array<Field, 5> kFields{{{"tokenizer", "--tokenizer-model"},
+                                        {"split", "--split"},
+                                        {"json_key", "--json-key"},
+                                        {"seed", "--seed"},
+                                        {"seq_length", "--seq-length"}}};
+
+std::string write(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void check_stream(const nlohmann::json& json, const StreamOptions& options) {
+  const std::string& path = options.files->files().front().path;
+  static const char* const kAdvice = "or start anew from the weights with --finetune";
+  if (json.at("files").get<std::string>() != options.files->fingerprint())
+    bad_input(
+        "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), so "
+        "the run cannot go on in them; give the same files, {}",
+        path, kAdvice);
+  const nlohmann::json own = nlohmann::json::parse(write(identity(options)));
+  for (const Field& field : kFields)
+    if (json.at(field.name) != own.at(field.name))
+      bad_input(
+          "{}: the checkpoint's place in the streamed text is one of another {} ({}, now {}); give the same, "
+          "{}",
+          path, field.option, write(json.at(field.name)), write(own.at(field.name)), kAdvice);
+}
+
+BlockStart read_start(const nlohmann::json& json, const StreamOptions& options) {
+  BlockStart start;
+  start.place = {json.at("epoch").get<int64_t>(), json.at("part").get<int64_t>(),
+                 json.at("offset").get<int64_t>()};
+  start.block = json.at("block").get<int64_t>();
+  start.first_sample = json.at("first_sample").get<int64_t>();
+  start.carry = json.at("carry").get<std::vector<int32_t>>();
+  const StreamPlace& place = start.place;
+  check(place.epoch >= 0 && place.part >= 0 && place.part <= options.files->parts() && place.offset >= 0 &&
+            start.block >= 0 && start.first_sample >= 0 && std::ssize(start.carry) <= options.seq_length,
+        "{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, place.part, place.epoch,
+        start.block, start.first_sample);
+  check_ids(start.carry, options.tokenizer->vocab_size());
+  return start;
+}
+
+}  // namespace
+
+std::string write_bookmark(const BlockStart& start, const StreamOptions& options) {
+  nlohmann::json json = identity(options);
+  json.update({{"files", options.files->fingerprint()},
+               {"epoch", start.place.epoch},
+               {"part", start.place.part},
+               {"offset", start.place.offset},
+               {"block", start.block},
+               {"first_sample", start.first_sample},
+               {"carry", start.carry}});
+  return write(json);
+}
+
+BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options) {
+  const nlohmann::json json = nlohmann::json::parse(bookmark, nullptr, false);
+  check(json.is_object(), "{}: it is not a JSON object", kUnreadable);
+  try {
+    check_stream(json, options);
+    return read_start(json, options);
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: {}", kUnreadable, error.what());
+  }
+}
+
+}  // namespace trifold
