@@ -87,7 +87,7 @@ class Stream(ProgramTest):
         self.assertIn("more.jsonl:601: the field \"text\" is not a string", message)
         _, message = self.stream("--train-iters", 2, "--json-key", "body", status=2)
         self.assertIn('the object has no field "body"', message)
-        _, message = self.pretrain("--json-key", "body", status=2)
+        _, message = self.pretrain("--train-iters", 2, "--json-key", "body", status=2)
         self.assertIn("--json-key body has no effect: no file of --data-path is JSON lines", message)
         _, message = self.stream("--train-epochs", 2, status=2)
         self.assertIn("--train-epochs 2: text that is streamed (folders, JSON lines", message)
