@@ -46,8 +46,8 @@ class StreamMemory(ProgramTest):
         with open(folder / "lines.jsonl", "wb") as lines:
             for _ in range(GIGABYTES * 1024 // 16):
                 lines.write(data)
-        with open(folder / "lines.jsonl", "rb") as lines:
-            subprocess.run(["gzip", "-1", "-c"], stdin=lines, check=True, stdout=open(folder / "packed.jsonl.gz", "wb"))
+        with open(folder / "lines.jsonl", "rb") as lines, open(folder / "packed.jsonl.gz", "wb") as packed:
+            subprocess.run(["gzip", "-1", "-c"], stdin=lines, check=True, stdout=packed)
 
     def test_memory_and_first_batch(self):
         with tempfile.TemporaryDirectory(prefix="trifold_stream_") as name:
