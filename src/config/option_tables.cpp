@@ -471,7 +471,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_task(table, config);
   table.group("Tokenizer");
   table.add("tokenizer-type", &run.data.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece"})
+      .one_of({"byte", "sentencepiece", "huggingface"})
       .absent("as the model was trained");
   table.add("tokenizer-model", &run.data.tokenizer_model, "File of the SentencePiece model.")
       .files("FILE")

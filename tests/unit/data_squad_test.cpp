@@ -167,6 +167,7 @@ TEST(TextPlaces, UnitsAreWordsAndSigns) {
    public:
     int64_t vocab_size() const override { return 100; }
     std::optional<int32_t> eod() const override { return {}; }
+    std::string fingerprint() const override { return {}; }
     void encode(std::string_view unit, std::vector<int32_t>& ids) const override {
       ids.push_back(static_cast<int32_t>(unit.size()));
     }
@@ -184,6 +185,7 @@ TEST(BertTokens, AreTheTokenizersWhereItHasThem) {
    public:
     int64_t vocab_size() const override { return 200; }
     std::optional<int32_t> eod() const override { return {}; }
+    std::string fingerprint() const override { return {}; }
     void encode(std::string_view text, std::vector<int32_t>& ids) const override {
       ids.push_back(text == "[PAD]" ? 0 : static_cast<int32_t>(100 + text.size()));
     }
