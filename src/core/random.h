@@ -28,18 +28,21 @@ constexpr PhiloxKey philox_key(uint64_t seed, std::string_view name) {
   return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
 }
 
-// Four independent uniform 32-bit words for one 64-bit counter.
+// Four independent uniform 32-bit words for one 64-bit counter. Plain words, no array: this is called for
+// every weight, in builds that optimise nothing too.
 constexpr std::array<uint32_t, 4> philox(PhiloxKey key, uint64_t counter) {
-  std::array<uint32_t, 4> x{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
+  uint32_t w = static_cast<uint32_t>(counter), x = static_cast<uint32_t>(counter >> 32), y = 0, z = 0;
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * x[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * x[2];
-    x = {static_cast<uint32_t>(b >> 32) ^ x[1] ^ key.lo, static_cast<uint32_t>(b),
-         static_cast<uint32_t>(a >> 32) ^ x[3] ^ key.hi, static_cast<uint32_t>(a)};
+    const uint64_t a = uint64_t{0xD2511F53} * w;
+    const uint64_t b = uint64_t{0xCD9E8D57} * y;
+    w = static_cast<uint32_t>(b >> 32) ^ x ^ key.lo;
+    x = static_cast<uint32_t>(b);
+    y = static_cast<uint32_t>(a >> 32) ^ z ^ key.hi;
+    z = static_cast<uint32_t>(a);
     key.lo += 0x9E3779B9U;
     key.hi += 0xBB67AE85U;
   }
-  return x;
+  return {w, x, y, z};
 }
 
 // The uniform 32-bit word of one global element: four neighbouring elements share one Philox block.
