@@ -117,9 +117,9 @@ TEST(StreamTrouble, ADamagedBookmarkIsAnError) {
   const nlohmann::json good = nlohmann::json::parse(samples.bookmark(0));
   samples.open_at(good.dump());
   const auto message = [&](const std::string& patch, ErrorKind kind = ErrorKind::Failure) {
-    nlohmann::json json = good;
-    json.merge_patch(nlohmann::json::parse(patch));
-    return error_of([&] { samples.open_at(json.dump()); }, kind);
+    nlohmann::json damaged = good;
+    damaged.merge_patch(nlohmann::json::parse(patch));
+    return error_of([&] { samples.open_at(damaged.dump()); }, kind);
   };
   for (const char* patch : {R"({"files": 3})", R"({"seed": null})", R"({"epoch": null})", R"({"part": "x"})",
                             R"({"carry": [{}]})", R"({"part": -1})", R"({"part": 1000000})"})
@@ -151,9 +151,9 @@ TEST(StreamTrouble, APassThatWouldFillTheDiskIsRefused) {
 }
 
 // Tells what it is given, and makes one token of each piece.
-class Pieces : public Tokenizer {
+class PieceCounter : public Tokenizer {
  public:
-  explicit Pieces(bool reads_lines) : reads_lines_(reads_lines) {}
+  explicit PieceCounter(bool reads_lines) : reads_lines_(reads_lines) {}
   int64_t vocab_size() const override { return 1; }
   std::optional<int32_t> eod() const override { return std::nullopt; }
   bool reads_lines() const override { return reads_lines_; }
@@ -182,7 +182,7 @@ TEST(StreamTrouble, ALongDocumentIsTokenizedInBoundedMemory) {
     std::string line;
     int64_t offset = 0;
     read_part(files.files().front(), 0, line, offset);
-    const Pieces pieces(reads_lines);
+    const PieceCounter pieces(reads_lines);
     std::vector<int32_t> ids;
     DocumentTokens(pieces, "text").add(line, {0, line.size(), &files.files().front(), 0}, ids);
     EXPECT_TRUE(pieces.decode(ids) == text);
@@ -194,7 +194,7 @@ TEST(StreamTrouble, ALongDocumentIsTokenizedInBoundedMemory) {
 // Lines none of which begins with a letter: no place to cut. Looking at all of the text for each line took
 // minutes.
 TEST(StreamTrouble, ALongDocumentWithoutAPlaceToCutIsQuick) {
-  const Pieces pieces(false);
+  const PieceCounter pieces(false);
   DocumentEncoder encoder(pieces);
   std::vector<int32_t> ids;
   std::string all;
