@@ -11,7 +11,9 @@ namespace trifold::launch {
 
 namespace {
 
-bool is_json_lines(const std::string& name) { return name.ends_with(".json") || name.ends_with(".jsonl"); }
+bool is_json_lines(const std::string& name) {
+  return name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
 
 }  // namespace
 

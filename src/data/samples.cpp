@@ -1,6 +1,7 @@
 #include "data/samples.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -29,11 +30,18 @@ void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
 std::string BlendedSamples::bookmark(int64_t index) const {
   std::vector<std::string> marks(parts_.size());
   bool any = false;
+  const auto at = blend_.dataset.begin() + std::min<int64_t>(index, std::ssize(blend_.dataset));
   for (size_t k = 0; k < parts_.size(); ++k) {
-    const auto next =
-        std::find(blend_.dataset.begin() + index, blend_.dataset.end(), static_cast<int16_t>(k));
-    if (next == blend_.dataset.end()) continue;  // it is not needed any more
-    marks[k] = parts_[k]->bookmark(blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())]);
+    // The first sample of list k from here on; where none comes, a longer run would go on behind its last.
+    const auto id = static_cast<int16_t>(k);
+    const auto next = std::find(at, blend_.dataset.end(), id);
+    const auto last = std::find(std::make_reverse_iterator(at), blend_.dataset.rend(), id);
+    int64_t place = 0;
+    if (next != blend_.dataset.end())
+      place = blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())];
+    else if (last != blend_.dataset.rend())
+      place = blend_.sample[static_cast<size_t>(blend_.dataset.rend() - last) - 1] + 1;
+    marks[k] = parts_[k]->bookmark(place);
     any = any || !marks[k].empty();
   }
   return any ? nlohmann::json(marks).dump() : "";

@@ -83,6 +83,12 @@ std::string write_bookmark(const BlockStart& start, const StreamOptions& options
 
 BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options) {
   const nlohmann::json json = nlohmann::json::parse(bookmark, nullptr, false);
+  if (json.is_array())
+    bad_input(
+        "{}: the checkpoint was trained on a blend of {} paths; give the same --data-path, or start anew "
+        "from its "
+        "weights with --finetune",
+        options.files->files().front().path, json.size());
   check(json.is_object(), "{}: it is not a JSON object", kUnreadable);
   try {
     check_stream(json, options);

@@ -102,6 +102,9 @@ void StreamFiles::add_folder(const std::string& folder) {
     }
     // What is gone by now, or a link to nothing, is no file; what cannot be looked at is a mistake below.
     std::error_code unknown;
+    if (at->is_symlink(unknown) && at->is_directory(unknown))
+      bad_input("{} is a link to a folder, which is not followed: name that folder with --data-path",
+                at->path().string());
     if (at->is_regular_file(unknown)) found.push_back(at->path());
   }
   if (error) bad_input("{}: the folder cannot be read: {}", folder, error.message());

@@ -101,6 +101,7 @@ class StreamSamples::Maker {
     if (index >= blocks_.start().first_sample && start.block <= blocks_.start().block) return;
     made_.clear();
     blocks_.go_to(start);
+    latest_ = index;  // reading ahead begins anew; who is further on says so with the next sample
   }
 
   // The oldest go; the two made last, one of which somebody may have waited for, stay.
@@ -134,6 +135,7 @@ class StreamSamples::Maker {
       lock.lock();
       reached_ = blocks_.start().first_sample;
       error_ = error;
+      if (block) remember(blocks_.start());  // so that what was made for a reader far ahead is not lost
       if (block && block->end_sample() > block->first_sample()) made_.push_back(std::move(block));
       forget();
       changed_.notify_all();
@@ -148,7 +150,7 @@ class StreamSamples::Maker {
   std::deque<std::shared_ptr<const TokenBlock>> made_;  // neighbours, in order
   std::deque<BlockStart> starts_;
   std::multiset<int64_t> waiting_;  // samples
-  int64_t latest_ = -1;             // the largest sample asked for
+  int64_t latest_ = -1;             // the largest sample asked for since the last jump
   int64_t reached_ = 0;             // the first sample of the block to be made next
   std::exception_ptr error_;
   std::atomic<bool> stopping_{false};

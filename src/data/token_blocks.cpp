@@ -1,6 +1,7 @@
 #include "data/token_blocks.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/error.h"
 
@@ -83,11 +84,19 @@ std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>&
   }
   std::vector<std::vector<int32_t>> lists(cuts.size() - 1);
   std::atomic<size_t> taken{0};
+  std::vector<std::exception_ptr> errors(lists.size());  // the first mistake in the text is told
   pool_.run([&](int) {
-    DocumentTokens tokens(*options_.tokenizer, options_.json_key);
-    for (size_t share = taken++; share < lists.size() && !stop; share = taken++)
-      for (size_t d = cuts[share]; d < cuts[share + 1]; ++d) tokens.add(text_, documents_[d], lists[share]);
+    for (size_t share = taken++; share < lists.size() && !stop; share = taken++) {
+      try {
+        DocumentTokens tokens(*options_.tokenizer, options_.json_key);
+        for (size_t d = cuts[share]; d < cuts[share + 1]; ++d) tokens.add(text_, documents_[d], lists[share]);
+      } catch (...) {
+        errors[share] = std::current_exception();
+      }
+    }
   });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
   return lists;
 }
 

@@ -1,4 +1,5 @@
 #include "data/tokenize.h"
+#include "data/byte_reader.h"
 
 #include <algorithm>
 #include <deque>
@@ -6,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "data/byte_reader.h"
 #include "data/document_encoder.h"
 #include "data/indexed_writer.h"
 #include "data/mapped_file.h"
@@ -72,7 +74,8 @@ class Output {
 
 bool is_json(const TokenizeOptions& options) {
   if (options.format != TextFormat::Auto) return options.format == TextFormat::JsonLines;
-  return options.input.ends_with(".json") || options.input.ends_with(".jsonl");
+  return options.input.ends_with(".json") || options.input.ends_with(".jsonl") ||
+         options.input.ends_with(".ndjson");
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
@@ -83,6 +86,10 @@ class Job {
   Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
       FunctionRef<void(const TokenizeProgress&)> progress)
       : options_(options), input_(options.input), progress_(progress) {
+    if (packing_of(options.input) != Packing::None)
+      bad_input(
+          "{}: packed files are not read here; unpack it first, or train on it as it is: it is streamed",
+          options.input);
     if (input_.size() == 0) bad_input("{}: is empty, there is nothing to tokenize", options.input);
     if (options.append_eod && !tokenizer.eod())
       bad_input("--append-eod: the tokenizer has no token that ends a document; leave it out");

@@ -78,7 +78,13 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(config, meta, name);
   const std::string bookmark = data_bookmark(meta);
-  if (train != nullptr && !bookmark.empty()) train->open_at(bookmark);
+  if (train != nullptr && !bookmark.empty())
+    train->open_at(bookmark);
+  else if (train != nullptr && meta.consumed_samples > 0 && !train->bookmark(0).empty())
+    bad_input(
+        "the checkpoint has no place in these training data, it was trained on others: give the same, or "
+        "start "
+        "anew from its weights with --finetune");
   return meta.step;
 }
 
@@ -87,11 +93,10 @@ void check_same_data(Communicator& world, const DataSource& train) {
       gather_texts(world, "comparing the data of the ranks", [&] { return train.bookmark(0); });
   for (size_t rank = 1; rank < bookmarks.size(); ++rank)
     if (bookmarks[rank] != bookmarks[0])
-      throw Error(
-          fmt::format("--data-path: the streamed text of rank {} is not that of rank 0: the names, sizes "
-                      "or tokenizers of their files differ; give every host the same files",
-                      rank),
-          ErrorKind::Agreed);
+      throw Error(fmt::format("the training data of rank {} are not those of rank 0: the names, sizes or "
+                              "tokenizers of their files differ; give every host the same files",
+                              rank),
+                  ErrorKind::Agreed);
 }
 
 bool is_finished(const RunStart& start, const PretrainConfig& config) {

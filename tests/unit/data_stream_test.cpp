@@ -313,6 +313,16 @@ TEST(StreamCorpus, IsPartOfWhatDataPathTakes) {
   again->open_at(blend->bookmark(900));
   again->read(buffer.batch(), 900);
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), buffer.batch().tokens.as<int32_t>()));
+  // A run that is done may be made longer: its last checkpoint knows the place in the stream.
+  const auto longer = Corpus(config, 256).source(Split::Train, kLength, 1100, 1);
+  longer->read(buffer.batch(), 1000);
+  const std::vector<int32_t> first(buffer.batch().tokens.as<int32_t>(),
+                                   buffer.batch().tokens.as<int32_t>() + kLength);
+  EXPECT_FALSE(nlohmann::json::parse(blend->bookmark(1000))[0].get<std::string>().empty());
+  const auto on = Corpus(config, 256).source(Split::Train, kLength, 1100, 1);
+  on->open_at(blend->bookmark(1000));
+  on->read(buffer.batch(), 1000);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), buffer.batch().tokens.as<int32_t>()));
 }
 
 }  // namespace
