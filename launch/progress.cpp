@@ -181,8 +181,9 @@ void Progress::on_step(const StepReport& report) {
 
 void Progress::on_eval(const EvalReport& report) {
   if (json_) json_->write(report);
-  print_line(fmt::format("step {:>6}/{}  validation loss {:.4f}  ({} tokens in {:.1f} s)", report.step,
-                         last_step_, report.loss, report.tokens, report.seconds));
+  const std::string of = last_step_ > 0 ? fmt::format("/{}", last_step_) : "";  // no run: no last step
+  print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
+                         report.loss, report.tokens, report.unit, report.seconds));
 }
 
 void Progress::on_scores(int64_t step, const Scores& scores) {

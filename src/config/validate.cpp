@@ -336,6 +336,26 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
 }
 
+// What belongs to a run, where there is none.
+void check_evaluation_only(const PretrainConfig& run, Problems& problems) {
+  const std::pair<const char*, bool> options[] = {
+      {"train-iters", run.batch.train_iters != 0},
+      {"train-epochs", run.batch.train_epochs.has_value()},
+      {"global-batch-size", run.batch.global_batch_size.has_value()},
+      {"lr", run.lr.lr != 0},
+      {"bf16", run.precision.bf16},
+      {"fp16", run.precision.fp16},
+      {"fp8", run.precision.fp8},
+      {"f64", run.precision.f64},
+      {"eval-interval", run.eval.eval_interval.has_value()},
+      {"finetune", run.checkpoint.finetune},
+      {"zero-stage", run.zero.zero_stage != 0},
+      {"offload", run.zero.offloads()},
+      {"schedule", run.pipeline.schedule.has_value()}};
+  for (const auto& [option, given] : options)
+    if (given) problems.add("--{} has no effect without --train-data FILE", option);
+}
+
 void check_squad_options(const FinetuneConfig& config, Problems& problems) {
   const FinetuneConfig defaults;
   const std::pair<const char*, bool> options[] = {
@@ -430,6 +450,8 @@ std::vector<std::string> problems(const FinetuneConfig& config) {
                  *config.run.eval.eval_interval);
   if (!config.train_data && config.run.checkpoint.save)
     problems.add("--save {} has no effect without --train-data FILE", *config.run.checkpoint.save);
+  if (!config.train_data) check_evaluation_only(config.run, problems);
+  check_tokenizer(config.run.data.tokenizer_type.value_or(""), config.run.data.tokenizer_model, problems);
   if (config.task == "classify") check_squad_options(config, problems);
   return problems.take();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 #include "data/permutation.h"
@@ -23,6 +24,7 @@ BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_
     tokenizer.encode(text, own);
     if (own.size() != before + 1) return;
   }
+  if (std::set<int32_t>(own.begin(), own.end()).size() != own.size()) return;  // unknown words, all of them
   pad = own[0];
   cls = own[1];
   sep = own[2];

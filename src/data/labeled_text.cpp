@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "data/unicode.h"
 
 namespace trifold {
 
@@ -56,6 +58,7 @@ LabeledText read_json(const std::string& line) {
   LabeledText text{object.at("text").get<std::string>(), {}, {}};
   if (object.contains("text_b")) text.other = object["text_b"].get<std::string>();
   const json& label = object.at("label");
+  check(label.is_string() || label.is_number(), "the label is neither a text nor a number");
   text.label = label.is_string() ? label.get<std::string>() : label.dump();
   return text;
 }
@@ -63,7 +66,7 @@ LabeledText read_json(const std::string& line) {
 std::optional<double> number(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 
@@ -77,8 +80,10 @@ std::vector<LabeledText> read_labeled_texts(const std::string& path) {
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
+    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
     if (line.empty() || line == "\r") continue;
     try {
+      if (const auto at = invalid_utf8(line)) fail("byte {} is not UTF-8", *at);
       if (!path.ends_with(".tsv"))
         texts.push_back(read_json(line));
       else if (!table)

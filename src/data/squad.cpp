@@ -40,7 +40,8 @@ SquadQuestion read_question(const json& from, size_t index, const std::string& c
   try {
     question.question = from.at("question").get<std::string>();
     question.context = index;
-    if (from.contains("is_impossible")) squad.has_unanswerable = true;
+    if (from.contains("is_impossible") || (from.contains("answers") && from["answers"].empty()))
+      squad.has_unanswerable = true;
     if (!from.value("is_impossible", false) && from.contains("answers"))
       for (const json& answer : from.at("answers"))
         question.answers.push_back(read_answer(answer, context, places));

@@ -26,7 +26,7 @@ struct SquadQuestion {
 struct Squad {
   std::vector<std::string> contexts;
   std::vector<SquadQuestion> questions;
-  bool has_unanswerable = false;  // version 2: some question says of itself whether it is possible
+  bool has_unanswerable = false;  // version 2: a question has no answer, or says whether it has
 };
 
 // BadInput, naming the file and what is wrong where. An answer whose text does not stand at its answer_start

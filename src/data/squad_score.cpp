@@ -2,68 +2,15 @@
 
 #include <algorithm>
 
+#include "data/unicode.h"
+
 namespace trifold {
 
 namespace {
 
-// The character at `at` of UTF-8, which is moved behind it; a byte that is none stands for itself.
-char32_t next_character(std::string_view text, size_t& at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  const size_t length = first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  char32_t character = length == 1 ? first : first & (0xFFU >> (length + 1));
-  for (size_t i = 1; i < length && at + i < text.size(); ++i)
-    character = character << 6 | (byte(at + i) & 0x3FU);
-  at = std::min(at + length, text.size());
-  return character;
-}
-
-void append(std::string& text, char32_t c) {
-  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (c < 0x80) return put(c);
-  if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-}
-
-bool within(char32_t c, char32_t first, char32_t last) { return first <= c && c <= last; }
-
-char32_t lower(char32_t c) {
-  if (within(c, 'A', 'Z')) return c + 32;
-  if (within(c, 0xC0, 0xDE) && c != 0xD7) return c + 32;
-  if (c == 0x178) return 0xFF;
-  // Pairs of upper and lower case follow each other, from an even number or from an odd one.
-  if (within(c, 0x100, 0x12F) || within(c, 0x132, 0x137) || within(c, 0x14A, 0x177) ||
-      within(c, 0x460, 0x481) || within(c, 0x48A, 0x4BF) || within(c, 0x4D0, 0x52F) ||
-      within(c, 0x1E00, 0x1E95) || within(c, 0x1EA0, 0x1EFF))
-    return c | 1;
-  if (within(c, 0x139, 0x148) || within(c, 0x179, 0x17E)) return c % 2 == 1 ? c + 1 : c;
-  if (within(c, 0x391, 0x3AB) && c != 0x3A2) return c + 32;
-  if (within(c, 0x400, 0x40F)) return c + 80;
-  if (within(c, 0x410, 0x42F)) return c + 32;
-  return c;
-}
-
-bool is_space(char32_t c) {
-  return within(c, 9, 13) || within(c, 0x1C, 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         within(c, 0x2000, 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-bool is_sign(char32_t c) {
-  return within(c, '!', '/') || within(c, ':', '@') || within(c, '[', '`') || within(c, '{', '~');
-}
-
-// What ends a word where an article is looked for: signs of typography and of mathematics, but the letters
-// and digits among them.
-bool parts_words(char32_t c) {
-  if (is_space(c) || c < '0') return true;
-  const bool latin = within(c, 0xA0, 0xBF) || c == 0xD7 || c == 0xF7;
-  const bool letter_or_digit =
-      c == 0xAA || c == 0xB2 || c == 0xB3 || c == 0xB5 || within(c, 0xB9, 0xBA) || within(c, 0xBC, 0xBE);
-  return (latin && !letter_or_digit) || within(c, 0x2010, 0x206F) || within(c, 0x20A0, 0x20CF) ||
-         within(c, 0x2190, 0x23FF) || within(c, 0x2500, 0x27BF) || within(c, 0x3001, 0x3004) ||
-         within(c, 0x3008, 0x3020);
-}
+// As Python's str.split() and \b see them, on which SQuAD's own scores rest.
+bool is_space(char32_t c) { return is_white_space(c) || (0x1C <= c && c <= 0x1F); }
+bool parts_words(char32_t c) { return !is_word_character(c) && !is_number(c); }
 
 bool is_article(const std::u32string& word) { return word == U"a" || word == U"an" || word == U"the"; }
 
@@ -97,11 +44,11 @@ std::vector<std::string> words_of(std::string_view text) {
 }  // namespace
 
 std::string normalised_answer(std::string_view text) {
+  // An answer of single bytes may end inside a character.
+  const std::string lower = lower_case(replace_invalid_utf8(text));
   std::u32string kept;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = lower(next_character(text, at));
-    if (!is_sign(c)) kept += c;
-  }
+  for (size_t at = 0; at < lower.size();)
+    if (const char32_t c = next_character(lower, at); c >= 0x80 || !is_punctuation_of_bert(c)) kept += c;
   std::string out;
   bool gap = false;
   for (const char32_t c : without_articles(kept)) {
@@ -111,7 +58,7 @@ std::string normalised_answer(std::string_view text) {
     }
     if (gap) out += ' ';
     gap = false;
-    append(out, c);
+    append_character(out, c);
   }
   return out;
 }
@@ -156,14 +103,14 @@ SquadScore score_answers(const Squad& squad, const std::map<std::string, std::st
     score.f1 += f1;
     (has_answer ? answerable : impossible) += f1;
   }
-  score.questions = static_cast<int64_t>(squad.questions.size());
+  const auto questions = static_cast<int64_t>(squad.questions.size());
   const auto percent = [](double sum, int64_t count) {
     return count > 0 ? 100 * sum / static_cast<double>(count) : 0;
   };
-  score.exact = percent(score.exact, score.questions);
-  score.f1 = percent(score.f1, score.questions);
+  score.exact = percent(score.exact, questions);
+  score.f1 = percent(score.f1, questions);
   score.answerable_f1 = percent(answerable, with_answer);
-  score.no_answer_f1 = percent(impossible, score.questions - with_answer);
+  score.no_answer_f1 = percent(impossible, questions - with_answer);
   return score;
 }
 

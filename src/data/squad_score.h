@@ -24,7 +24,6 @@ double word_f1(std::string_view given, std::string_view right, bool empty_counts
 struct SquadScore {
   double exact = 0, f1 = 0;                    // percent, over all questions
   double answerable_f1 = 0, no_answer_f1 = 0;  // version 2: of those with and without an answer
-  int64_t questions = 0;
 };
 
 // `given` holds the text of each question's id; a question that is not there scores 0, as in version 1.

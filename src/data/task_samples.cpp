@@ -28,6 +28,8 @@ std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
   std::vector<TaskSample> samples;
   std::vector<int32_t> first, second;
   for (const LabeledText& text : texts) {
+    if (seq_length < (text.other ? 3 : 2))
+      bad_input("--seq-length {} leaves no room for a text: give at least 8", seq_length);
     const auto label = std::find(classes.begin(), classes.end(), text.label);
     if (label == classes.end())
       bad_input("the label '{}' is none of the classes: {}", text.label, fmt::join(classes, ", "));
@@ -44,6 +46,22 @@ std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
   return samples;
 }
 
+namespace {
+
+std::string fingerprint(const std::vector<TaskSample>& samples) {
+  uint64_t hash = 0;
+  for (const TaskSample& sample : samples) {
+    std::string text(reinterpret_cast<const char*>(sample.tokens.data()),
+                     sample.tokens.size() * sizeof(int32_t));
+    text += fmt::format(" {} {} {} {}", sample.second, sample.label, sample.begin, sample.end);
+    const PhiloxKey key = philox_key(hash, text);
+    hash = uint64_t{key.hi} << 32 | key.lo;
+  }
+  return fmt::format("{} samples {:016x}", samples.size(), hash);
+}
+
+}  // namespace
+
 TaskSamples::TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t seq_length, int64_t passes,
                          bool shuffled, uint64_t seed)
     : samples_(std::move(samples)),
@@ -56,6 +74,14 @@ TaskSamples::TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t s
   for (const TaskSample& sample : samples_)
     check(static_cast<int64_t>(sample.tokens.size()) <= seq_length_, "a sample has {} tokens, more than {}",
           sample.tokens.size(), seq_length_);
+  fingerprint_ = fingerprint(samples_);
+}
+
+void TaskSamples::open_at(const std::string& bookmark) const {
+  if (bookmark != fingerprint_)
+    bad_input(
+        "the checkpoint was trained on other samples than --train-data makes now: give the same file and "
+        "options (--seq-length, --doc-stride, --max-query-length), or start anew from its weights");
 }
 
 const TaskSample& TaskSamples::sample(int64_t index) const {

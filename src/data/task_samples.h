@@ -42,6 +42,9 @@ class TaskSamples final : public DataSource {
   int64_t seq_length() const override { return seq_length_; }
   int64_t samples() const override { return passes_ * static_cast<int64_t>(samples_.size()); }
   void read(Batch& batch, int64_t first_sample) const override;
+  // The samples themselves: a run that was stopped goes on with the same ones only. BadInput otherwise.
+  std::string bookmark(int64_t /*index*/) const override { return fingerprint_; }
+  void open_at(const std::string& bookmark) const override;
 
  private:
   const TaskSample& sample(int64_t index) const;
@@ -51,6 +54,7 @@ class TaskSamples final : public DataSource {
   int64_t seq_length_, passes_;
   bool shuffled_;
   PhiloxKey key_;
+  std::string fingerprint_;
 };
 
 }  // namespace trifold

@@ -1,24 +1,21 @@
 #include "data/text_places.h"
 
-#include <algorithm>
+#include "data/unicode.h"
 
 namespace trifold {
 
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n\v\f";
-
-bool is_sign(char c) {
-  return ('!' <= c && c <= '/') || (':' <= c && c <= '@') || ('[' <= c && c <= '`') || ('{' <= c && c <= '~');
-}
+bool stands_alone(char32_t c) { return is_punctuation_of_bert(c) || is_ideograph_of_bert(c); }
 
 // One past the unit that begins at `begin`.
 size_t end_of_unit(std::string_view text, size_t begin, bool by_white_space) {
-  if (!by_white_space && is_sign(text[begin])) return begin + 1;
-  size_t end = begin + 1;
-  while (end < text.size() && kSpace.find(text[end]) == std::string_view::npos &&
-         (by_white_space || !is_sign(text[end])))
-    ++end;
+  size_t end = begin;
+  if (const char32_t first = next_character(text, end); !by_white_space && stands_alone(first)) return end;
+  for (size_t behind = end; end < text.size(); end = behind) {
+    const char32_t c = next_character(text, behind);
+    if (is_white_space(c) || (!by_white_space && stands_alone(c))) break;
+  }
   return end;
 }
 
@@ -32,8 +29,12 @@ PlacedTokens tokenize_with_places(std::string_view text, const Tokenizer& tokeni
     return tokens;
   }
   const bool by_white_space = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer) != nullptr;
-  for (size_t at = text.find_first_not_of(kSpace); at < text.size();
-       at = std::min(text.find_first_not_of(kSpace, at), text.size())) {
+  for (size_t at = 0; at < text.size();) {
+    size_t behind = at;
+    if (is_white_space(next_character(text, behind))) {
+      at = behind;
+      continue;
+    }
     const size_t end = end_of_unit(text, at, by_white_space);
     tokenizer.encode(text.substr(at, end - at), tokens.ids);
     tokens.bytes.resize(tokens.ids.size(), {static_cast<int64_t>(at), static_cast<int64_t>(end)});

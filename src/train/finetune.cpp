@@ -1,5 +1,7 @@
 #include "train/finetune.h"
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include "checkpoint/save_folder.h"
@@ -89,11 +91,14 @@ void evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer)
   Replica replica(world, run.mesh, job.model, from.dtype, 0);
   load_weights(replica, from.directory);
   TaskLogits logits(replica, job.model, job.valid_once->samples());
+  const auto start = std::chrono::steady_clock::now();
   const LossSums sums = evaluate_model(replica, *job.valid_once, run.batch.micro_batch_size,
                                        job.valid_once->samples(), false, &logits);
   const std::vector<double>& all = logits.gather();
   if (world.rank() != 0) return;
-  observer.on_eval({from.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), 0});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  observer.on_eval(
+      {from.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds, "samples"});
   tell_scores(job, all, from.step, observer);
 }
 
@@ -106,9 +111,14 @@ FinetuneJob prepare(FinetuneConfig config) {
   job.model = tuned_model(config, from);
   DataConfig& data = config.run.data;
   if (!data.tokenizer_type) {
-    data.tokenizer_type = from.data.tokenizer_type.value_or("byte");
+    if (!from.data.tokenizer_type)
+      bad_input("{} does not say how text became its tokens: give --tokenizer-type and --tokenizer-model",
+                from.directory);
+    data.tokenizer_type = from.data.tokenizer_type;
     data.tokenizer_model = from.data.tokenizer_model;
   }
+  // The tuned checkpoint names it, and may be used from another folder.
+  if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
   if (bert_vocabulary(*tokenizer) > *job.model.vocab_size)
     bad_input(

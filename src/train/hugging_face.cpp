@@ -287,6 +287,8 @@ void read_task(ConfigReader& from, ModelConfig& model) {
     if (!name.is_string()) return from.problem(fmt::format("'id2label' gives class {} no name", id));
     model.class_names.push_back(name.get<std::string>());
   }
+  if (model.class_names.size() < 2) from.problem("one label is a regression, which there is no head for");
+  from.must_be("problem_type", {"single_label_classification"}, "single_label_classification");
 }
 
 ModelConfig read_bert(ConfigReader& from) {
@@ -439,9 +441,12 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
 std::string name_prefix(const ModelConfig& model) { return names_of(model).prefix; }
 
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
-  if (is_bert(model))  // the decoder is the embedding once more
+  if (is_bert(model)) {  // the decoder is the embedding once more; older files hold poolers that nothing uses
+    const bool pools = model.bert_head == "classes" || (!has_task_head(model) && !model.bert_no_binary_head);
     return theirs.starts_with("cls.predictions.decoder.") || theirs.ends_with("embeddings.position_ids") ||
-           theirs == "qa_outputs.bias";  // it would shift all places alike
+           theirs == "qa_outputs.bias" ||  // it would shift all places alike
+           (!pools && theirs.find("pooler.dense.") != std::string::npos);
+  }
   if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
   for (const char* ending : {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
     if (theirs.ends_with(ending)) return true;

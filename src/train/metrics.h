@@ -43,6 +43,7 @@ struct EvalReport {
   double loss = 0;
   int64_t tokens = 0;
   double seconds = 0;
+  const char* unit = "tokens";  // what the loss is the mean over
 };
 
 // Bytes on one rank. `predicted_activations` comes from walking the plan before anything is allocated.

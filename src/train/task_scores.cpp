@@ -77,9 +77,8 @@ class SquadData final : public TaskData {
 
   // What SQuAD's own script reads: {"id": "text", ...}
   std::string predictions(std::span<const double> logits) const override {
-    ordered_json all = ordered_json::object();
-    for (const auto& [id, text] : texts(logits)) all[id] = text;
-    return all.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    const nlohmann::json all = texts(logits);
+    return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
  private:

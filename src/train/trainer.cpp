@@ -358,7 +358,8 @@ EvalReport Trainer::evaluate(const DataSource& source, StepWatch& watch) {
     sums = forward_samples(*executor_, replica_.mesh(), source, valid_batch_, source.samples(), 1, &watch);
     sum_over_ranks(replica_, {&sums, 1});
   });
-  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
+  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start),
+          "samples"};
 }
 
 double Trainer::measure_peak() {

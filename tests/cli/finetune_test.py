@@ -37,6 +37,10 @@ class Finetune(ProgramTest):
     def classify(self, *arguments, **options):
         return self.trifold("finetune", "--task", "classify", *TUNE, "--lr", "1e-3", *arguments, **options)
 
+    def ask(self, *arguments, **options):
+        """Without training."""
+        return self.trifold("finetune", "--task", "classify", *TUNE[:2], *TUNE[4:], *arguments, **options)
+
     def scores(self, name, key):
         return [line[key] for line in self.log(name) if key in line]
 
@@ -61,11 +65,12 @@ class Finetune(ProgramTest):
         # Asked again, without training, on another mesh: the same answers.
         labels = [json.loads(line)["label"] for line in (self.folder / "one.out").read_text().splitlines()]
         self.assertEqual(len(labels), 61)
-        for mesh in meshes.values():
-            _, text = self.classify("--load", "one", "--valid-data", "dev.tsv", "--predictions", "again", *mesh)
+        for mesh in (["--ranks", 4, "--tp", 2, "--sequence-parallel"], meshes["row"], []):
+            _, text = self.ask("--load", "one", "--valid-data", "dev.tsv", "--predictions", "again", *mesh)
             self.assertIn("accuracy", text)
             again = [json.loads(line)["label"] for line in (self.folder / "again").read_text().splitlines()]
             self.assertEqual(labels, again)
+        self.assertRegex(text, r"step +120  validation loss .* \(61 samples in ")
 
     def test_a_stopped_run_goes_on_to_the_last_bit(self):
         self.pretrained()
@@ -76,6 +81,10 @@ class Finetune(ProgramTest):
         for _ in range(3):
             self.classify(*line, "--save", "run", "--auto-resume", "--exit-interval", 5, "--log-json", "parts.jsonl")
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
+        self.write_labels("train.tsv", 40)
+        _, text = self.classify("--load", "bert", "--train-data", "train.tsv", "--train-epochs", 4, "--hidden-dropout", 0.1, "--save", "run",
+                                "--auto-resume", status=2)
+        self.assertIn("was trained on other samples than --train-data makes now", text)
 
     def write_squad(self, name, count):
         """The answer is the word between two signs; where there are none, there is no answer."""
@@ -108,7 +117,7 @@ class Finetune(ProgramTest):
                  for p in json.loads((self.folder / "dev.json").read_text())["data"][0]["paragraphs"] for q in p["qas"]}
         exact = 100 * sum(predictions[name] in texts for name, texts in right.items()) / len(right)
         self.assertLessEqual(exact, self.scores("log.jsonl", "exact_match")[-1] + 1e-9)
-        _, text = self.classify("--load", "tuned", "--valid-data", "x.tsv", status=2)
+        _, text = self.ask("--load", "tuned", "--valid-data", "x.tsv", status=2)
         self.assertIn("was tuned for another task than --task classify", text)
         _, text = self.trifold("evaluate", "--load", "tuned", "--data-path", "text", status=2)
         self.assertIn("trifold finetune --load tuned --valid-data FILE", text)
@@ -118,7 +127,7 @@ class Finetune(ProgramTest):
         self.write_labels("train.tsv", 8)
         for arguments, part in (
                 (["--load", "bert"], "give --train-data FILE to tune the model"),
-                (["--load", "bert", "--valid-data", "train.tsv"], "was not tuned for a task: give --train-data"),
+                (["--load", "bert", "--valid-data", "train.tsv"], "--lr has no effect without --train-data"),
                 (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv cannot be read"),
                 (["--load", "bert", "--train-data", "train.tsv"], "--train-iters"),
                 (["--load", "bert", "--train-data", "train.tsv", "--train-iters", 3, "--doc-stride", 5],
@@ -128,6 +137,13 @@ class Finetune(ProgramTest):
                 (["--train-data", "train.tsv", "--train-iters", 3], "--load needs a value")):
             _, text = self.classify(*arguments, status=2)
             self.assertIn(part, text)
+        _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", status=2)
+        self.assertIn("was not tuned for a task: give --train-data", text)
+        _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", "--tokenizer-model", "moved.model", status=2)
+        self.assertIn("--tokenizer-model moved.model has no effect: it needs --tokenizer-type", text)
+        (self.folder / "latin.tsv").write_bytes(b"label\ttext\ncaf\xe9\tx\n")
+        _, text = self.classify("--load", "bert", "--train-data", "latin.tsv", "--train-iters", 3, status=2)
+        self.assertIn("latin.tsv, line 2: byte 3 is not UTF-8", text)
         self.assertFalse((self.folder / "tuned").exists())
 
 

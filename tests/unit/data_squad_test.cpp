@@ -176,6 +176,10 @@ TEST(TextPlaces, UnitsAreWordsAndSigns) {
   const PlacedTokens tokens = tokenize_with_places(text, Counting());
   EXPECT_EQ(tokens.ids, (std::vector<int32_t>{2, 2, 1, 4, 1, 1}));
   EXPECT_EQ(text.substr(static_cast<size_t>(tokens.bytes[3].begin), 4), "1999");
+  // Signs of any script stand alone, Chinese characters too; any white space parts units.
+  const auto lengths = [](std::string_view of) { return tokenize_with_places(of, Counting()).ids; };
+  EXPECT_EQ(lengths("\u201ca\u201d 1995\u20132000"), (std::vector<int32_t>{3, 1, 3, 4, 3, 4}));
+  EXPECT_EQ(lengths("a\u00a0b \u6771\u4eac"), (std::vector<int32_t>{1, 1, 3, 3}));
   EXPECT_EQ(tokenize_with_places("ab", ByteTokenizer()).bytes[1].begin, 1);
 }
 
@@ -187,13 +191,13 @@ TEST(BertTokens, AreTheTokenizersWhereItHasThem) {
     std::optional<int32_t> eod() const override { return {}; }
     std::string fingerprint() const override { return {}; }
     void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-      ids.push_back(text == "[PAD]" ? 0 : static_cast<int32_t>(100 + text.size()));
+      ids.push_back(text == "[PAD]" ? 0 : text[1]);
     }
     std::string decode(std::span<const int32_t>) const override { return {}; }
   };
   const BertTokens own((WithMarks()));
   EXPECT_EQ(own.pad, 0);
-  EXPECT_EQ(own.mask, 106);
+  EXPECT_EQ(own.mask, 'M');
   EXPECT_EQ(bert_vocabulary(WithMarks()), 200);
   EXPECT_EQ(BertTokens(ByteTokenizer()).pad, 256);
   EXPECT_EQ(bert_vocabulary(ByteTokenizer()), 260);
