@@ -27,6 +27,8 @@ if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
   exit 0
 fi
 
+export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, nvcc
+
 failed=()
 rows=()
 out=build/gpu
@@ -60,21 +62,23 @@ build() {
 # ---- what the card reaches ----
 
 products() {
-  "$trifold" bench --what gemm --device cuda --bf16 --num-layers 48 --hidden-size 1600 --num-attention-heads 25 \
+  local text
+  timeout 120 "$trifold" bench --what gemm --device cuda --bf16 --num-layers 48 --hidden-size 1600 --num-attention-heads 25 \
     --seq-length 1024 --micro-batch-size 8 --json "$out/gemm.json" || return 1
-  row "$(python3 - "$out/gemm.json" <<'PY'
+  text=$(python3 - "$out/gemm.json" <<'PY'
 import json, sys
 text = json.load(open(sys.argv[1]))
 shapes = text.get("gemm", text) if isinstance(text, dict) else text
 best = max(shapes, key=lambda shape: shape["flops"])
 print(f"products in bf16: {best['flops'] / 1e12:.0f} TFLOP/s at {best['m']} x {best['n']} x {best['k']}")
 PY
-)"
+) || return 1
+  row "$text"
 }
 
 # Each kernel's share of the copy; those under 0.8 are named and fail the part.
 kernels() {
-  "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
+  timeout 120 "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
   local name us rate share slow=()
   while read -r name us rate share; do
     [[ $name == operation ]] && continue
@@ -100,7 +104,7 @@ curve() {
   local device=$1 name=$2 steps=$3
   shift 3
   rm -f "$out/$name.jsonl"
-  "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
+  timeout 120 "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
     --hidden-size 128 --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --lr 1e-3 --min-lr 1e-4 \
     --lr-decay-style cosine --lr-warmup-iters 20 --train-iters "$steps" --seed 7 --log-json "$out/$name.jsonl" "$@"
 }
@@ -111,21 +115,25 @@ follows() {
   local name=$1 steps=$2 tolerance=$3 last=$4
   shift 4
   curve cuda "gpu-$name" "$steps" "$@" && curve cpu "cpu-$name" "$steps" "$@" || return 1
-  row "$(python3 - "$out/gpu-$name.jsonl" "$out/cpu-$name.jsonl" "$last" "$name" <<'PY'
-import json, sys
-def losses(path):
+  local text status
+  text=$(python3 - "$out/gpu-$name.jsonl" "$out/cpu-$name.jsonl" "$last" "$name" "$tolerance" <<'PY'
+import json, math, sys
+def losses(path):  # what is not finite is null there
     steps = [json.loads(line) for line in open(path)]
-    return [step["loss"] for step in steps if "loss" in step]
+    return [math.nan if step["loss"] is None else step["loss"] for step in steps if "loss" in step]
 gpu, cpu = losses(sys.argv[1]), losses(sys.argv[2])
-last = int(sys.argv[3])
-if last > 1:
-    pairs = [(sum(gpu[-last:]) / last, sum(cpu[-last:]) / last)]
-else:
-    pairs = list(zip(gpu, cpu))
-print(f"{sys.argv[4]}: {len(gpu)} steps, largest difference {max(abs(a - b) / abs(b) for a, b in pairs):.2e}")
+last, most = int(sys.argv[3]), float(sys.argv[5])
+if not gpu or len(gpu) != len(cpu):
+    sys.exit(f"{len(gpu)} losses on the GPU, {len(cpu)} on the processor")
+pairs = [(sum(gpu[-last:]) / last, sum(cpu[-last:]) / last)] if last > 1 else list(zip(gpu, cpu))
+gaps = [abs(a - b) / abs(b) for a, b in pairs]
+print(f"{sys.argv[4]}: {len(gpu)} steps, largest difference {max(gaps):.2e}")
+sys.exit(not all(gap <= most for gap in gaps))
 PY
-)"
-  awk -v text="${rows[-1]}" -v most="$tolerance" 'BEGIN { n = split(text, w, " "); exit !(w[n] + 0 <= most + 0) }'
+)
+  status=$?
+  row "$text"
+  return "$status"
 }
 
 # ---- training steps ----
@@ -147,7 +155,7 @@ watched() {
 bench_step() {
   local layers=$1 width=$2 heads=$3 batch=$4 json=$5
   shift 5
-  "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
+  timeout 120 "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
     --num-attention-heads "$heads" --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 \
     --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" "$@"
 }
@@ -157,14 +165,16 @@ step() {
   shift
   rm -f "$json"
   watched bench_step "$1" "$2" "$3" "$4" "$json" "${@:5}" || return 1
-  row "$(python3 - "$json" "$name" "$peak" <<'PY'
+  local text
+  text=$(python3 - "$json" "$name" "$peak" <<'PY'
 import json, sys
 b = json.load(open(sys.argv[1]))
 b = b.get("step", b)
 print(f"{sys.argv[2]}: {b['tokens_per_second']:.0f} tokens/s, {100 * b['share']:.1f} % of the product rate "
       f"{b['gemm_flops'] / 1e12:.0f} TFLOP/s, peak {int(sys.argv[3]) / 1024:.1f} GiB")
 PY
-)"
+) || return 1
+  row "$text"
 }
 
 # The largest micro-batch of GPT-2 355M that runs, by doubling.
@@ -179,8 +189,11 @@ largest() {
 }
 
 torch_step() {
-  local line
-  while IFS= read -r line; do row "$line"; done < <(timeout 120 python3 tools/reference/gpt_speed_torch.py "$@")
+  local line status
+  timeout 300 python3 -u tools/reference/gpt_speed_torch.py "$@" >"$out/torch.txt"
+  status=$?
+  while IFS= read -r line; do row "$line"; done <"$out/torch.txt"
+  return "$status"
 }
 
 part "Build" build

@@ -36,7 +36,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   const int64_t held = std::max(tensor, key_heads(model));  // ranks beyond the key heads hold copies
   per_rank("columns (key heads x their width)", held * head_width(model));
   if (model.ffn_hidden_size) per_rank("columns (--ffn-hidden-size)", *model.ffn_hidden_size);
-  whole("rows (--micro-batch-size x --seq-length)", config.batch.micro_batch_size * model.seq_length);
+  whole("rows of a sample (--seq-length)", model.seq_length);  // the last micro-batch may hold one
 }
 
 }  // namespace trifold

@@ -37,7 +37,7 @@ const std::vector<Case>& cases() {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
       {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = "cuda"; }},
       {"--fp8 needs --device cuda", [](C& c) { c.precision.fp8 = c.precision.bf16 = true; }},
-      {"--fp8 with products of 76 rows (--micro-batch-size x --seq-length)",
+      {"--fp8 with products of 19 rows of a sample (--seq-length)",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
          c.model.seq_length = 19;
