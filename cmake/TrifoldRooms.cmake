@@ -20,8 +20,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(trifold_options INTERFACE -Wno-restrict)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # A file that is included by the joined one is no header: its nested classes may use what it keeps to itself.
-  target_compile_options(trifold_options INTERFACE -Wno-subobject-linkage)
+  # A file that is included by the joined one is no header: its nested classes may use what it keeps to itself. And it
+  # hides nothing of its neighbours, whose names it does not see elsewhere.
+  target_compile_options(trifold_options INTERFACE -Wno-subobject-linkage -Wno-shadow)
 endif()
 if(TRIFOLD_SANITIZE)
   target_compile_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE} -fno-omit-frame-pointer)
