@@ -740,8 +740,7 @@ const std::vector<CommandInfo>& commands() {
        "--task classify|squad --load DIR --train-data FILE ... [options]",
        {"trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
         "    --micro-batch-size 32 --train-epochs 3 --lr 3e-5 --save tuned",
-        "trifold finetune --task squad --load bert --train-data train-v2.0.json --valid-data dev-v2.0.json "
-        "...",
+        "trifold finetune --task squad --load bert --train-data train-v2.0.json ...",
         "trifold finetune --task classify --load tuned --valid-data test.tsv --micro-batch-size 32 \\",
         "    --predictions out.jsonl    # evaluates only"}},
       {"generate",

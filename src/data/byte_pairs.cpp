@@ -35,7 +35,7 @@ struct WordMemory {
   static constexpr size_t kLongestWord = 48;
   static constexpr size_t kWords = size_t{1} << 15;
   struct Hash {
-    using is_transparent = void;
+    using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard's name
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
   uint64_t instance = 0;
