@@ -1,5 +1,4 @@
 #include "data/tokenize.h"
-#include "data/byte_reader.h"
 
 #include <algorithm>
 #include <deque>
