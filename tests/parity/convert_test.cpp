@@ -101,6 +101,37 @@ class LogitsShown final : public TensorWatch {
   std::vector<double> words_, pair_;
 };
 
+// A forward pass in f32 without dropout; a loss, where a batch has labels, goes into the arena.
+Run forward_run(Replica& replica, const Batch& batch, Arena& arena, TensorWatch* watch) {
+  return {replica.compute(),
+          replica.compute(),
+          replica.ops(),
+          replica.mesh(),
+          replica.weights(),
+          nullptr,
+          arena,
+          arena,
+          arena,
+          &batch,
+          DType::F32,
+          false,
+          0,
+          1,
+          arena.take(DType::F64, {1}),
+          arena.take(DType::F64, {1}),
+          watch};
+}
+
+// The output of blocks [0, end).
+Tensor forward(Run& run, const std::vector<Block>& blocks, size_t end) {
+  Tensor x;
+  for (size_t i = 0; i < end; ++i) {
+    Saved saved(blocks[i].slots);
+    x = blocks[i].layer->forward(run, x, saved);
+  }
+  return x;
+}
+
 // One pair, as hugging_face_torch.py reads the ids: the second half is the second sentence, two are padding.
 std::vector<double> logits_of_pair(Replica& replica, const ModelConfig& model, std::vector<int32_t> ids) {
   BatchBuffer buffer(1, static_cast<int64_t>(ids.size()));
@@ -117,34 +148,34 @@ std::vector<double> logits_of_pair(Replica& replica, const ModelConfig& model, s
   *batch.pair_weight.as<float>() = 1;
   Arena arena(size_t{1} << 24);
   LogitsShown shown(*model.vocab_size);
-  Run run{replica.compute(),
-          replica.compute(),
-          replica.ops(),
-          replica.mesh(),
-          replica.weights(),
-          nullptr,
-          arena,
-          arena,
-          arena,
-          &batch,
-          DType::F32,
-          false,
-          0,
-          1,
-          {},
-          {},
-          &shown};
-  run.loss_sum = arena.take(DType::F64, {1});
-  run.weight_sum = arena.take(DType::F64, {1});
-  Tensor x;
-  for (const Block& block : replica.model().blocks) {
-    Saved saved(block.slots);
-    x = block.layer->forward(run, x, saved);
-  }
+  const std::vector<Block>& blocks = replica.model().blocks;
+  Run run = forward_run(replica, batch, arena, &shown);
+  forward(run, blocks, blocks.size());
   return shown.all();
 }
 
-// Logits of all positions, in f32.
+// Of all positions, without the padding of the vocabulary.
+std::vector<double> logits_of_text(Replica& replica, const ModelConfig& model, std::vector<int32_t> ids) {
+  const auto length = static_cast<int64_t>(ids.size());
+  std::vector<int32_t> positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  Batch batch;
+  batch.tokens = {ids.data(), DType::I32, {1, length}};
+  batch.positions = {positions.data(), DType::I32, {1, length}};
+  Arena arena(size_t{1} << 24);
+  Run run = forward_run(replica, batch, arena, nullptr);
+  const std::vector<Block>& blocks = replica.model().blocks;
+  const Tensor x = forward(run, blocks, blocks.size() - 1);
+  Saved saved(blocks.back().slots);
+  const Tensor logits = dynamic_cast<const GptHead&>(*blocks.back().layer).logits(run, x, 0, length, saved);
+  replica.compute().synchronize();
+  std::vector<double> result;
+  for (int64_t row = 0; row < length; ++row)
+    for (int64_t id = 0; id < *model.vocab_size; ++id)
+      result.push_back(logits.as<float>()[row * logits.last_dim() + id]);
+  return result;
+}
+
 std::vector<double> logits_of(const std::string& checkpoint, const std::vector<int32_t>& ids) {
   const CheckpointModel found = describe_checkpoint(checkpoint);
   MeshConfig mesh;
@@ -153,45 +184,8 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
   run_on_ranks(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, found.model, DType::F32, 0);
     load_weights(replica, checkpoint);
-    if (is_bert(found.model)) {
-      result = logits_of_pair(replica, found.model, ids);
-      return;
-    }
-    const auto length = static_cast<int64_t>(ids.size());
-    std::vector<int32_t> tokens = ids, positions(ids.size());
-    std::iota(positions.begin(), positions.end(), 0);
-    Batch batch;
-    batch.tokens = {tokens.data(), DType::I32, {1, length}};
-    batch.positions = {positions.data(), DType::I32, {1, length}};
-    Arena arena(size_t{1} << 24);
-    Run run{replica.compute(),
-            replica.compute(),
-            replica.ops(),
-            replica.mesh(),
-            replica.weights(),
-            nullptr,
-            arena,
-            arena,
-            arena,
-            &batch,
-            DType::F32,
-            false,
-            0,
-            0,
-            {},
-            {}};
-    const std::vector<Block>& blocks = replica.model().blocks;
-    Tensor x;
-    for (size_t i = 0; i + 1 < blocks.size(); ++i) {
-      Saved saved(blocks[i].slots);
-      x = blocks[i].layer->forward(run, x, saved);
-    }
-    Saved saved(blocks.back().slots);
-    const Tensor logits = dynamic_cast<const GptHead&>(*blocks.back().layer).logits(run, x, 0, length, saved);
-    replica.compute().synchronize();
-    for (int64_t row = 0; row < length; ++row)  // without the padding of the vocabulary
-      for (int64_t id = 0; id < *found.model.vocab_size; ++id)
-        result.push_back(logits.as<float>()[row * logits.last_dim() + id]);
+    result = is_bert(found.model) ? logits_of_pair(replica, found.model, ids)
+                                  : logits_of_text(replica, found.model, ids);
   });
   return result;
 }

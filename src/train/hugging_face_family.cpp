@@ -1,0 +1,62 @@
+#include "train/hugging_face_family.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trifold {
+
+using nlohmann::json;
+
+int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
+  if (!has(key) && absent) return *absent;
+  if (has(key) && config_[key].is_number_integer()) return config_[key].get<int64_t>();
+  problems_.push_back(fmt::format("'{}' {}", key, has(key) ? "is no whole number" : "is missing"));
+  return 0;
+}
+
+double ConfigReader::number(const char* key, double absent) {
+  if (!has(key)) return absent;
+  if (config_[key].is_number()) return config_[key].get<double>();
+  problems_.push_back(fmt::format("'{}' is no number", key));
+  return absent;
+}
+
+bool ConfigReader::flag(const char* key, bool absent) {
+  if (!has(key)) return absent;
+  if (config_[key].is_boolean()) return config_[key].get<bool>();
+  problems_.push_back(fmt::format("'{}' is neither true nor false", key));
+  return absent;
+}
+
+void ConfigReader::must_be(const char* key, const std::vector<json>& supported, const json& absent) {
+  const auto text = [](const json& value) {
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  const json value = has(key) ? config_[key] : absent;
+  if (std::find(supported.begin(), supported.end(), value) == supported.end())
+    problems_.push_back(
+        fmt::format("'{}' is {}; only {} is supported", key, text(value), text(supported[0])));
+}
+
+void ConfigReader::finish(const std::string& where) const {
+  if (!problems_.empty())
+    bad_input("{} is of a model that cannot be taken over:\n  {}", where, fmt::join(problems_, "\n  "));
+}
+
+void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model) {
+  from.must_be(key, {"gelu_new", "gelu_pytorch_tanh", "gelu"}, absent);
+  if ((from.has(key) ? from.at(key) : json(absent)) == "gelu") model.gelu = "erf";
+}
+
+const char* gelu_name(const ModelConfig& model) { return model.gelu == "erf" ? "gelu" : "gelu_new"; }
+
+std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs) {
+  std::vector<std::string> missing;
+  for (const auto& [met, what] : needs)
+    if (!met) missing.emplace_back(what);
+  return missing;
+}
+
+}  // namespace trifold

@@ -1,0 +1,72 @@
+// What transformers calls the models of one family, their tensors and the fields of their config.json. Only
+// hugging_face.cpp uses it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+
+namespace trifold {
+
+// The fields of a config.json. Problems are collected, so that one look shows all of them.
+class ConfigReader {
+ public:
+  explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
+
+  bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
+  const nlohmann::json& at(const char* key) const { return config_[key]; }
+
+  // Where there is no such field: `absent`, or a problem.
+  int64_t size(const char* key, std::optional<int64_t> absent = {});
+  double number(const char* key, double absent);
+  bool flag(const char* key, bool absent);
+  // Where only some values can be computed here.
+  void must_be(const char* key, const std::vector<nlohmann::json>& supported, const nlohmann::json& absent);
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+  // BadInput with all problems, if there are any.
+  void finish(const std::string& where) const;
+
+ private:
+  const nlohmann::json& config_;
+  std::vector<std::string> problems_;
+};
+
+// The names of their tensors. Those in a block come after "block.<n>." and "h.<n>."; those of a head have no
+// prefix.
+struct TensorNames {
+  struct Entry {
+    std::string_view ours;
+    std::vector<std::string_view> theirs;
+    bool transposed = false;
+  };
+  std::string prefix, block;
+  std::vector<Entry> in_block, outside, head = {};
+};
+
+struct HuggingFaceFamily {
+  const char* name;  // for people
+  const char* type;  // its 'model_type'
+  TensorNames names;
+  ModelConfig (*read)(ConfigReader& from);
+  nlohmann::json (*write)(const ModelConfig& model);  // what is not the same in all families
+  // What such a model has and this one has not, if anything: "--swiglu", "no --qk-layernorm".
+  std::vector<std::string> (*missing)(const ModelConfig& model);
+  // A tensor that holds no parameter.
+  bool (*ignores)(const std::string& theirs, const ModelConfig& model);
+};
+
+const HuggingFaceFamily& gpt2_family();
+const HuggingFaceFamily& llama_family();
+const HuggingFaceFamily& bert_family();
+
+// "gelu" is erf's form there.
+void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model);
+const char* gelu_name(const ModelConfig& model);
+// Of a list of what is needed, what does not hold.
+std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs);
+
+}  // namespace trifold

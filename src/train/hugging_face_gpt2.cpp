@@ -1,0 +1,94 @@
+#include "train/hugging_face_family.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+ModelConfig read_gpt2(ConfigReader& from) {
+  ModelConfig model;
+  model.num_layers = from.size("n_layer");
+  model.hidden_size = from.size("n_embd");
+  model.num_attention_heads = from.size("n_head");
+  model.ffn_hidden_size = from.size("n_inner", 4 * model.hidden_size);
+  model.max_position_embeddings = from.size("n_positions");
+  model.vocab_size = from.size("vocab_size");
+  model.norm_epsilon = from.number("layer_norm_epsilon", 1e-5);
+  model.init_method_std = from.number("initializer_range", 0.02);
+  // One number here for the embedding and for what is added to the residual stream.
+  model.hidden_dropout = from.number("resid_pdrop", 0.1);
+  if (from.number("embd_pdrop", 0.1) != model.hidden_dropout)
+    from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
+  model.attention_dropout = from.number("attn_pdrop", 0.1);
+  model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings", true);
+  read_gelu(from, "activation_function", "gelu_new", model);
+  from.must_be("scale_attn_weights", {true}, true);
+  from.must_be("scale_attn_by_inverse_layer_idx", {false}, false);
+  from.must_be("add_cross_attention", {false}, false);
+  return model;
+}
+
+json gpt2_json(const ModelConfig& model) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"activation_function", gelu_name(model)},
+          {"n_layer", model.num_layers},
+          {"n_embd", model.hidden_size},
+          {"n_head", model.num_attention_heads},
+          {"n_inner", *model.ffn_hidden_size},
+          {"n_positions", *model.max_position_embeddings},
+          {"n_ctx", *model.max_position_embeddings},
+          {"layer_norm_epsilon", model.norm_epsilon},
+          {"resid_pdrop", model.hidden_dropout},
+          {"embd_pdrop", model.hidden_dropout},
+          {"attn_pdrop", model.attention_dropout}};
+}
+
+std::vector<std::string> gpt2_misses(const ModelConfig& model) {
+  return not_met(
+      {{!model.qk_layernorm, "no --qk-layernorm"},
+       {model.position_embedding_type == "learned_absolute", "--position-embedding-type learned_absolute"},
+       {!model.swiglu, "no --swiglu"},
+       {!model.disable_bias_linear, "no --disable-bias-linear"},
+       {key_heads(model) == model.num_attention_heads, "as many key heads as query heads"},
+       {head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"}});
+}
+
+// Masks, and the head where it is the embedding.
+bool gpt2_ignores(const std::string& theirs, const ModelConfig& model) {
+  if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
+  return theirs.ends_with(".attn.bias") || theirs.ends_with(".attn.masked_bias");
+}
+
+}  // namespace
+
+const HuggingFaceFamily& gpt2_family() {
+  static const HuggingFaceFamily kFamily{"GPT-2",
+                                         "gpt2",
+                                         {"transformer.",
+                                          "h.",
+                                          {{"norm1.gain", {"ln_1.weight"}},
+                                           {"norm1.bias", {"ln_1.bias"}},
+                                           {"attention.qkv.weight", {"attn.c_attn.weight"}, true},
+                                           {"attention.qkv.bias", {"attn.c_attn.bias"}},
+                                           {"attention.out.weight", {"attn.c_proj.weight"}, true},
+                                           {"attention.out.bias", {"attn.c_proj.bias"}},
+                                           {"norm2.gain", {"ln_2.weight"}},
+                                           {"norm2.bias", {"ln_2.bias"}},
+                                           {"mlp.up.weight", {"mlp.c_fc.weight"}, true},
+                                           {"mlp.up.bias", {"mlp.c_fc.bias"}},
+                                           {"mlp.down.weight", {"mlp.c_proj.weight"}, true},
+                                           {"mlp.down.bias", {"mlp.c_proj.bias"}}},
+                                          {{"embedding.tokens.weight", {"wte.weight"}},
+                                           {"embedding.positions.weight", {"wpe.weight"}},
+                                           {"final_norm.gain", {"ln_f.weight"}},
+                                           {"final_norm.bias", {"ln_f.bias"}}}},
+                                         read_gpt2,
+                                         gpt2_json,
+                                         gpt2_misses,
+                                         gpt2_ignores};
+  return kFamily;
+}
+
+}  // namespace trifold
