@@ -25,10 +25,7 @@ std::string place_in_file(const StreamFile& file, int64_t offset) {
 }
 
 DocumentTokens::DocumentTokens(const Tokenizer& tokenizer, std::string json_key)
-    : tokenizer_(tokenizer),
-      takes_any_bytes_(dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr),
-      json_key_(std::move(json_key)),
-      encoder_(tokenizer) {}
+    : tokenizer_(tokenizer), json_key_(std::move(json_key)), encoder_(tokenizer) {}
 
 void DocumentTokens::add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
   const std::string_view own = text.substr(document.begin, document.end - document.begin);
@@ -36,7 +33,10 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
   if (document.file->kind == TextKind::JsonLines) {
     encode(text_of_json(own, document), document, ids);
   } else {
-    check_utf8(own, document);
+    if (!tokenizer_.takes_bytes())
+      expect_utf8(own, [&](size_t at) {
+        return place_in_file(*document.file, document.offset + static_cast<int64_t>(at));
+      });
     encode(own, document, ids);
   }
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
@@ -55,16 +55,6 @@ void DocumentTokens::encode(std::string_view text, const RawDocument& document, 
     error.add_context(place_in_file(*document.file, document.offset));
     throw;
   }
-}
-
-void DocumentTokens::check_utf8(std::string_view text, const RawDocument& document) const {
-  const auto bad = takes_any_bytes_ ? std::nullopt : invalid_utf8(text);
-  if (bad)
-    bad_input(
-        "{}: a byte of value {} is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8, for example), "
-        "leave it out, or give --tokenizer-type byte",
-        place_in_file(*document.file, document.offset + static_cast<int64_t>(*bad)),
-        static_cast<unsigned char>(text[*bad]));
 }
 
 std::string DocumentTokens::text_of_json(std::string_view line, const RawDocument& document) const {

@@ -23,12 +23,10 @@ class DocumentTokens {
   void add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
  private:
-  void check_utf8(std::string_view text, const RawDocument& document) const;
   std::string text_of_json(std::string_view line, const RawDocument& document) const;
   void encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
-  bool takes_any_bytes_;
   std::string json_key_;
   DocumentEncoder encoder_;
 };

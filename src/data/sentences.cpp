@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "data/mapped_file.h"
+#include "data/unicode.h"
 
 namespace trifold {
 
@@ -46,6 +47,7 @@ std::vector<std::string_view> sentences_of_line(std::string_view line, bool spli
 void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
   const MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (!tokenizer.takes_bytes()) expect_utf8_of_file(rest, path);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     const std::vector<std::string_view> sentences = sentences_of_line(rest.substr(0, end), how_.split_lines);
@@ -59,7 +61,7 @@ void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
 void SentenceTokens::add_sentence(std::string_view text, const Tokenizer& tokenizer) {
   if (!how_.words) {
     tokenizer.encode(text, tokens_);
-  } else if (dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr) {
+  } else if (tokenizer.takes_bytes()) {
     tokenizer.encode(text, tokens_);
     for (size_t i = 0; i < text.size(); ++i)
       word_start_.push_back(i == 0 || !is_word_byte(text[i]) || !is_word_byte(text[i - 1]));

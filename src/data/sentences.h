@@ -29,7 +29,8 @@ class SentenceTokens {
   // Adds a file. All its tokens are held in memory, 4 bytes each. Documents without a token are left out.
   // Noting words, a SentencePiece model is given the words one by one, which is how its pieces fall unless it
   // was trained with pieces that cross white space; of bytes, a run of letters and digits, or of bytes beyond
-  // ASCII, is a word, and every other byte is one. BadInput when the file cannot be read.
+  // ASCII, is a word, and every other byte is one. BadInput when the file cannot be read,
+  // or is not UTF-8 and `tokenizer` needs that.
   void add(const std::string& path, const Tokenizer& tokenizer);
 
   int64_t documents() const { return static_cast<int64_t>(first_sentence_.size()) - 1; }

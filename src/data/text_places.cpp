@@ -23,7 +23,7 @@ size_t end_of_unit(std::string_view text, size_t begin, bool by_white_space) {
 
 PlacedTokens tokenize_with_places(std::string_view text, const Tokenizer& tokenizer) {
   PlacedTokens tokens;
-  if (dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr) {
+  if (tokenizer.takes_bytes()) {
     tokenizer.encode(text, tokens.ids);
     for (int64_t i = 0; i < tokens.size(); ++i) tokens.bytes.push_back({i, i + 1});
     return tokens;

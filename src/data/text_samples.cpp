@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "data/document_encoder.h"
 #include "data/text_lines.h"
+#include "data/unicode.h"
 
 namespace trifold {
 
@@ -15,8 +16,9 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
     : path_(path), tokens_(MappedFile(path)) {
   const MappedFile& file = std::get<MappedFile>(tokens_);
   if (file.size() == 0) bad_input("{}: the text file is empty", path);
-  if (tokenizer != nullptr && dynamic_cast<const ByteTokenizer*>(tokenizer) == nullptr) {
+  if (tokenizer != nullptr && !tokenizer->takes_bytes()) {
     const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    expect_utf8_of_file(text, path);
     std::vector<int32_t> ids;
     DocumentEncoder encoder(*tokenizer);
     for_each_line(text, kLongestLine, [&](std::string_view line) { encoder.add(line, ids); });

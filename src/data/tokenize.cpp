@@ -11,6 +11,7 @@
 #include "data/indexed_writer.h"
 #include "data/mapped_file.h"
 #include "data/text_lines.h"
+#include "data/unicode.h"
 
 namespace trifold {
 
@@ -84,7 +85,7 @@ class Job {
  public:
   Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
       FunctionRef<void(const TokenizeProgress&)> progress)
-      : options_(options), input_(options.input), progress_(progress) {
+      : options_(options), input_(options.input), takes_bytes_(tokenizer.takes_bytes()), progress_(progress) {
     if (packing_of(options.input) != Packing::None)
       bad_input(
           "{}: packed files are not read here; unpack it first, or train on it as it is: it is streamed",
@@ -131,6 +132,7 @@ class Job {
   }
 
   void read_text() {
+    if (!takes_bytes_) expect_utf8_of_file(text(), options_.input);
     Output& output = outputs_.front();
     bool after_blank = false;  // inside the blank lines that end a paragraph
     bool at_line_start = true;
@@ -202,6 +204,7 @@ class Job {
 
   const TokenizeOptions& options_;
   MappedFile input_;
+  bool takes_bytes_;
   FunctionRef<void(const TokenizeProgress&)> progress_;
   std::deque<Output> outputs_;  // a writer cannot be moved
   int64_t reported_ = 0;

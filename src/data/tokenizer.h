@@ -26,6 +26,8 @@ class Tokenizer {
   // Whether a text is to be given line by line; else in pieces as large as possible
   // (data/document_encoder.h).
   virtual bool reads_lines() const { return true; }
+  // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in data/unicode.h).
+  virtual bool takes_bytes() const { return false; }
   // Changes when the tokens of some text may be others: the kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
@@ -45,6 +47,7 @@ class ByteTokenizer : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> eod() const override { return std::nullopt; }
+  bool takes_bytes() const override { return true; }
   std::string fingerprint() const override { return "byte"; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;

@@ -5,6 +5,7 @@
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
 
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -86,6 +87,21 @@ std::optional<size_t> invalid_utf8(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place) {
+  if (const auto bad = invalid_utf8(text))
+    bad_input(
+        "{}: a byte of value {} is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8, for example), "
+        "leave it out, or give --tokenizer-type byte",
+        place(*bad), static_cast<unsigned char>(text[*bad]));
+}
+
+void expect_utf8_of_file(std::string_view text, const std::string& path) {
+  expect_utf8(text, [&](size_t at) {
+    return fmt::format("{}:{}", path,
+                       1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n'));
+  });
 }
 
 std::string replace_invalid_utf8(std::string_view text) {

@@ -7,11 +7,18 @@
 #include <string>
 #include <string_view>
 
+#include "core/function_ref.h"
+
 namespace trifold {
 
 // Where the first byte is that does not belong to a character; none where all of `text` is UTF-8 (no
 // surrogates, no overlong forms, nothing beyond U+10FFFF).
 std::optional<size_t> invalid_utf8(std::string_view text);
+
+// BadInput where `text` is not UTF-8, saying what to do; `place` names where a byte of it stands.
+void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place);
+// The same of all that the file at `path` holds: names the line.
+void expect_utf8_of_file(std::string_view text, const std::string& path);
 
 // `text` with U+FFFD in place of every longest run of bytes that could have begun a character, as the Unicode
 // standard recommends (section 3.9, "substitution of maximal subparts").

@@ -1,7 +1,9 @@
 #include "data/tokenize.h"
 
 #include "data/indexed_dataset.h"
+#include "data/sentences.h"
 #include "data/text_lines.h"
+#include "data/text_samples.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -176,6 +178,23 @@ TEST(Tokenize, RefusesBadInputAndWritesNothing) {
                run({.input = dir.file("in.txt"), .output_prefix = dir.file("p/out")}, ByteTokenizer());
              }),
              "does not exist");
+}
+
+// Every way to read a whole file; what is streamed is in data_stream_test.cpp.
+TEST(Tokenize, TextOfAnotherEncodingIsRefusedByFileAndLine) {
+  const TempDir dir;
+  const std::string path = dir.file("latin.txt");
+  write_file(path, "un\ndeux\ncaf\xe9 au lait\n");
+  const SentencePieceTokenizer pieces(kModel);
+  const std::string expected = "latin.txt:3: a byte of value 233 is not UTF-8; convert";
+  const TokenizeOptions options{.input = path, .output_prefix = dir.file("out")};
+  expect_has(error_of([&] { run(options, pieces); }), expected);
+  expect_has(error_of([&] { TextTokens(path, &pieces, pieces.vocab_size()); }), expected);
+  expect_has(error_of([&] { SentenceTokens({}).add(path, pieces); }), expected);
+  const ByteTokenizer bytes;  // which takes any
+  EXPECT_EQ(run(options, bytes).tokens, 21);
+  EXPECT_EQ(TextTokens(path, &bytes, 256).count(), 21);
+  SentenceTokens({}).add(path, bytes);
 }
 
 }  // namespace
