@@ -57,11 +57,12 @@ TEST(StreamTrouble, ReadersFarApartDoNotTakeEachOthersBlocks) {
 // next one.
 TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
   const TempDir dir;
-  const std::string empty = "{\"text\": \"\", \"id\": \"" + std::string(50000, 'x') + "\"}\n";
+  const std::string empty = "{\"text\": \"\", \"id\": \"" + std::string(1000, 'x') + "\"}\n";
+  const std::string nothing_there = empty + std::string(100000, ' ') + "\n";
   std::string content;
-  while (content.size() < 6000000) content += empty;
+  while (content.size() < 6000000) content += nothing_there;
   content += json_lines(1, 100000);
-  while (content.size() < 20000000) content += empty;
+  while (content.size() < 20000000) content += nothing_there;
   write_gzip(dir.file("mostly_empty.jsonl.gz"), content);
   const StreamOptions options = options_of(dir.file("mostly_empty.jsonl.gz"));
   TokenBlocks blocks(options);
@@ -87,14 +88,14 @@ TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
 
 TEST(StreamTrouble, ABookmarkOfAnotherStreamIsRefused) {
   const TempDir dir;
-  write_corpus(dir);
-  const StreamOptions options = options_of(dir.file("corpus"), "90,10");
+  write_file(dir.file("text.txt"), lines(1, 1000));
+  const StreamOptions options = options_of(dir.file("text.txt"), "90,10");
   const std::string mark = StreamSamples(options).bookmark(0);
   const auto message = [&](const StreamOptions& other) {
     return error_of([&] { StreamSamples(other).open_at(mark); });
   };
-  StreamSamples(options_of(dir.file("corpus"), "9,1,0")).open_at(mark);  // the same shares
-  expect_has(message(options_of(dir.file("corpus"), "80,20")),
+  StreamSamples(options_of(dir.file("text.txt"), "9,1,0")).open_at(mark);  // the same shares
+  expect_has(message(options_of(dir.file("text.txt"), "80,20")),
              "one of another --split (\"90,10,0\", now \"80,20,0\"); give the same, or start anew");
   StreamOptions other = options;
   other.json_key = "key\xff";
