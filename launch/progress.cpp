@@ -96,7 +96,9 @@ void JsonLog::write_line(const std::string& line) {
 }
 
 void JsonLog::write(const EvalReport& report, const std::string& part) {
-  write_line(nlohmann::ordered_json{{"step", report.step}, {part + "_loss", number(report.loss)}}.dump());
+  const nlohmann::ordered_json line{
+      {"step", report.step}, {part + "_loss", number(report.loss)}, {report.unit, report.tokens}};
+  write_line(line.dump());
 }
 
 void JsonLog::write(int64_t step, const Scores& scores) {

@@ -20,7 +20,8 @@ class JsonLog {
   // BadInput when the file cannot be opened.
   explicit JsonLog(const std::string& path);
   void write(const StepReport& report);
-  // `part` names the data: "valid" gives the key valid_loss.
+  // `part` names the data: "valid" gives the key valid_loss. What the loss is the mean over is
+  // there too, "tokens" as a rule: with the size of the text it makes bits per byte.
   void write(const EvalReport& report, const std::string& part = "valid");
   void write(int64_t step, const Scores& scores);
   // One object, without a line break.

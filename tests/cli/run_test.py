@@ -57,7 +57,10 @@ class Run(ProgramTest):
         self.assertEqual(set(steps[0]), {"step", "consumed_samples", "loss", "grad_norm", "lr", "loss_scale", "tokens",
                                          "sent_bytes", "left_node_bytes",
                                          "step_seconds", "tokens_per_second", "mfu", "skipped"})
-        self.assertEqual([line["step"] for line in self.log() if "valid_loss" in line], [2, 4])
+        evaluations = [line for line in self.log() if "valid_loss" in line]
+        self.assertEqual([line["step"] for line in evaluations], [2, 4])
+        self.assertEqual([set(line) for line in evaluations], [{"step", "valid_loss", "tokens"}] * 2)
+        self.assertEqual(evaluations[0]["tokens"] % steps[0]["tokens"], 0)
 
     def test_generate_and_evaluate(self):
         self.pretrain("--train-iters", 30, "--save", "d", "--log-json", "log.jsonl")
