@@ -214,23 +214,9 @@ def check():
     least = 1e-6 * max(value.grad.abs().max().item() for value in named.values())
     print("gradients", max(((ours(grads) - named[name].grad).abs().max() / max(named[name].grad.abs().max().item(), least))
                            .item() for name, ours in pairs))
-    decayed = [value for name, value in named.items() if name.endswith(".weight") and "LayerNorm" not in name]
-    others = [value for name, value in named.items() if name.endswith(".bias") or "LayerNorm" in name]
-    adam = torch.optim.AdamW([{"params": decayed, "weight_decay": CONFIG["weight_decay"]},
-                              {"params": others, "weight_decay": 0.0}],
-                             betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
     expected = gpt.reference("", parameter_list(), loss_of, training_batches())["losses"]
-    differences = []
-    for step, samples in enumerate(batches):
-        adam.zero_grad()
-        loss = their_loss(samples)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(named.values(), CONFIG["clip_grad"])
-        for group in adam.param_groups:
-            group["lr"] = gpt.learning_rate(step)
-        adam.step()
-        differences.append(abs(loss.item() / expected[step] - 1))
-    print("ten losses", max(differences))
+    losses = gpt.other_losses(named, lambda name: name.endswith(".weight") and "LayerNorm" not in name, their_loss, batches)
+    print("ten losses", max(abs(loss / other - 1) for loss, other in zip(losses, expected)))
 
 
 def main():

@@ -166,6 +166,25 @@ def reference(made_by, entries, loss_of, batches=None):
             "learning_rates": rates, "tokens": tokens, "parameters": records}
 
 
+def other_losses(named, is_decayed, loss_of_batch, batches):
+    """Losses of the steps that `reference` makes, by another model: its parameters by name, and which of them decay."""
+    adam = torch.optim.AdamW(
+        [{"params": [value for name, value in named.items() if is_decayed(name) is decayed],
+          "weight_decay": CONFIG["weight_decay"] if decayed else 0.0} for decayed in (True, False)],
+        betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
+    losses = []
+    for step, samples in enumerate(batches):
+        adam.zero_grad()
+        loss = loss_of_batch(samples)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(named.values(), CONFIG["clip_grad"])
+        for group in adam.param_groups:
+            group["lr"] = learning_rate(step)
+        adam.step()
+        losses.append(loss.item())
+    return losses
+
+
 def main():
     golden_json.write(sys.argv[1], reference("tools/reference/gpt_torch.py", parameter_list(), loss_of))
 

@@ -125,7 +125,7 @@ def loss_of(p, ids, labels):
 
 
 def check():
-    """The same weights in transformers' LlamaForCausalLM: largest differences of logits and gradients."""
+    """The same weights in transformers' LlamaForCausalLM: largest differences of logits, gradients and ten losses."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     configure("plain")
@@ -155,15 +155,22 @@ def check():
     with torch.no_grad():
         for name, ours in pairs:
             named[name].copy_(ours(p))
-    sample = torch.tensor(gpt.training_tokens()[0])
-    ids, labels = sample[:, :-1], sample[:, 1:]
+    batches = [torch.tensor(samples) for samples in gpt.training_tokens()]
+    ids, labels = batches[0][:, :-1], batches[0][:, 1:]
+
+    def their_loss(samples):
+        return F.cross_entropy(model(samples[:, :-1]).logits.flatten(0, 1), samples[:, 1:].flatten())
+
     logits, expected = logits_of(p, ids), model(ids).logits
     loss_of(p, ids, labels).backward()
-    F.cross_entropy(expected.flatten(0, 1), labels.flatten()).backward()
+    their_loss(batches[0]).backward()
     print("logits", (logits - expected).abs().max().item() / expected.abs().max().item())
     grads = {name: value.grad for name, value in p.items()}
     print("gradients", max(((ours(grads) - named[name].grad).abs().max() / named[name].grad.abs().max()).item()
                            for name, ours in pairs))
+    expected = gpt.reference("", parameter_list(), loss_of)["losses"]
+    losses = gpt.other_losses(named, lambda name: "norm" not in name, their_loss, batches)
+    print("ten losses", max(abs(loss / other - 1) for loss, other in zip(losses, expected)))
 
 
 def main():
