@@ -4,14 +4,14 @@
 #
 #   tools/case_study_c.sh [WORK_FOLDER]        default /tmp/case_study_c; about 3 GB there
 #
-# Environment: PACKAGE (linux-source-6.1), ITERS (steps, 2000), TRIFOLD (build/release/launch/trifold).
+# Environment: PACKAGE (linux-source-6.1), ITERS (steps, 3600), TRIFOLD (build/release/launch/trifold).
 # Needs the Debian packages sentencepiece and xz-utils, and a package list to find PACKAGE in (apt-get update).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=${1:-/tmp/case_study_c}
 package=${PACKAGE:-linux-source-6.1}
-iters=${ITERS:-2000}
+iters=${ITERS:-3600}
 trifold=${TRIFOLD:-$root/build/release/launch/trifold}
 mkdir -p "$work"
 cd "$work"
@@ -54,7 +54,7 @@ fi
 "$trifold" pretrain --data-path train --split 1 --tokenizer-type sentencepiece --tokenizer-model c.model \
   --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 256 --micro-batch-size 16 \
   --global-batch-size 16 --lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-iters 100 --adam-beta2 0.99 \
-  --weight-decay 0.1 --train-iters "$iters" --save model --save-interval $((iters / 4)) --auto-resume --log-json log.jsonl
+  --weight-decay 0.1 --bf16 --train-iters "$iters" --save model --save-interval $((iters / 6)) --auto-resume --log-json log.jsonl
 # Nats a token times tokens a byte: the loss over the held-out files in bits per byte.
 for checkpoint in model/step_*; do
   "$trifold" evaluate --load "$checkpoint" --data-path held --split 0,1 --log-json "eval_${checkpoint##*_}.jsonl" >/dev/null
