@@ -1,6 +1,6 @@
 // The whole matrix: every way to place 8 ranks x every synchronous schedule x several numbers of
 // micro-batches x sequence parallelism x dropout x f32 and f64, with every kind of recomputation where there
-// is dropout to repeat.
+// is dropout to repeat. A GPT all of it; a Llama and a BERT with dropout.
 #include <gtest/gtest.h>
 
 #include "parity/matrix.h"
@@ -39,15 +39,19 @@ std::vector<MatrixMesh> meshes() {
 
 struct Part {
   MatrixMesh mesh;
-  double dropout;
-  bool f64;
+  std::string family;
+  MatrixModel model;
 };
 
 std::vector<Part> parts() {
   std::vector<Part> all;
   for (const MatrixMesh& mesh : meshes())
-    for (const double dropout : {0.0, 0.2})
-      for (const bool f64 : {false, true}) all.push_back({mesh, dropout, f64});
+    for (const bool f64 : {false, true}) {
+      for (const double dropout : {0.0, 0.2}) all.push_back({mesh, "gpt", {.dropout = dropout, .f64 = f64}});
+      // Two key heads are fewer than the ranks of some meshes.
+      all.push_back({mesh, "llama", {.dropout = 0.2, .f64 = f64, .key_heads = 2}});
+      all.push_back({mesh, "bert", {.dropout = 0.2, .f64 = f64, .bert = true}});
+    }
   return all;
 }
 
@@ -55,11 +59,12 @@ class WholeMatrix : public ::testing::TestWithParam<Part> {};
 
 TEST_P(WholeMatrix, IsOneCurve) {
   const Part& part = GetParam();
-  const bool recomputes = part.dropout > 0 && !part.f64;
+  const bool recomputes = part.model.dropout > 0 && !part.model.f64;
   Matrix matrix;
   for (MatrixCase c : schedules(part.mesh)) {
-    c.model.dropout = part.dropout;
-    c.model.f64 = part.f64;
+    const int64_t layers = c.model.layers;
+    c.model = part.model;
+    c.model.layers = layers;
     matrix.check(c);
     if (!recomputes) continue;
     for (const auto mode : {RecomputeGranularity::Selective, RecomputeGranularity::Full}) {
@@ -71,7 +76,8 @@ TEST_P(WholeMatrix, IsOneCurve) {
 
 INSTANTIATE_TEST_SUITE_P(EightRanks, WholeMatrix, ::testing::ValuesIn(parts()), [](const auto& test) {
   const Part& part = test.param;
-  return name_of(part.mesh) + (part.dropout > 0 ? "_dropout" : "") + (part.f64 ? "_f64" : "_f32");
+  return part.family + "_" + name_of(part.mesh) + (part.model.dropout > 0 ? "_dropout" : "") +
+         (part.model.f64 ? "_f64" : "_f32");
 });
 
 }  // namespace
