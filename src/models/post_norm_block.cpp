@@ -43,7 +43,8 @@ Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   return norm2_.forward(run, sum2, saved);
 }
 
-Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const {
+Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
+  Arena& brief = with_weights ? run.scratch : run.flow;
   const Arena::Mark mark = brief.mark();
   const auto end_half = [&] {
     if (&brief != &run.flow) brief.release(mark);
@@ -54,13 +55,13 @@ Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Ar
     if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
   };
   const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
-    return (layer.*step)(how, gradient, saved);
+    return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
   };
   const Tensor dsum2 = back(inner, norm2_, dy);
   restore(down_, activation_);
   const Tensor du =
       down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dsum2), saved);
-  if (step == &Layer::backward) down_.backward_weight(inner, saved);
+  if (with_weights) down_.backward_weight(inner, saved);
   restore(up_, norm1_);
   const Tensor dh = back(inner, up_, du);
   run.ops.add(run.stream, dh, dh, dsum2);
@@ -76,11 +77,11 @@ Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Ar
 }
 
 Tensor PostNormBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward_input, run.flow);
+  return walk_back(run, dy, saved, false);
 }
 
 Tensor PostNormBlock::backward(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward, run.scratch);
+  return walk_back(run, dy, saved, true);
 }
 
 void PostNormBlock::backward_weight(Run& run, Saved& saved) const {

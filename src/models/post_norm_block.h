@@ -21,8 +21,7 @@ class PostNormBlock final : public Layer {
 
  private:
   // As TransformerBlock::walk_back.
-  using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
-  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const;
+  Tensor walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
 
   PostNormBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
                 const AttentionHeads& heads);

@@ -57,7 +57,8 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
-Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const {
+Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
+  Arena& brief = with_weights ? run.scratch : run.flow;
   const Arena::Mark mark = brief.mark();
   const auto end_half = [&] {
     if (&brief != &run.flow) brief.release(mark);
@@ -68,12 +69,12 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step,
     if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
   };
   const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
-    return (layer.*step)(how, gradient, saved);
+    return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
   };
   restore(down_, activation_);
   const Tensor du =
       down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dy), saved);
-  if (step == &Layer::backward) down_.backward_weight(inner, saved);
+  if (with_weights) down_.backward_weight(inner, saved);
   restore(up_, norm2_);
   const Tensor dh = back(run, norm2_, back(inner, up_, du));
   end_half();
@@ -89,11 +90,11 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, Step step,
 }
 
 Tensor TransformerBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward_input, run.flow);
+  return walk_back(run, dy, saved, false);
 }
 
 Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, &Layer::backward, run.scratch);
+  return walk_back(run, dy, saved, true);
 }
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {

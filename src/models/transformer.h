@@ -48,11 +48,10 @@ class TransformerBlock final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // One walk for both backward forms: `step` is Layer::backward_input or Layer::backward. Activation
-  // gradients and recomputed tensors that live no longer than the half of the block they belong to lie in
-  // `brief`.
-  using Step = Tensor (Layer::*)(Run&, Tensor, Saved&) const;
-  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Step step, Arena& brief) const;
+  // One walk for both backward forms: with the gradients of weights and without. Activation gradients and
+  // recomputed tensors that live no longer than the half of the block they belong to then lie in scratch, or
+  // else in flow, where backward_weight finds them later.
+  Tensor walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
 
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
                    const AttentionHeads& heads);
