@@ -18,7 +18,7 @@ struct ModelConfig {
   int64_t num_layers = 0;                  // required
   int64_t hidden_size = 0;                 // required
   int64_t num_attention_heads = 0;         // required
-  std::optional<int64_t> ffn_hidden_size;  // 4 * hidden_size; see fill_model for swiglu
+  std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
   std::optional<int64_t> kv_channels;      // stays unset; see head_width
   bool group_query_attention = false;      // num_query_groups key and value heads, not one a head
   int64_t num_query_groups = 1;
@@ -54,6 +54,8 @@ inline bool has_task_head(const ModelConfig& config) { return config.bert_head !
 int64_t head_width(const ModelConfig& config);
 // Key and value heads: as many as there are attention heads, unless these share them.
 int64_t key_heads(const ModelConfig& config);
+// The inner width of the feed-forward network: --ffn-hidden-size, or else what follows from hidden_size.
+int64_t inner_width(const ModelConfig& config);
 
 // What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
 enum class RecomputeGranularity { None, Selective, Full };

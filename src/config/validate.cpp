@@ -368,10 +368,7 @@ void check_squad_options(const FinetuneConfig& config, Problems& problems) {
 }
 
 void fill_model(ModelConfig& model) {
-  // Three matrices of 8/3 of the width have the size of two of four times the width (Megatron-LM's rule).
-  if (!model.ffn_hidden_size)
-    model.ffn_hidden_size =
-        model.swiglu ? std::max<int64_t>(64, model.hidden_size * 8 / 3 / 64 * 64) : 4 * model.hidden_size;
+  model.ffn_hidden_size = inner_width(model);
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
 }
 

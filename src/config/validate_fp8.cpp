@@ -35,7 +35,8 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   per_rank("columns (query heads x their width)", model.num_attention_heads * head_width(model));
   const int64_t held = std::max(tensor, key_heads(model));  // ranks beyond the key heads hold copies
   per_rank("columns (key heads x their width)", held * head_width(model));
-  if (model.ffn_hidden_size) per_rank("columns (--ffn-hidden-size)", *model.ffn_hidden_size);
+  per_rank(model.ffn_hidden_size ? "columns (--ffn-hidden-size)" : "columns (--ffn-hidden-size, by default)",
+           inner_width(model));
   whole("rows of a sample (--seq-length)", model.seq_length);  // the last micro-batch may hold one
 }
 

@@ -214,7 +214,10 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         "--num-query-groups {} and --tensor-model-parallel-size {}: one must divide the other, so that ranks "
         "hold as many groups, or groups are held by as many ranks",
         groups, tensor);
-  if (model.ffn_hidden_size) divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
+  if (model.ffn_hidden_size)
+    divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
+  else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0)
+    divisible("ffn-hidden-size", inner_width(model), ", which is what it is by default,");
   const int64_t rows = model.seq_length * config.batch.micro_batch_size;  // at most 2^60
   if (config.mesh.sequence_parallel && problems.sound({"seq-length", "micro-batch-size"}) &&
       rows % tensor != 0)

@@ -47,6 +47,18 @@ const std::vector<Case>& cases() {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
          c.model.ffn_hidden_size = 200;
        }},
+      {"--fp8 with products of 40 columns (--ffn-hidden-size, by default) on each of 8 tensor ranks",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.model.swiglu = true, c.model.num_attention_heads = 8;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 8;
+       }},
+      {"--ffn-hidden-size 64, which is what it is by default, is not divisible by "
+       "--tensor-model-parallel-size 3: 63 and 66 are",
+       [](C& c) {
+         c.model.swiglu = true, c.model.hidden_size = 24, c.model.num_attention_heads = 3;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 3;
+       }},
       {"--num-layers -1 is not possible", [](C& c) { c.model.num_layers = -1; }},
       {"--hidden-size 130 is not divisible by --num-attention-heads 4: 128 and 132 are",
        [](C& c) { c.model.hidden_size = 130; }},
