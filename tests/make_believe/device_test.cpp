@@ -83,6 +83,57 @@ TEST(Device, PipelineRanks) {
   }
 }
 
+// A model that learns must learn the same; one that computes nothing would too.
+void expect_same_run(PretrainConfig config) {
+  config.eval.eval_iters = 2;
+  const Curve host = train_and_evaluate(config);
+  EXPECT_NE(host.losses.front(), host.losses.back());
+  expect_same_bits(train_and_evaluate(on_device(config)), host);
+}
+
+// Its samples end early: what is padding comes with the batch.
+TEST(Device, Bert) {
+  PretrainConfig config = short_run();
+  config.model.model_type = "bert";
+  config.model.hidden_dropout = config.model.attention_dropout = 0.1;
+  expect_same_run(config);
+  PretrainConfig cut = on_mesh(config, 2, 2, 2);
+  cut.mesh.sequence_parallel = true;
+  cut.zero.zero_stage = 1;
+  expect_same_run(cut);
+}
+
+TEST(Device, BertThatTellsClassesApart) {
+  PretrainConfig config = on_mesh(short_run(), 1, 2);
+  config.model.model_type = "bert";
+  config.model.bert_head = "classes";
+  config.model.class_names = {"even", "odd"};
+  config.precision.bf16 = true;
+  expect_same_run(config);
+}
+
+TEST(Device, Llama) {
+  PretrainConfig config = short_run();
+  make_llama(config.model, 2);
+  expect_same_run(config);
+  config = on_mesh(config, 1, 4, 2);  // two ranks hold one key head
+  config.mesh.recompute_granularity = RecomputeGranularity::Selective;
+  expect_same_run(config);
+}
+
+// Rounded to 8 bits, and it still learns.
+TEST(Device, ProductsInEightBits) {
+  PretrainConfig config = short_run();
+  config.batch.train_iters = 20;
+  config.precision.bf16 = true;
+  const Curve wide = train(on_device(config));
+  config.precision.fp8 = true;
+  const Curve narrow = train(on_device(config));
+  EXPECT_NE(narrow.losses, wide.losses);
+  EXPECT_LT(relative_error(narrow.losses.back(), wide.losses.back()), 0.02);
+  EXPECT_EQ(train(on_device(on_mesh(config, 1, 1, 2))).losses, narrow.losses);
+}
+
 TEST(Device, AllAxes) {
   PretrainConfig config = on_mesh(short_run(), 2, 2, 2);
   config.zero.zero_stage = 1;

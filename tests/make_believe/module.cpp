@@ -5,6 +5,7 @@
 
 #include "comm/cuda_module.h"
 #include "make_believe/device.h"
+#include "make_believe/fp8.h"
 
 namespace trifold::test {
 namespace {
@@ -13,16 +14,20 @@ template <class Arg>
 Arg real(const MakeBelieveDevice& device, const Arg& arg) {
   if constexpr (std::is_same_v<Arg, Tensor>) {
     return device.real(arg);
+  } else if constexpr (std::is_same_v<Arg, Attention>) {
+    Attention how = arg;
+    how.lengths = device.real(arg.lengths);
+    return how;
   } else {
     return arg;
   }
 }
 
-// An entry of the processor's table, as one of the device: put on the queue of the stream.
-template <auto Entry>
+// An entry of a table of the processor, as one of the device: put on the queue of the stream.
+template <auto Entry, const OpTable& (*Table)() = cpu_ops>
 struct On;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
-struct On<Entry> {
+template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), const OpTable& (*Table)()>
+struct On<Entry, Table> {
   static void call(Stream& stream, Args... args) {
     if (stream.mode() == Stream::Mode::Dry) return;
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
@@ -30,7 +35,7 @@ struct On<Entry> {
     auto held = std::make_unique<std::tuple<std::decay_t<Args>...>>(
         real<std::decay_t<Args>>(queue->device(), args)...);
     stream.enqueue([queue, held = std::move(held)] {
-      std::apply([queue](auto&... each) { (cpu_ops().*Entry)(queue->worker(), each...); }, *held);
+      std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each...); }, *held);
     });
   }
 };
@@ -95,6 +100,17 @@ OpTable make_table(Device& device) {
   return table;
 }
 
+OpTable make_fp8_table(Device& device) {
+  OpTable table = make_table(device);
+  table.name = "make-believe, fp8";
+  table.affine = On<&OpTable::affine, narrow_ops>::call;
+  table.affine_gelu = On<&OpTable::affine_gelu, narrow_ops>::call;
+  table.affine_backward_input = On<&OpTable::affine_backward_input, narrow_ops>::call;
+  table.affine_backward_gelu = On<&OpTable::affine_backward_gelu, narrow_ops>::call;
+  table.affine_backward_weight = On<&OpTable::affine_backward_weight, narrow_ops>::call;
+  return table;
+}
+
 }  // namespace
 }  // namespace trifold::test
 
@@ -104,10 +120,10 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return 1; }
 
-// It computes as the processor does, so it has no products in 8 bits of its own.
-const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool /*fp8*/) {
+const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
   static auto& device = *new trifold::test::MakeBelieveDevice();
   static const trifold::OpTable kTable = trifold::test::make_table(device);
-  return &kTable;
+  static const trifold::OpTable kFp8Table = trifold::test::make_fp8_table(device);
+  return fp8 ? &kFp8Table : &kTable;
 }
 }

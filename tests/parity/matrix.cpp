@@ -20,18 +20,6 @@ const char* name_of(RecomputeGranularity granularity) {
   return "?";
 }
 
-void make_llama(ModelConfig& model, int64_t key_heads) {
-  model.ffn_hidden_size = 48;
-  model.position_embedding_type = "rope";
-  model.group_query_attention = true;
-  model.num_query_groups = key_heads;
-  model.qk_layernorm = true;
-  model.normalization = "RMSNorm";
-  model.swiglu = true;
-  model.disable_bias_linear = true;
-  model.untie_embeddings_and_output_weights = true;
-}
-
 // Small enough for thousands of steps a minute; heads, rows and vocabulary can be cut 8 times.
 PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   PretrainConfig config = on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp);

@@ -41,6 +41,19 @@ inline PretrainConfig small_run() {
   return config;
 }
 
+// The same size as a Llama, with so many key heads.
+inline void make_llama(ModelConfig& model, int64_t key_heads) {
+  model.ffn_hidden_size = 48;
+  model.position_embedding_type = "rope";
+  model.group_query_attention = true;
+  model.num_query_groups = key_heads;
+  model.qk_layernorm = true;
+  model.normalization = "RMSNorm";
+  model.swiglu = true;
+  model.disable_bias_linear = true;
+  model.untie_embeddings_and_output_weights = true;
+}
+
 inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp = 1) {
   config.mesh.ranks = dp * tp * pp;
   config.mesh.data_parallel_size = dp;

@@ -1,0 +1,104 @@
+#include "make_believe/fp8.h"
+
+#include <deque>
+#include <memory>
+
+#include "support/fp8.h"
+
+namespace trifold::test {
+
+namespace {
+
+using cpu::Fp8;
+
+struct Factor {
+  Tensor tensor;  // bf16
+  bool transposed;
+  Fp8 format;
+};
+
+// What a product takes beside its tensors, until the stream is past it.
+class Wide {
+ public:
+  Tensor take(const Shape& shape) {
+    buffers_->emplace_back(static_cast<size_t>(shape.elements()) * sizeof(float));
+    return buffers_->back().tensor(DType::F32, shape);
+  }
+  Tensor rounded(Stream& stream, const Factor& factor) {
+    const Tensor wide = take(factor.tensor.shape);
+    cpu_ops().convert(stream, wide, factor.tensor);
+    stream.run([wide, format = factor.format] {
+      std::vector<float> numbers(wide.as<float>(), wide.as<float>() + wide.elements());
+      round_to_fp8(numbers, format);
+      std::copy(numbers.begin(), numbers.end(), wide.as<float>());
+    });
+    return wide;
+  }
+  void release(Stream& stream) const {
+    stream.run([held = buffers_] {});
+  }
+
+ private:
+  std::shared_ptr<std::deque<Buffer>> buffers_ = std::make_shared<std::deque<Buffer>>();
+};
+
+// y = left right^T + bias + beta y
+void product(Stream& stream, Tensor y, const Factor& left, const Factor& right, Tensor bias, double beta) {
+  const OpTable& ops = cpu_ops();
+  Wide wide;
+  const Tensor a = wide.rounded(stream, left);
+  const Tensor b = wide.rounded(stream, right);
+  const Tensor sums = y.dtype == DType::F32 ? y : wide.take(y.shape);
+  if (y.dtype != DType::F32 && beta != 0) ops.convert(stream, sums, y);
+  if (bias.rank() > 0) {
+    const Tensor row = wide.take(bias.shape);
+    ops.convert(stream, row, bias);
+    ops.fill_rows(stream, sums, row);
+    beta = 1;
+  }
+  ops.gemm(stream, sums, a, left.transposed, b, !right.transposed, 1, beta);
+  if (y.dtype != DType::F32) ops.convert(stream, y, sums);
+  wide.release(stream);
+}
+
+void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  product(stream, y, {x, false, Fp8::E4M3}, {w, false, Fp8::E4M3}, bias, 0);
+}
+
+void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+  affine(stream, z, x, w, bias);
+  cpu_ops().gelu(stream, y, z);
+}
+
+void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+  product(stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
+}
+
+void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
+  affine_backward_input(stream, dz, dy, w, 0);
+  cpu_ops().gelu_backward(stream, dz, dz, z);
+}
+
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+  product(stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, 1);
+  if (db.rank() > 0) cpu_ops().column_sum(stream, db, dy);
+}
+
+OpTable make_narrow() {
+  OpTable table = cpu_ops();
+  table.affine = affine;
+  table.affine_gelu = affine_gelu;
+  table.affine_backward_input = affine_backward_input;
+  table.affine_backward_gelu = affine_backward_gelu;
+  table.affine_backward_weight = affine_backward_weight;
+  return table;
+}
+
+}  // namespace
+
+const OpTable& narrow_ops() {
+  static const OpTable kTable = make_narrow();
+  return kTable;
+}
+
+}  // namespace trifold::test

@@ -1,0 +1,11 @@
+// The products of --fp8 (ops/cuda/fp8.h) on the processor: factors rounded to 8 bits, sums in f32.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace trifold::test {
+
+// The processor's table with these five entries.
+const OpTable& narrow_ops();
+
+}  // namespace trifold::test
