@@ -56,7 +56,7 @@ part() {
 build() {
   cmake --preset release &&
     cmake --build build/release --parallel "$(nproc)" --target trifold trifold_cuda cuda_ops cuda_products op_bench \
-      parity_device parity_training parity_matrix
+      conformance_device parity_device parity_training parity_matrix
 }
 
 # ---- what the card reaches ----
@@ -92,6 +92,18 @@ kernels() {
 
 # The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
 on_device() { TRIFOLD_TEST_DEVICE=cuda timeout 120 "$@"; }
+
+# What communicators promise, over as many ranks as there are GPUs; one rank where there is no MPI to start more.
+over_nccl() {
+  local gpus start=()
+  gpus=$(nvidia-smi -L | grep -c GPU)
+  if command -v mpiexec >/dev/null && [[ -e $modules/trifold_mpi.so ]]; then
+    start=(mpiexec -n "$gpus")
+    [[ $(mpiexec --version) == *Open* ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
+  fi
+  timeout 120 "${start[@]}" "$tests/conformance/conformance_device" --gtest_filter='Nccl*' || return 1
+  row "ranks over NCCL: $([[ ${#start[@]} == 0 ]] && echo "1, for there is no mpiexec" || echo "$gpus")"
+}
 
 sanitized() {
   command -v compute-sanitizer >/dev/null || { row "compute-sanitizer is not on this machine"; return 0; }
@@ -202,6 +214,9 @@ if ((${#failed[@]} == 0)); then
   part "Memory-bound kernels, at least 0.8 of the copy" kernels
   part "Every operation against the processor" timeout 120 "$tests/cuda/cuda_ops"
   part "Products and attention against f64" timeout 120 "$tests/cuda/cuda_products"
+  part "What communicators promise, thread ranks on the card" timeout 120 "$tests/conformance/conformance_device" \
+    --gtest_filter='Threads*'
+  part "The same over NCCL" over_nccl
   part "compute-sanitizer on kernels" sanitized
   part "Ten losses and all gradients against PyTorch's" on_device "$tests/parity/parity_training" --gtest_filter='*Torch*'
   part "Thread ranks follow the processor over every axis" timeout 120 "$tests/make_believe/parity_device"

@@ -58,6 +58,46 @@ T in_rank_order(int size, size_t i, Reduce how, Make make) {
   return sum;
 }
 
+// Whether `result` is the sum over ranks: in rank order to the last bit, in 16 bits too, where an exact sum
+// of two that is rounded once is what f32 gives; or, where the back end promises no order, but for the
+// rounding.
+template <class T, class Make>
+bool is_sum(const Communicator& comm, T result, size_t i, Make make) {
+  if (comm.sums_in_rank_order()) {
+    T sum = make(0, i);
+    for (int r = 1; r < comm.size(); ++r)  // rounded after each addition
+      sum = static_cast<T>(static_cast<double>(sum) + static_cast<double>(make(r, i)));
+    return static_cast<double>(result) == static_cast<double>(sum);
+  }
+  double sum = 0;
+  double sizes = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    const auto each = static_cast<double>(make(r, i));
+    sum += each;
+    sizes += std::abs(each);
+  }
+  const double unit = sizeof(T) == 2   ? std::is_same_v<T, Float16> ? 0x1p-11 : 0x1p-8
+                      : sizeof(T) == 4 ? 0x1p-24
+                                       : 0x1p-53;
+  return std::abs(static_cast<double>(result) - sum) <= comm.size() * unit * sizes;
+}
+
+// What NCCL cannot promise: it does not compare the ranks' calls, nor know who has not come
+// (comm/cuda/nccl_comm.h). Tests of that skip on it.
+inline bool compares_calls(const Communicator& comm) {
+  if (comm.backend() != "nccl") return true;
+  [] { GTEST_SKIP() << "NCCL does not compare the ranks' calls"; }();
+  return false;
+}
+
+// Whether there are so many ranks; where a rank takes a GPU of its own their want is no matter of course.
+inline bool has_ranks(const Communicator& comm, int wanted) {
+  if (comm.size() >= wanted) return true;
+  if (comm.backend() == "nccl")
+    [wanted] { GTEST_SKIP() << "takes " << wanted << " GPUs, with a rank for each"; }();
+  return false;
+}
+
 // The text of the Error that `body` throws; a test failure when it throws none.
 template <class Body>
 std::string error_of(Body body) {

@@ -44,7 +44,7 @@ class Watchdog {
 }  // namespace
 
 void run_ranks(int count, const std::function<void(Communicator&)>& rank_main, const RanksOptions& options) {
-  ThreadWorld world(count, options.timeout);
+  ThreadWorld world(count, options.timeout, options.ops == nullptr ? cpu_ops() : *options.ops);
   std::mutex mutex;
   std::exception_ptr first;
   const auto keep = [&](std::exception_ptr error) {

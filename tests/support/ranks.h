@@ -12,7 +12,8 @@ namespace trifold::test {
 struct RanksOptions {
   std::chrono::milliseconds timeout{20'000};  // of every wait inside the world
   std::chrono::milliseconds watchdog{
-      30'000};  // after this a report on what each rank waits for goes to stderr
+      30'000};                   // after this a report on what each rank waits for goes to stderr
+  const OpTable* ops = nullptr;  // of the device whose tensors they share; null: of none
 };
 
 // Calls rank_main(comm) on `count` threads, one per rank, and returns when all have returned. The first

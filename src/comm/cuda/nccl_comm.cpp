@@ -168,6 +168,15 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   put_transfers(to_string(call), std::move(transfers), stream);
 }
 
+// "exchange of 4 f32 from rank 1, and 2 more"
+std::string describe(std::span<const Transfer> transfers) {
+  if (transfers.empty()) return "exchange of nothing";
+  const Transfer& first = transfers.front();
+  return fmt::format("exchange of {} {} {} rank {}{}", first.tensor.elements(), name_of(first.tensor.dtype),
+                     first.direction == Transfer::Direction::Send ? "to" : "from", first.peer,
+                     transfers.size() == 1 ? "" : fmt::format(", and {} more", transfers.size() - 1));
+}
+
 void NcclCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
   if (on_host(stream)) return host_.exchange(transfers, stream);
   count_transfers(transfers, stream);
@@ -175,8 +184,7 @@ void NcclCommunicator::exchange(std::span<const Transfer> transfers, Stream& str
   for (const Transfer& transfer : transfers)
     check(transfer.peer >= 0 && transfer.peer < size(), "exchange names rank {}, but there are {} ranks",
           transfer.peer, size());
-  put_transfers(fmt::format("exchange of {} messages", transfers.size()),
-                std::vector<Transfer>(transfers.begin(), transfers.end()), stream);
+  put_transfers(describe(transfers), std::vector<Transfer>(transfers.begin(), transfers.end()), stream);
 }
 
 ncclConfig_t configuration() {

@@ -5,8 +5,9 @@
 // not compare the ranks' calls; calls that differ end at the deadline.
 //
 // Calls return when they are enqueued, and NCCL itself waits for ever. So a thread watches what is enqueued:
-// what is not done `timeout` after it was enqueued, or what NCCL reports as failed, aborts the world: NCCL's
-// kernels end, waiting ranks wake with an Error, and later calls fail with it.
+// what is not done `timeout` after it was enqueued, what NCCL reports as failed, or a rank that gave up and
+// said so over the host's communicator, aborts the world: NCCL's kernels end, so that streams that wait for
+// them wake, and the next call fails with the reason.
 #pragma once
 
 #include <chrono>

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{5};    // between two looks at what is enqueued
 constexpr std::chrono::microseconds kPoll{200};  // while a call of NCCL is in progress
+constexpr std::chrono::minutes kConnecting{1};   // for which a communicator is waited for at least
 
 }  // namespace
 
@@ -38,7 +39,9 @@ const Nccl& nccl() {
 }
 
 NcclWorld::NcclWorld(Communicator& host, CudaDevice& device, std::chrono::milliseconds timeout)
-    : host_(host), device_(device), timeout_(timeout), thread_([this] { watch_loop(); }) {}
+    : host_(host), news_(host.split(0, host.rank())), device_(device), timeout_(timeout), thread_([this] {
+        watch_loop();
+      }) {}
 
 NcclWorld::~NcclWorld() {
   {
@@ -56,15 +59,20 @@ void NcclWorld::throw_if_aborted() const {
   if (aborted_.load()) throw Error(why_, ErrorKind::Aborted);
 }
 
+std::chrono::milliseconds NcclWorld::time_to_connect() const {
+  return std::max<std::chrono::milliseconds>(timeout_, kConnecting);
+}
+
 // Waits until a call that NCCL goes on with in the background has been made.
-void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const char* what) {
-  const auto deadline = Clock::now() + timeout_;
+void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const char* what,
+                       std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
     if (nccl().async_error(communicator, &result) != ncclSuccess) break;
     if (result != ncclInProgress) break;
     check(Clock::now() < deadline, "NCCL was not done after {} with {}: another rank did not come",
-          to_string(timeout_), what);
+          to_string(timeout), what);
     std::this_thread::sleep_for(kPoll);
   }
   if (result == ncclSuccess) return;
@@ -107,6 +115,18 @@ std::string NcclWorld::trouble_with(const Pending& pending) {
                      to_string(timeout_), pending.what);
 }
 
+// Why another rank gave up; empty while none has. NCCL's kernels here would wait for it.
+std::string NcclWorld::trouble_of_others() {
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  try {
+    news_->exchange({}, stream);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 void NcclWorld::watch_loop() {
   static_cast<void>(cudaSetDevice(device_.index()));
   std::unique_lock lock(mutex_);
@@ -124,13 +144,11 @@ void NcclWorld::watch_loop() {
       spare_.push_back(it->done);  // done, or the device failed, of which its stream tells
       it = pending_.erase(it);
     }
-    if (!trouble.empty()) {
-      lock.unlock();
-      abort(trouble);
-      lock.lock();
-      pending_.clear();
-      continue;
-    }
+    lock.unlock();
+    if (trouble.empty()) trouble = trouble_of_others();
+    if (!trouble.empty()) abort(trouble);
+    lock.lock();
+    if (!trouble.empty()) pending_.clear();
     changed_.wait_for(lock, kLook, [this] { return stopping_; });
   }
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -44,6 +45,7 @@ const Nccl& nccl();
 
 class NcclWorld {
  public:
+  // Collective over `host`.
   NcclWorld(Communicator& host, CudaDevice& device, std::chrono::milliseconds timeout);
   // Communicators are gone by now, or will not be used any more.
   ~NcclWorld();
@@ -59,7 +61,7 @@ class NcclWorld {
     device_.use();
     ncclComm_t made = nullptr;
     const ncclResult_t begun = start(&made);
-    accept(begun, made, what);
+    accept(begun, made, what, time_to_connect());
     const std::lock_guard lock(mutex_);
     communicators_.push_back(made);
     return made;
@@ -71,7 +73,7 @@ class NcclWorld {
     throw_if_aborted();
     {
       const std::lock_guard calling(call_mutex_);
-      accept(call(), communicator, what.c_str());
+      accept(call(), communicator, what.c_str(), timeout_);
     }
     watch(communicator, stream, what);
   }
@@ -89,13 +91,18 @@ class NcclWorld {
   };
 
   void throw_if_aborted() const;
-  void accept(ncclResult_t result, ncclComm_t communicator, const char* what);
+  // Longer than a call may take where that is given little, for ranks begin NCCL in seconds.
+  std::chrono::milliseconds time_to_connect() const;
+  void accept(ncclResult_t result, ncclComm_t communicator, const char* what,
+              std::chrono::milliseconds timeout);
   void watch(ncclComm_t communicator, cudaStream_t stream, const std::string& what);
   void watch_loop();
   std::string trouble_with(const Pending& pending);
+  std::string trouble_of_others();
   cudaEvent_t take_event();
 
   Communicator& host_;
+  std::unique_ptr<Communicator> news_;  // of the host too, for the watching thread alone
   CudaDevice& device_;
   std::chrono::milliseconds timeout_;
   std::atomic<bool> aborted_{false};

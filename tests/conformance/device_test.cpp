@@ -1,0 +1,67 @@
+// The communicator's contract for tensors on a device: over ranks that are threads and share it, and over
+// NCCL. NCCL wants a GPU for each rank: as many as there are when mpiexec starts this program, and one
+// without it. What a machine does not have is skipped with the reason.
+#include <string_view>
+
+#include "comm/cuda_module.h"
+#include "comm/mpi_module.h"
+#include "conformance/communicator.h"
+#include "conformance/staged.h"
+
+namespace trifold::test {
+namespace {
+
+// The failures of a rank wake the others.
+void run_staged(Communicator& comm, const OpTable& ops, const std::function<void(Communicator&)>& rank_main) {
+  Staged staged(comm, ops);
+  try {
+    rank_main(staged);
+  } catch (const Error& error) {
+    comm.abort(error.what());
+    throw;
+  }
+  if (::testing::Test::HasFailure()) comm.abort("an expectation was not met");
+}
+
+struct ThreadsOfADevice {
+  void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
+    const OpTable* ops = nullptr;
+    try {
+      ops = &cuda_ops(0);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    const auto staged = [&](Communicator& comm) { run_staged(comm, *ops, rank_main); };
+    run_ranks(3, staged, {.timeout = timeout, .ops = ops});
+  }
+};
+
+struct NcclRanks {
+  void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
+    int devices = 0;
+    try {
+      devices = cuda_device_count();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    const int ranks = mpi_launch_size().value_or(1);
+    if (std::string_view(cuda_ops(0).name) == "make-believe")
+      GTEST_SKIP() << "a make-believe device has no NCCL";
+    if (ranks > devices) GTEST_SKIP() << "NCCL wants a GPU for each of " << ranks << " ranks: " << devices;
+    // The deadline under test is NCCL's; the host's must not come before it.
+    const auto over = [&](Communicator& host) {
+      const int device = host.rank();
+      const auto nccl = connect_nccl(host, device, timeout);
+      run_staged(*nccl, cuda_ops(device), rank_main);
+    };
+    if (!mpi_launch_size()) return run_ranks(1, over, {.timeout = kLong});
+    const auto host = connect_mpi(kLong);
+    over(*host);
+  }
+};
+
+INSTANTIATE_COMMUNICATOR_CONFORMANCE(Threads, ::testing::Types<ThreadsOfADevice>);
+INSTANTIATE_COMMUNICATOR_CONFORMANCE(Nccl, ::testing::Types<NcclRanks>);
+
+}  // namespace
+}  // namespace trifold::test
