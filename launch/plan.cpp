@@ -58,6 +58,9 @@ void print_ranks(const PlanReport& report) {
                report.simulation.ranks[rank].peak_in_flight,
                memory.offloaded == 0 ? "" : fmt::format("{:>22}", bytes_text(memory.offloaded)));
   }
+  if (report.memory[0].workspace > 0)
+    fmt::print("  of each {} are work space that cuBLASLt and cuDNN are given on a device\n",
+               bytes_text(report.memory[0].workspace));
   fmt::print("traffic     bytes that a rank sends in a step\n");
   fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", "rank", "tensor", "pipeline", "data");
   for (const size_t rank : shown) {
@@ -170,6 +173,7 @@ Json rank_json(const PlanReport& report, size_t rank) {
       {"gradient_bytes", memory.gradients},
       {"optimizer_bytes", memory.optimizer},
       {"activation_bytes", memory.predicted_activations},
+      {"workspace_bytes", memory.workspace},
       {"bytes", memory.predicted_total()},
       {"offloaded_bytes", memory.offloaded},
       {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};

@@ -36,12 +36,14 @@ std::string memory_text(const std::vector<MemoryReport>& ranks) {
   if (less(*least, *most))
     whose = fmt::format("on pipeline rank {}, {} on rank {}", most - ranks.begin(),
                         bytes_text(least->predicted_total()), least - ranks.begin());
+  const std::string workspace =
+      most->workspace == 0 ? "" : fmt::format(", work space {}", bytes_text(most->workspace));
   const std::string file =
       most->offloaded == 0 ? "" : fmt::format("; {} off-loaded", bytes_text(most->offloaded));
-  return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}{}",
+  return fmt::format("memory      {} {}: parameters {}, gradients {}, optimizer {}, activations {}{}{}",
                      bytes_text(most->predicted_total()), whose, bytes_text(most->parameters),
                      bytes_text(most->gradients), bytes_text(most->optimizer),
-                     bytes_text(most->predicted_activations), file);
+                     bytes_text(most->predicted_activations), workspace, file);
 }
 
 std::string steps_text(const RunReport& report) {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/language_model.h"
 #include "pipeline/executor.h"
+#include "train/device_workspace.h"
 #include "train/nodes.h"
 #include "train/plan_costs.h"
 #include "train/rank_memory.h"
@@ -185,6 +186,7 @@ class Builder {
         Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
                           run_.model.seq_length, dtype_of(run_))
             .total();
+    use.memory.workspace = device_workspace(run_);
     use.data_bytes = data_traffic(row, layout, gradients, place.stages, dtype_of(run_),
                                   reduce_type(run_.precision), zero, sizes_.dp / group);
     return use;
@@ -233,13 +235,15 @@ class Builder {
                                        });
     const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / kGiB; };
     if (gib(most->predicted_total()) <= *config_.memory_limit) return;
-    const bool activations = most->predicted_activations > most->predicted_total() / 2;
+    const bool activations = most->predicted_activations + most->workspace > most->predicted_total() / 2;
     bad_input(
         "pipeline rank {} needs {:.2f} GiB (weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
-        "{:.2f}), "
+        "{:.2f}{}), "
         "and --memory-limit is {}: {}",
         most - report_.memory.begin(), gib(most->predicted_total()), gib(most->parameters),
-        gib(most->gradients), gib(most->optimizer), gib(most->predicted_activations), *config_.memory_limit,
+        gib(most->gradients), gib(most->optimizer), gib(most->predicted_activations),
+        most->workspace == 0 ? "" : fmt::format(", work space {:.2f}", gib(most->workspace)),
+        *config_.memory_limit,
         activations
             ? "a smaller --micro-batch-size, --recompute-granularity full or --sequence-parallel makes the "
               "activations smaller"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "optim/lr_schedule.h"
+#include "train/device_workspace.h"
 #include "train/finite_check.h"
 #include "train/host.h"
 #include "train/overlap_check.h"
@@ -369,18 +370,22 @@ double Trainer::measure_peak() {
 }
 
 MemoryReport Trainer::memory() const {
-  return {replica_.weights().bytes(), grads_.bytes(), optimizer_.bytes(), activations_.total(),
-          replica_.weights().file_bytes() + optimizer_.offloaded_bytes()};
+  return {replica_.weights().bytes(),
+          grads_.bytes(),
+          optimizer_.bytes(),
+          activations_.total(),
+          replica_.weights().file_bytes() + optimizer_.offloaded_bytes(),
+          device_workspace(config_)};
 }
 
 std::vector<MemoryReport> Trainer::memory_of_pipeline() {
-  constexpr size_t kParts = 5;
+  constexpr size_t kParts = 6;
   const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));
   const MemoryReport mine = memory();
   std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
   size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
-  for (const size_t part :
-       {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations, mine.offloaded})
+  for (const size_t part : {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations,
+                            mine.offloaded, mine.workspace})
     bytes[at++] = static_cast<double>(part);
   Stream host = replica_.compute().host();
   replica_.mesh()
@@ -389,7 +394,7 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   std::vector<MemoryReport> all;
   const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
   for (size_t rank = 0; rank < ranks; ++rank)
-    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3), part(rank, 4)});
+    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3), part(rank, 4), part(rank, 5)});
   return all;
 }
 

@@ -7,17 +7,16 @@
 
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
+#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/workspace.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cuda {
 
 namespace {
-
-constexpr size_t kAlignment = 256;
-size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // What the calling thread has of cuDNN on one device.
 class Engine {
@@ -48,10 +47,8 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
-// cuDNN has no f32 and f64; its graphs here know nothing of samples that end early: those take the plain
-// kernels.
 bool is_plain(const Attention& how, DType dtype) {
-  return accumulate_type(dtype) == dtype || how.lengths.data != nullptr;
+  return !is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version());
 }
 
 // How the scores of one call are scaled, and what keys its dropout. cuDNN counts the weights of a call from
@@ -141,8 +138,8 @@ void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbe
   const Plan& plan = engine.plan(shape, false);
   const Packed in(qkv, shape);
   Scalars scalars(numbers);
-  const size_t own = round_up(static_cast<size_t>(plan.workspace()));
-  auto* work = static_cast<std::byte*>(queue.workspace(own + kAlignment));
+  const size_t own = aligned_workspace(static_cast<size_t>(plan.workspace()));
+  auto* work = static_cast<std::byte*>(queue.workspace(own + kWorkspaceAlignment));
   Arguments arguments;
   arguments.add(kQuery, in.query);
   arguments.add(kKey, in.key);
@@ -165,10 +162,11 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   const Packed in(t.qkv, shape);
   const Packed gradient(t.dqkv, shape);
   Scalars scalars(numbers);
-  const size_t rows = round_up(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
-  const size_t own = round_up(static_cast<size_t>(plan.workspace()));
+  const size_t rows =
+      aligned_workspace(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
+  const size_t own = aligned_workspace(static_cast<size_t>(plan.workspace()));
   const size_t sums = shape.deterministic ? 0 : rows * static_cast<size_t>(shape.width);
-  auto* work = static_cast<std::byte*>(queue.workspace(own + kAlignment + rows + sums));
+  auto* work = static_cast<std::byte*>(queue.workspace(own + kWorkspaceAlignment + rows + sums));
   Arguments arguments;
   arguments.add(kQuery, in.query);
   arguments.add(kKey, in.key);
@@ -179,9 +177,9 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   arguments.add(kDquery, gradient.query);
   arguments.add(kDkey, gradient.key);
   arguments.add(kDvalue, gradient.value);
-  arguments.add(kDelta, work + own + kAlignment);
+  arguments.add(kDelta, work + own + kWorkspaceAlignment);
   arguments.add(kKeep, &scalars.keep);
-  if (!shape.deterministic) arguments.add(kDqSum, work + own + kAlignment + rows);
+  if (!shape.deterministic) arguments.add(kDqSum, work + own + kWorkspaceAlignment + rows);
   arguments.add_common(queue, shape, numbers, scalars, work + own);
   arguments.execute(engine, plan, work);
 }

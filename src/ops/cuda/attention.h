@@ -1,5 +1,5 @@
-// Attention through cuDNN: the table's `attention` and `attention_backward` for bf16 and f16 where all keys
-// exist.
+// Attention through cuDNN: the table's `attention` and `attention_backward` where attention_choice.h leaves
+// it to cuDNN; the plain kernels have the rest.
 //
 // Dropout is cuDNN's own: its masks repeat (backward has forward's, a resumed run those of the run that was
 // not stopped), but they are other masks than the processor's, and as each call's seed is of its first sample

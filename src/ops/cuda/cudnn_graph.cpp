@@ -11,6 +11,7 @@ namespace {
 
 struct Cudnn {
   Library library{"libcudnn.so.9", "cuDNN"};
+  decltype(cudnnGetVersion)* version;
   decltype(cudnnCreate)* create;
   decltype(cudnnSetStream)* set_stream;
   decltype(cudnnGetErrorString)* text;
@@ -23,6 +24,7 @@ struct Cudnn {
   decltype(cudnnBackendExecute)* execute;
 
   Cudnn() {
+    library.find("cudnnGetVersion", &version);
     library.find("cudnnCreate", &create);
     library.find("cudnnSetStream", &set_stream);
     library.find("cudnnGetErrorString", &text);
@@ -52,6 +54,8 @@ void check_status(cudnnStatus_t status, const char* what) {
 }
 
 }  // namespace
+
+size_t cudnn_version() { return cudnn().version(); }
 
 cudnnHandle_t make_handle() {
   cudnnHandle_t handle = nullptr;
@@ -115,17 +119,25 @@ Node Graph::scalar(int64_t uid) {
   return add_tensor({{1, 1, 1, 1}, {1, 1, 1, 1}}, CUDNN_DATA_FLOAT, false, uid, true);
 }
 
-void Graph::add_pointwise(Descriptor mode, Node x, Node y, const Node* b, const Node* t) {
-  mode.finalize("describing an operation");
-  Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(x));
-  if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(*b));
-  if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(*t));
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(y));
+// An operation of this kind, with its setting and its tensors.
+void Graph::add(cudnnBackendDescriptorType_t kind, Setting setting, std::initializer_list<Operand> operands) {
+  setting.value.finalize("describing an operation");
+  Descriptor operation(kind);
+  operation.set(setting.name, setting.value);
+  for (const Operand& operand : operands)
+    if (operand.node) operation.set(operand.name, at(*operand.node));
   operation.finalize("describing an operation");
-  settings_.push_back(std::move(mode));
+  settings_.push_back(std::move(setting.value));
   operations_.push_back(std::move(operation));
+}
+
+void Graph::add_pointwise(Descriptor mode, Node x, Node y, std::optional<Node> b, std::optional<Node> t) {
+  add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+      {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, std::move(mode)},
+      {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+       {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b},
+       {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t},
+       {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
 }
 
 void Graph::pointwise(cudnnPointwiseMode_t mode, Node x, Node y, const Node* b, const Node* t,
@@ -133,7 +145,8 @@ void Graph::pointwise(cudnnPointwiseMode_t mode, Node x, Node y, const Node* b, 
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-  add_pointwise(std::move(how), x, y, b, t);
+  const auto given = [](const Node* node) { return node == nullptr ? std::nullopt : std::optional(*node); };
+  add_pointwise(std::move(how), x, y, given(b), given(t));
 }
 
 void Graph::index(Node x, Node y, int64_t axis) {
@@ -143,22 +156,17 @@ void Graph::index(Node x, Node y, int64_t axis) {
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &kMode);
   how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
   how.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
-  add_pointwise(std::move(how), x, y, nullptr, nullptr);
+  add_pointwise(std::move(how), x, y, {}, {});
 }
 
 void Graph::matmul(Node a, Node b, Node c) {
   static const cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
   Descriptor how(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  how.finalize("describing a product");
-  Descriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a));
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c));
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-  operation.finalize("describing a product");
-  settings_.push_back(std::move(how));
-  operations_.push_back(std::move(operation));
+  add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {CUDNN_ATTR_OPERATION_MATMUL_DESC, std::move(how)},
+      {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, a},
+       {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
+       {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c}});
 }
 
 void Graph::reduce(cudnnReduceTensorOp_t how, Node x, Node y) {
@@ -166,14 +174,8 @@ void Graph::reduce(cudnnReduceTensorOp_t how, Node x, Node y) {
   Descriptor setting(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   setting.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
   setting.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  setting.finalize("describing a reduction");
-  Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(x));
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(y));
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, setting);
-  operation.finalize("describing a reduction");
-  settings_.push_back(std::move(setting));
-  operations_.push_back(std::move(operation));
+  add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, {CUDNN_ATTR_OPERATION_REDUCTION_DESC, std::move(setting)},
+      {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x}, {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}});
 }
 
 void Graph::reshape(Node x, Node y) {
@@ -193,15 +195,10 @@ void Graph::bernoulli(double probability, Node seed, Node offset, Node y) {
   Descriptor how(CUDNN_BACKEND_RNG_DESCRIPTOR);
   how.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, 1, &kHow);
   how.set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1, &probability);
-  how.finalize("describing random numbers");
-  Descriptor operation(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_RNG_YDESC, at(y));
-  operation.set(CUDNN_ATTR_OPERATION_RNG_SEED, at(seed));
-  operation.set(CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, at(offset));
-  operation.set(CUDNN_ATTR_OPERATION_RNG_DESC, how);
-  operation.finalize("describing random numbers");
-  settings_.push_back(std::move(how));
-  operations_.push_back(std::move(operation));
+  add(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, {CUDNN_ATTR_OPERATION_RNG_DESC, std::move(how)},
+      {{CUDNN_ATTR_OPERATION_RNG_YDESC, y},
+       {CUDNN_ATTR_OPERATION_RNG_SEED, seed},
+       {CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, offset}});
 }
 
 Descriptor Graph::finish(cudnnHandle_t handle) const {
@@ -227,6 +224,16 @@ Descriptor described_device(const std::string& json) {
 }
 
 namespace {
+
+// What an engine says it would take; older libraries do not say.
+std::optional<int64_t> workspace_of(const Descriptor& engine) {
+  int64_t bytes = 0;
+  int64_t count = 0;
+  const cudnnStatus_t status =
+      cudnn().get(engine.get(), CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
+  if (status != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  return bytes;
+}
 
 std::vector<Descriptor> engines_for(const Descriptor& graph, const Target& target) {
   static const cudnnBackendHeurMode_t kMode = CUDNN_HEUR_MODE_A;
@@ -267,7 +274,8 @@ std::vector<Verdict> try_engines(const Graph& graph, const Target& target,
                static_cast<const void*>(&target.handle));
     if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
     const cudnnStatus_t status = plan.try_finalize();
-    verdicts.push_back({status, status == CUDNN_STATUS_SUCCESS ? "" : cudnn().why(status)});
+    verdicts.push_back(
+        {status, status == CUDNN_STATUS_SUCCESS ? "" : cudnn().why(status), workspace_of(engine)});
     if (!see(plan, status)) break;
   }
   return verdicts;

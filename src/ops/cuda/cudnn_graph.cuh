@@ -9,6 +9,8 @@
 #include <cudnn.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +78,16 @@ class Graph {
 
  private:
   Node add_tensor(const Layout4& layout, cudnnDataType_t type, bool is_virtual, int64_t uid, bool by_value);
-  void add_pointwise(Descriptor mode, Node x, Node y, const Node* b, const Node* t);
+  struct Setting {
+    cudnnBackendAttributeName_t name;
+    Descriptor value;
+  };
+  struct Operand {
+    cudnnBackendAttributeName_t name;
+    std::optional<Node> node;
+  };
+  void add(cudnnBackendDescriptorType_t kind, Setting setting, std::initializer_list<Operand> operands);
+  void add_pointwise(Descriptor mode, Node x, Node y, std::optional<Node> b, std::optional<Node> t);
   const Descriptor& at(Node node) const { return tensors_[node.index]; }
 
   std::vector<Descriptor> tensors_;
@@ -98,6 +109,7 @@ Descriptor described_device(const std::string& json);
 struct Verdict {
   cudnnStatus_t status;
   std::string message;
+  std::optional<int64_t> workspace;  // bytes it would take
 };
 
 // A graph made executable by the first engine that takes it.
@@ -120,6 +132,8 @@ class Plan {
 std::vector<Verdict> try_engines(const Graph& graph, const Target& target,
                                  FunctionRef<bool(Descriptor& plan, cudnnStatus_t status)> see);
 
+// CUDNN_VERSION of the library that was found.
+size_t cudnn_version();
 // A handle of the calling thread's current device.
 cudnnHandle_t make_handle();
 void use_stream(cudnnHandle_t handle, void* stream);

@@ -6,6 +6,7 @@
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
+#include "ops/cuda/workspace.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cuda {
@@ -15,7 +16,6 @@ namespace {
 using cpu::Fp8;
 
 constexpr int64_t kUnit = 16;  // what cuBLASLt wants every extent to be a multiple of
-constexpr size_t kAlignment = 256;
 
 // One factor of a product, [extent, depth]. The numbers that are multiplied and added up must lie beside each
 // other; where they do not, the factor is transposed as it is rounded.
@@ -28,10 +28,6 @@ struct Factor {
   int64_t extent() const { return transposed ? tensor.last_dim() : tensor.row_count(); }
 };
 
-size_t round_up(int64_t bytes) {
-  return (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 void expect_units(const char* op, const Factor& left, const Factor& right) {
   for (const Factor* factor : {&left, &right}) {
     check(factor->tensor.dtype == DType::BF16, "{}: products in 8 bits are of bf16, not of {}", op,
@@ -42,17 +38,12 @@ void expect_units(const char* op, const Factor& left, const Factor& right) {
   }
 }
 
-// Bytes of a factor's scale, of what finding it needs, and of the rounded factor.
-size_t room_for(const Factor& factor) {
-  return kAlignment + kFp8Scratch + round_up(factor.tensor.elements());
-}
-
 // Rounds a factor at `memory`.
 void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at, NarrowFactor* how) {
   auto* scale = reinterpret_cast<Fp8Scale*>(memory);
-  auto* codes = reinterpret_cast<uint8_t*>(memory + kAlignment + kFp8Scratch);
-  to_fp8(stream, memory + kAlignment, codes, scale, factor.tensor.as<Bfloat16>(), factor.tensor.row_count(),
-         factor.tensor.last_dim(), factor.transposed, factor.format);
+  auto* codes = reinterpret_cast<uint8_t*>(memory + kWorkspaceAlignment + kFp8Scratch);
+  to_fp8(stream, memory + kWorkspaceAlignment, codes, scale, factor.tensor.as<Bfloat16>(),
+         factor.tensor.row_count(), factor.tensor.last_dim(), factor.transposed, factor.format);
   *at = codes;
   *how = {factor.format, &scale->from};
 }
@@ -67,7 +58,8 @@ void product(const char* op, Stream& stream, Tensor y, const Factor& left, const
   if (y.elements() == 0) return;
   stream.enqueue([=, queue = stream.queue()] {
     auto& on = static_cast<CudaQueue&>(*queue);
-    std::byte* memory = factor_memory(on, room_for(left) + room_for(right));
+    const size_t of_right = fp8_factor_workspace(right.tensor.elements());
+    std::byte* memory = factor_memory(on, of_right + fp8_factor_workspace(left.tensor.elements()));
     const auto native = static_cast<CudaStream>(on.native());
     Product asked{.factors = left.tensor.dtype,
                   .result = y.dtype,
@@ -84,7 +76,7 @@ void product(const char* op, Stream& stream, Tensor y, const Factor& left, const
                   .epilogue = bias.rank() > 0 ? Epilogue::Bias : Epilogue::None,
                   .bias = bias.data};
     narrow(native, memory, right, &asked.a, &asked.narrow_a);
-    narrow(native, memory + room_for(right), left, &asked.b, &asked.narrow_b);
+    narrow(native, memory + of_right, left, &asked.b, &asked.narrow_b);
     on.check_launch(op);
     run_product(on, asked);
   });

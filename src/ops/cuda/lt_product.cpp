@@ -12,14 +12,11 @@
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
 #include "core/cuda/library.h"
+#include "ops/cuda/workspace.h"
 
 namespace trifold::cuda {
 
 namespace {
-
-constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS itself takes on Hopper
-constexpr int64_t kMostColumns = 1 << 17;        // of a bias whose gradient comes with a product
-constexpr size_t kMemory = kWorkspace + kMostColumns * sizeof(double);
 
 // The functions of cuBLASLt that are used.
 struct Lt {
@@ -177,7 +174,7 @@ class Preference {
  public:
   explicit Preference(const Product& p) {
     lt().check_status(lt().preference_create(&preference_), "choosing an algorithm");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.d));
@@ -222,7 +219,7 @@ class Engine {
     lt().check_status(
         lt().matmul(handle_, described.how.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
                     described.b.get(), number(p.beta, beta), p.d, described.d.get(), p.d, described.d.get(),
-                    &*algorithm, queue.workspace(kMemory), kWorkspace,
+                    &*algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
                     static_cast<cudaStream_t>(queue.native())),
         "multiplying");
   }
@@ -301,7 +298,7 @@ void enqueue_product(Stream& stream, const Product& product) {
 }
 
 std::byte* factor_memory(CudaQueue& queue, size_t bytes) {
-  return static_cast<std::byte*>(queue.workspace(kMemory + bytes)) + kMemory;
+  return static_cast<std::byte*>(queue.workspace(kProductWorkspace + bytes)) + kProductWorkspace;
 }
 
 bool is_taken(Stream& stream, const Product& product) {
@@ -311,8 +308,8 @@ bool is_taken(Stream& stream, const Product& product) {
 }
 
 void* bias_gradient_memory(Stream& stream, int64_t columns) {
-  if (stream.mode() != Stream::Mode::Inline || columns > kMostColumns) return nullptr;
-  return static_cast<std::byte*>(stream.queue()->workspace(kMemory)) + kWorkspace;
+  if (stream.mode() != Stream::Mode::Inline || columns > kMostBiasColumns) return nullptr;
+  return static_cast<std::byte*>(stream.queue()->workspace(kProductWorkspace)) + kLtWorkspace;
 }
 
 }  // namespace trifold::cuda

@@ -7,28 +7,18 @@ namespace trifold::cuda {
 
 namespace {
 
+template <class Form>  // of GELU: cpu::Gelu or cpu::GeluErf
 struct GeluOf {
   template <class Wide>
   __device__ void operator()(Wide& y, Wide x) const {
-    y = cpu::Gelu::forward(x);
+    y = Form::forward(x);
   }
 };
+template <class Form>
 struct GeluSlope {
   template <class Wide>
   __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
-    dx = dy * cpu::Gelu::slope(x);
-  }
-};
-struct GeluErfOf {
-  template <class Wide>
-  __device__ void operator()(Wide& y, Wide x) const {
-    y = cpu::GeluErf::forward(x);
-  }
-};
-struct GeluErfSlope {
-  template <class Wide>
-  __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
-    dx = dy * cpu::GeluErf::slope(x);
+    dx = dy * Form::slope(x);
   }
 };
 struct TanhOf {
@@ -102,19 +92,19 @@ __global__ void __launch_bounds__(kMapThreads)
 
 template <class T>
 void gelu(CudaStream stream, T* y, const T* x, int64_t n) {
-  map(stream, n, GeluOf{}, Out<T>{y}, In<T>{x});
+  map(stream, n, GeluOf<cpu::Gelu>{}, Out<T>{y}, In<T>{x});
 }
 template <class T>
 void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
-  map(stream, n, GeluSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
+  map(stream, n, GeluSlope<cpu::Gelu>{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
 }
 template <class T>
 void gelu_erf(CudaStream stream, T* y, const T* x, int64_t n) {
-  map(stream, n, GeluErfOf{}, Out<T>{y}, In<T>{x});
+  map(stream, n, GeluOf<cpu::GeluErf>{}, Out<T>{y}, In<T>{x});
 }
 template <class T>
 void gelu_erf_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
-  map(stream, n, GeluErfSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
+  map(stream, n, GeluSlope<cpu::GeluErf>{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
 }
 template <class T>
 void tanh(CudaStream stream, T* y, const T* x, int64_t n) {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "core/float16.h"
+#include "ops/cuda/workspace.h"
 #include "ops/kernels.h"
 #include "ops/kernels/fp8.h"
 
@@ -243,7 +244,6 @@ void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T
 struct Fp8Scale {
   float to, from;
 };
-constexpr size_t kFp8Scratch = 4096;
 // scale.to = the format's largest number / the largest magnitude of x [rows, columns], which is in device
 // memory and never leaves it; y = x scale.to rounded, [rows, columns], or [columns, rows] where `transposed`.
 // A NaN or infinity in x makes y NaN. Transposed, both extents are multiples of 16 and both addresses of

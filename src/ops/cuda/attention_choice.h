@@ -1,0 +1,29 @@
+// Which attention on a device is cuDNN's, and which the plain kernels'. Both directions of one attention get
+// the same answer, for they share their dropout mask.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/ops.h"
+
+namespace trifold::cuda {
+
+// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position. Its graphs
+// here know nothing of samples that end early.
+inline bool is_for_cudnn(const Attention& how, DType dtype) {
+  return accumulate_type(dtype) != dtype && how.lengths.data == nullptr && how.head_dim % 8 == 0 &&
+         how.head_dim <= 256 && how.seq > 1;
+}
+
+// Versions (CUDNN_VERSION: 91900 is 9.19.0) whose results for it may be wrong.
+//   - Before 9.26, on Hopper: backward walks keys in tiles of 128 and takes the second half of a last tile
+//     that is half empty for keys, unless a mask hides them. Where a row's log-sum-exp is below -88 the
+//     gradients become NaN. (NVIDIA/cudnn-frontend #628, pytorch #196678)
+//   - Up to 9.15.0: backward with a last tile that is not full reads behind its tensors, in CUDA graphs.
+//     (release notes of cudnn-frontend 1.16)
+inline bool is_wrong_in_cudnn(const Attention& how, size_t version) {
+  if (version <= 91500 && how.seq % 128 != 0) return true;
+  return version < 92600 && !how.causal && how.seq % 128 == 64;
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,51 @@
+// What operations of a device take of its memory beside their tensors. A queue has one such piece, as large
+// as the largest that anything on it asked for (DeviceQueue::workspace); plans count it before there is a
+// device. Bytes. Nothing here includes CUDA's headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trifold::cuda {
+
+constexpr size_t kWorkspaceAlignment = 256;
+constexpr size_t aligned_workspace(size_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+// ---- products (lt_product.h) ----
+
+constexpr size_t kLtWorkspace = size_t{32} << 20;  // what cuBLAS itself takes on Hopper
+constexpr int64_t kMostBiasColumns = 1 << 17;      // of a bias whose gradient comes with a product
+constexpr size_t kProductWorkspace = kLtWorkspace + kMostBiasColumns * sizeof(double);
+
+// Of one factor that is rounded to 8 bits (fp8.h), behind that of the product: its scale, what finding it
+// needs, and the codes.
+constexpr size_t kFp8Scratch = 4096;
+constexpr size_t fp8_factor_workspace(int64_t elements) {
+  return kWorkspaceAlignment + kFp8Scratch + aligned_workspace(static_cast<size_t>(elements));
+}
+
+// ---- attention by cuDNN (attention.h) ----
+
+struct AttentionSize {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
+};
+
+// Of backward with the same bits each time, the largest of what cuDNN's engines for Hopper ask for: a 16-bit
+// number for every query and key, both rounded up to its tiles, and where heads share keys, gradients of keys
+// and values for every head.
+inline size_t cudnn_backward_workspace(const AttentionSize& size) {
+  const auto tiles = [&](int64_t tile) { return (size.seq + tile - 1) / tile * tile; };
+  const int64_t heads = size.batch * size.heads;
+  const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * heads * size.seq * size.width;
+  return static_cast<size_t>(2 * (heads * tiles(64) * tiles(128) + shared)) + kWorkspaceAlignment;
+}
+
+// All of attention's: cuDNN's own, the two numbers of dropout, a sum for each row.
+inline size_t attention_workspace(const AttentionSize& size) {
+  return aligned_workspace(cudnn_backward_workspace(size)) + kWorkspaceAlignment +
+         aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,53 @@
+#include "ops/cuda/attention_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace trifold::cuda {
+namespace {
+
+Attention shape(int64_t seq, bool causal, int64_t head_dim = 64) {
+  Attention how;
+  how.batch = 2;
+  how.seq = seq;
+  how.heads = how.kv_heads = 4;
+  how.head_dim = head_dim;
+  how.causal = causal;
+  return how;
+}
+
+TEST(AttentionChoice, CudnnTakesSixteenBitsAndWholePacks) {
+  EXPECT_TRUE(is_for_cudnn(shape(1024, true), DType::BF16));
+  EXPECT_TRUE(is_for_cudnn(shape(100, false), DType::F16));
+  EXPECT_TRUE(is_for_cudnn(shape(1024, true, 256), DType::BF16));
+  EXPECT_FALSE(is_for_cudnn(shape(1024, true), DType::F32));
+  EXPECT_FALSE(is_for_cudnn(shape(1024, true), DType::F64));
+  EXPECT_FALSE(is_for_cudnn(shape(1024, true, 68), DType::BF16));
+  EXPECT_FALSE(is_for_cudnn(shape(1024, true, 264), DType::BF16));
+  EXPECT_FALSE(is_for_cudnn(shape(1, true), DType::BF16));
+  int32_t lengths[] = {3, 4};
+  Attention padded = shape(1024, false);
+  padded.lengths = {lengths, DType::I32, {2}};
+  EXPECT_FALSE(is_for_cudnn(padded, DType::BF16));
+}
+
+TEST(AttentionChoice, HalfATileOfKeysWithoutAMaskIsWrongBefore926) {
+  for (const int64_t seq : {64, 192, 320, 1216}) {
+    EXPECT_TRUE(is_wrong_in_cudnn(shape(seq, false), 91900)) << seq;
+    EXPECT_TRUE(is_wrong_in_cudnn(shape(seq, false), 92501)) << seq;
+    EXPECT_FALSE(is_wrong_in_cudnn(shape(seq, false), 92600)) << seq;
+    EXPECT_FALSE(is_wrong_in_cudnn(shape(seq, true), 91900)) << seq;
+  }
+  for (const int64_t seq : {128, 1000, 1024, 1280})
+    EXPECT_FALSE(is_wrong_in_cudnn(shape(seq, false), 91900)) << seq;
+}
+
+TEST(AttentionChoice, TilesThatAreNotFullAreWrongUpTo915) {
+  for (const bool causal : {true, false}) {
+    EXPECT_TRUE(is_wrong_in_cudnn(shape(1000, causal), 91500));
+    EXPECT_FALSE(is_wrong_in_cudnn(shape(1000, causal), 91501));
+    EXPECT_FALSE(is_wrong_in_cudnn(shape(1024, causal), 91002));
+  }
+}
+
+}  // namespace
+}  // namespace trifold::cuda

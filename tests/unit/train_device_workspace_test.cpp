@@ -1,0 +1,72 @@
+#include "train/device_workspace.h"
+
+#include <gtest/gtest.h>
+
+#include "config/validate.h"
+#include "support/training.h"
+#include "train/plan_report.h"
+
+namespace trifold::test {
+namespace {
+
+constexpr size_t kProducts = (size_t{32} << 20) + (size_t{1} << 20);
+
+PretrainConfig gpt2_124m() {
+  PretrainConfig config = small_run();
+  config.model.num_layers = 12;
+  config.model.hidden_size = 768;
+  config.model.num_attention_heads = 12;
+  config.model.ffn_hidden_size = 3072;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(1024);
+  config.batch.micro_batch_size = 8;
+  config.mesh.device = "cuda";
+  config.precision.bf16 = true;
+  return config;
+}
+
+TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
+  // 8 samples of 12 heads: 16 bits for each of 1024 x 1024 pairs, f32 for each row, two pieces of 256.
+  EXPECT_EQ(device_workspace(gpt2_124m()), 96UL * 1024 * 1024 * 2 + 96UL * 1024 * 4 + 512);
+  PretrainConfig half = gpt2_124m();
+  half.mesh.tensor_model_parallel_size = 2;
+  EXPECT_EQ(device_workspace(half), 48UL * 1024 * 1024 * 2 + 48UL * 1024 * 4 + 512);
+}
+
+TEST(DeviceWorkspace, ProductsTakeWhatCublasLtIsGiven) {
+  PretrainConfig config = gpt2_124m();
+  config.precision.bf16 = false;  // attention in f32 is the plain kernels'
+  EXPECT_EQ(device_workspace(config), kProducts);
+  config = gpt2_124m();
+  config.model.model_type = "bert";  // whose samples have lengths
+  EXPECT_EQ(device_workspace(config), kProducts);
+  config.mesh.device = "cpu";
+  EXPECT_EQ(device_workspace(config), 0UL);
+}
+
+TEST(DeviceWorkspace, NarrowFactorsStandBesideTheProduct) {
+  PretrainConfig config = gpt2_124m();
+  config.model.model_type = "bert";
+  config.precision.fp8 = true;
+  // The inner layer's: gradients [8192, 3072] and activations [8192, 768], with a scale and its scratch each.
+  EXPECT_EQ(device_workspace(config), kProducts + 8192UL * (3072 + 768) + 2 * (256 + 4096));
+}
+
+// A plan counts it on every rank.
+TEST(DeviceWorkspace, IsPartOfAPlansMemory) {
+  PlanConfig config;
+  config.run = on_mesh(small_run(), 1, 1, 2);
+  config.run.pipeline.schedule = "1f1b";
+  config.memory_limit = 0.03;  // GiB
+  const PlanReport on_host = make_plan_report(resolve(config));
+  config.run.mesh.device = "cuda";
+  EXPECT_THROW(make_plan_report(resolve(config)), Error);
+  config.memory_limit.reset();
+  const PlanReport on_device = make_plan_report(resolve(config));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(on_host.memory[rank].workspace, 0UL);
+    EXPECT_EQ(on_device.memory[rank].predicted_total(), on_host.memory[rank].predicted_total() + kProducts);
+  }
+}
+
+}  // namespace
+}  // namespace trifold::test
