@@ -59,7 +59,7 @@ void print_ranks(const PlanReport& report) {
                memory.offloaded == 0 ? "" : fmt::format("{:>22}", bytes_text(memory.offloaded)));
   }
   if (report.memory[0].workspace > 0)
-    fmt::print("  of each {} are work space that cuBLASLt and cuDNN are given on a device\n",
+    fmt::print("  {} of each is work space of cuBLASLt and cuDNN on its device\n",
                bytes_text(report.memory[0].workspace));
   fmt::print("traffic     bytes that a rank sends in a step\n");
   fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", "rank", "tensor", "pipeline", "data");

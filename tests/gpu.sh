@@ -99,7 +99,7 @@ over_nccl() {
   gpus=$(nvidia-smi -L | grep -c GPU)
   if command -v mpiexec >/dev/null && [[ -e $modules/trifold_mpi.so ]]; then
     start=(mpiexec -n "$gpus")
-    [[ $(mpiexec --version) == *Open* ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
+    [[ $(mpiexec --version) =~ Open\ MPI|OpenRTE|PRRTE ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
   fi
   timeout 120 "${start[@]}" "$tests/conformance/conformance_device" --gtest_filter='Nccl*' || return 1
   row "ranks over NCCL: $([[ ${#start[@]} == 0 ]] && echo "1, for there is no mpiexec" || echo "$gpus")"
