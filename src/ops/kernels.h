@@ -210,7 +210,8 @@ struct RowTask {
   const int32_t* bag;
   const float* weight;  // or null
   const T* dy;
-  T* squares;  // or null
+  T* squares;        // or null
+  const T* touched;  // 0: left alone; or null
   int64_t dy_stride;
   int64_t width;
   int64_t whole_width;  // columns of a whole row; width unless the row is cut

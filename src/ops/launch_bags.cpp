@@ -154,6 +154,7 @@ RowTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
           .weight = floats(order.weight),
           .dy = dy.as<T>() + update.column,
           .squares = numbers<T>(update.squares),
+          .touched = numbers<T>(update.touched),
           .dy_stride = dy.last_dim(),
           .width = width,
           .whole_width = update.squares.data == nullptr ? width : update.whole_width};

@@ -126,6 +126,8 @@ void expect_updates(const char* op, std::span<const RowUpdate> updates, const Te
       expect(op, "state", update.state, dy.dtype, rows);
     if (action == RowAction::Squares || update.squares.data != nullptr)
       expect(op, "squares", update.squares, dy.dtype, update.order->row.elements());
+    if (update.touched.data != nullptr)
+      expect(op, "touched", update.touched, dy.dtype, update.order->row.elements());
   }
 }
 

@@ -68,6 +68,8 @@ struct RowUpdate {
   // row_squares gave here in parts and someone added up. [n], entry s for row[s]; none: the row is whole.
   Tensor squares;
   int64_t whole_width = 0;  // columns of the whole row, where `squares` is given
+  // [n] of the table's type: where entry s is 0, row[s] counts as not touched. No memory: all are.
+  Tensor touched = {};
 };
 
 // Copies columns [from, from + width) of every row of one matrix to columns [to, to + width) of another.

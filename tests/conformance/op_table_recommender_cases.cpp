@@ -158,8 +158,11 @@ void bags(std::vector<OpCase>& cases) {
                    }});
 }
 
+// What an update is given besides its order; see RowUpdate.
+enum class Given { Nothing, Squares, Touched };
+
 // Calls update(update list, gradient) over tables of several shapes; state and second moment are compared.
-void with_updates(OpRun& run, bool row_state, bool given_squares,
+void with_updates(OpRun& run, bool row_state, Given given,
                   const std::function<void(const Tensor& dy, std::span<const RowUpdate>)>& update) {
   for (bool weighted : {false, true})
     for (const Bags& one : some_bags()) {
@@ -169,19 +172,22 @@ void with_updates(OpRun& run, bool row_state, bool given_squares,
       const int64_t columns = one.width + 7;
       Values state = whole(size, 7, 3);
       Tensor squares;
-      if (given_squares) squares = run.in({one.lookups()}, whole(one.lookups(), 8, 9));
-      const auto& updates = run.keep<RowUpdate>(
-          {{run.out({one.rows, one.width}, normal(size, 9)),
-            run.out(row_state ? Shape{one.rows} : Shape{one.rows, one.width}, state),
-            run.out({one.rows, one.width}, state), order.orders->data(), 3, squares, 2 * one.width}});
+      if (given == Given::Squares) squares = run.in({one.lookups()}, whole(one.lookups(), 8, 9));
+      Tensor touched;
+      if (given == Given::Touched) touched = run.in({one.lookups()}, whole(one.lookups(), 11, 2));
+      const auto& updates =
+          run.keep<RowUpdate>({{run.out({one.rows, one.width}, normal(size, 9)),
+                                run.out(row_state ? Shape{one.rows} : Shape{one.rows, one.width}, state),
+                                run.out({one.rows, one.width}, state), order.orders->data(), 3, squares,
+                                2 * one.width, touched}});
       update(run.in({one.bags, columns}, normal(one.bags * columns, 10)), updates);
     }
 }
 
 void row_updates(std::vector<OpCase>& cases) {
   for (SparseKind kind : {SparseKind::Sgd, SparseKind::Adagrad, SparseKind::RowwiseAdagrad, SparseKind::Adam})
-    for (bool given : {false, true}) {
-      if (given && kind != SparseKind::RowwiseAdagrad) continue;
+    for (Given given : {Given::Nothing, Given::Squares, Given::Touched}) {
+      if (given == Given::Squares && kind != SparseKind::RowwiseAdagrad) continue;
       cases.push_back({"update_rows " + std::to_string(static_cast<int>(kind)),
                        entries(&OpTable::update_rows), true, 20, [kind, given](OpRun& run) {
                          const SparseRule rule{
@@ -193,7 +199,7 @@ void row_updates(std::vector<OpCase>& cases) {
                        }});
     }
   cases.push_back({"row_gradients", entries(&OpTable::row_gradients), true, 20, [](OpRun& run) {
-                     with_updates(run, true, false,
+                     with_updates(run, true, Given::Nothing,
                                   [&](const Tensor& dy, std::span<const RowUpdate> updates) {
                                     run.ops().row_gradients(run.stream(), dy, updates);
                                   });

@@ -105,6 +105,7 @@ UpdateTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
            .weight = numbers<float>(order.weight),
            .dy = dy.as<T>() + update.column,
            .squares = numbers<T>(update.squares),
+           .touched = numbers<T>(update.touched),
            .dy_stride = dy.last_dim(),
            .width = width,
            .whole_width = update.squares.data == nullptr ? width : update.whole_width},

@@ -197,6 +197,7 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   for (int64_t s = begin; s < end; ++s) {
     if (s + distance < end) prefetch_update<Action>(task, s + distance, width);
+    if (task.touched != nullptr && task.touched[s] == 0) continue;
     if constexpr (Vectors > 0)
       sum_rows_fixed<Vectors>(g, task.dy, task.dy_stride, task.bag, task.weight, task.begin[s],
                               task.begin[s + 1], ahead);

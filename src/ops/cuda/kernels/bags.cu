@@ -183,16 +183,23 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const cpu::RowRul
   }
 }
 
+// Whether touched row s of the order counts as touched.
+template <class W>
+__device__ inline bool is_touched(const cpu::RowTask<W>& task, int64_t s) {
+  return task.touched == nullptr || task.touched[s] != W(0);
+}
+
 // Lookups of a row that the lanes of a row add up by themselves.
 constexpr int64_t kFew = 64;
 
+// Two blocks at a time: for a third, ptxas would rather spill.
 template <class W>
-__global__ void __launch_bounds__(kThreads) update_few(Updates<W> updates, cpu::RowRule rule) {
+__global__ void __launch_bounds__(kThreads, 2) update_few(Updates<W> updates, cpu::RowRule rule) {
   const UpdateTask<W>& update = updates.at[blockIdx.y];
   const cpu::RowTask<W>& task = update.rows;
   const int lanes = lanes_of<W>(task.width);
   const int64_t s = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / lanes;
-  const bool touched = s < *update.count;
+  const bool touched = s < *update.count && is_touched(task, s);
   const int64_t first = touched ? task.begin[s] : 0;
   const int64_t last = touched ? task.begin[s + 1] : 0;
   const bool idle = !touched || last - first > kFew;
@@ -227,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) update_many(Updates<W> updates, cpu:
   const int64_t s = low - 1;
   const int64_t first = task.begin[s];
   const int64_t last = task.begin[s + 1];
-  if (first < begin || last - first <= kFew) return;
+  if (first < begin || last - first <= kFew || !is_touched(task, s)) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool aligned = in_packs(task.width | task.dy_stride, task.dy, task.dy);
