@@ -127,7 +127,12 @@ follows() {
   local name=$1 steps=$2 tolerance=$3 last=$4
   shift 4
   curve cuda "gpu-$name" "$steps" "$@" && curve cpu "cpu-$name" "$steps" "$@" || return 1
-  local text status
+  same_losses "$name" "$tolerance" "$last"
+}
+
+# same_losses NAME TOLERANCE LAST: of the two runs whose logs these are.
+same_losses() {
+  local name=$1 tolerance=$2 last=$3 text status
   text=$(python3 - "$out/gpu-$name.jsonl" "$out/cpu-$name.jsonl" "$last" "$name" "$tolerance" <<'PY'
 import json, math, sys
 def losses(path):  # what is not finite is null there
@@ -146,6 +151,51 @@ PY
   status=$?
   row "$text"
   return "$status"
+}
+
+# Random clicks as MLPerf stores them: 2^20 samples of 160 bytes.
+random_clicks() {
+  python3 - "$out/clicks.bin" <<'PY'
+import random, sys
+draw, record, samples = random.Random(7), 160, 1 << 16
+with open(sys.argv[1], "wb") as file:
+    for _ in range(16):
+        block = bytearray(draw.randbytes(record * samples))
+        block[3::4] = bytes(byte & 0x3f for byte in block[3::4])  # no number is negative
+        for first in range(0, len(block), record):
+            block[first:first + 4] = bytes((draw.random() < 0.25, 0, 0, 0))
+        file.write(block)
+PY
+}
+
+# clicks DEVICE NAME STEPS MORE...: steps of DLRM's Kaggle configuration on them.
+clicks() {
+  local device=$1 name=$2 steps=$3
+  shift 3
+  rm -f "$out/$name.jsonl"
+  timeout 120 "$trifold" recommend --config launch/configs/dlrm-kaggle.cfg --device "$device" \
+    --train-data "$out/clicks.bin" --id-policy modulo --valid-samples 0 --eval-interval 0 --train-iters "$steps" \
+    --log-json "$out/$name.jsonl" "$@"
+}
+
+recommender_follows() {
+  random_clicks && clicks cuda gpu-dlrm 50 --global-batch-size 2048 &&
+    clicks cpu cpu-dlrm 50 --global-batch-size 2048 && same_losses dlrm 1e-4 1
+}
+
+# The rate with clicks that one thread reads from the file; and where a step goes, on clicks that it draws.
+recommender_speed() {
+  local text
+  clicks cuda gpu-dlrm-speed 60 --global-batch-size 32768 || return 1
+  text=$(python3 - "$out/gpu-dlrm-speed.jsonl" <<'PY'
+import json, statistics, sys
+seconds = [json.loads(line)["step_seconds"] for line in open(sys.argv[1])][20:]
+print(f"DLRM, Kaggle configuration, batch 32768: {32768 / statistics.median(seconds):.0f} samples/s")
+PY
+) || return 1
+  row "$text"
+  timeout 120 "$trifold" plan --config launch/configs/dlrm-kaggle.cfg --device cuda --global-batch-size 32768 \
+    --measure-steps 30
 }
 
 # ---- training steps ----
@@ -224,6 +274,8 @@ if ((${#failed[@]} == 0)); then
     --gtest_filter='Matrix.OneStage:Matrix.TwoStages:Matrix.FourStages:Matrix.EightStages'
   part "f32 follows the processor, 50 steps to 1e-4" follows f32 50 1e-4 1
   part "bf16 follows the processor, 200 steps to 1 %" follows bf16 200 0.01 20 --bf16
+  part "DLRM follows the processor, 50 steps to 1e-4" recommender_follows
+  part "DLRM samples/s, and the parts of its step" recommender_speed
   part "Training on 8 bits" step gpt2-124m-fp8 12 768 12 32 --fp8
   part "GPT-2 124M" step gpt2-124m 12 768 12 32
   part "GPT-2 355M" step gpt2-355m 24 1024 16 16

@@ -359,7 +359,7 @@ struct RecommendConfig {
   DlrmConfig model;
   ClickTrainingConfig training;
   EmbeddingPlacementConfig placement;
-  MeshConfig mesh;  // ranks, threads_per_rank and the time-out count
+  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
   CheckpointConfig checkpoint;
   LogConfig log;
   uint64_t seed = 1234;

@@ -113,6 +113,8 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
   table.add("threads-per-rank", &config.mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
       .absent("the cores of the host, shared out over its ranks");
+  table.add("device", &config.mesh.device, "Where tables and arithmetic are; auto is the processor.")
+      .one_of({"cpu", "cuda", "auto"});
   table
       .add("distributed-timeout-minutes", &config.mesh.distributed_timeout_minutes,
            "Minutes that a rank waits for another before it gives up.")

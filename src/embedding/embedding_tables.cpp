@@ -76,11 +76,11 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
       pack_.back().push_back({shard.column, column, columns, false, {}});
     }
   }
-  made_ = Buffer(static_cast<size_t>(sum(made_counts_)) * size_of(how.dtype));
-  received_ = Buffer(static_cast<size_t>(sum(received_counts_)) * size_of(how.dtype));
+  made_ = room_for(sum(made_counts_), how.dtype);
+  received_ = room_for(sum(received_counts_), how.dtype);
   if (how.bf16_exchange) {
-    made_short_ = Buffer(static_cast<size_t>(sum(made_counts_)) * size_of(DType::BF16));
-    received_short_ = Buffer(static_cast<size_t>(sum(received_counts_)) * size_of(DType::BF16));
+    made_short_ = room_for(sum(made_counts_), DType::BF16);
+    received_short_ = room_for(sum(received_counts_), DType::BF16);
   }
   // Room for the squares of every table that is cut by columns, the same place on all ranks.
   int64_t squares = 0;
@@ -91,7 +91,7 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
     of_table.push_back(cut ? squares : -1);
     if (cut) squares += how.samples * placement.ranks() * placement.tables()[t].max_ids;
   }
-  squares_ = Buffer(static_cast<size_t>(squares) * size_of(how.dtype));
+  squares_ = room_for(squares, how.dtype);
   for (size_t i = 0; i < shards_; ++i) {
     squares_at_.push_back(of_table[static_cast<size_t>(parts_[i].table)]);
     updates_.push_back({values(parts_[i]),
@@ -119,32 +119,54 @@ void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows) {
   part.table = table;
   part.rect = rect;
   part.names_rows = names_rows;
-  part.values = Buffer(static_cast<size_t>(rect.elements()) * size_of(how_.dtype));
+  part.values = room_for(rect.elements(), how_.dtype);
   if (how_.training) {
     const auto rows = static_cast<size_t>(rect.extent[0]);
     const size_t bytes = rows * state_bytes_of_row(how_.optimizer, rect.extent[1], how_.dtype);
     const bool two = how_.optimizer == SparseKind::Adam;
-    part.state = Buffer(two ? bytes / 2 : bytes);
-    if (two) part.second = Buffer(bytes / 2);
+    part.state = Buffer(two ? bytes / 2 : bytes, ops_.device);
+    if (two) part.second = Buffer(bytes / 2, ops_.device);
   }
   initialise(part);
   parts_.push_back(std::move(part));
 }
 
+Buffer EmbeddingTables::room_for(int64_t numbers, DType dtype) const {
+  return Buffer(static_cast<size_t>(numbers) * size_of(dtype), ops_.device);
+}
+
+// A device gets them in pieces that the host makes.
 void EmbeddingTables::initialise(const Part& part) const {
+  constexpr int64_t kPieceBytes = int64_t{16} << 20;
+  const Tensor all = values(part);
+  if (ops_.device == nullptr) return write_initial(part, 0, all);
+  const int64_t row_bytes = part.rect.extent[1] * static_cast<int64_t>(size_of(how_.dtype));
+  const int64_t most = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, part.rect.extent[0]);
+  const Buffer memory(static_cast<size_t>(most * row_bytes));
+  for (int64_t first = 0; first < part.rect.extent[0]; first += most) {
+    const int64_t last = std::min(first + most, part.rect.extent[0]);
+    const Tensor piece = memory.tensor(how_.dtype, {last - first, part.rect.extent[1]});
+    write_initial(part, first, piece);
+    ops_.copy(compute_, all.rows(first, last), piece);
+  }
+}
+
+// Those of the rows of a part from `first` on.
+void EmbeddingTables::write_initial(const Part& part, int64_t first, Tensor rows) const {
   const EmbeddingTable& table = placement_.tables()[static_cast<size_t>(part.table)];
   const PhiloxKey key = philox_key(how_.seed, weight_name(table));
   const double bound = std::sqrt(1.0 / static_cast<double>(table.rows));
+  const int64_t columns = rows.last_dim();
   dispatch_wide_float(how_.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* out = values(part).as<T>();
-    const Rect& rect = part.rect;
-    compute_.pool().parallel_for(rect.extent[0], 1024, [&](int64_t begin, int64_t end) {
+    T* out = rows.as<T>();
+    compute_.pool().parallel_for(rows.dim(0), 1024, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        for (int64_t c = 0; c < rect.extent[1]; ++c) {
-          const int64_t element = (rect.offset[0] + r) * table.width + rect.offset[1] + c;
+        for (int64_t c = 0; c < columns; ++c) {
+          const int64_t row = part.rect.offset[0] + first + r;
+          const int64_t element = row * table.width + part.rect.offset[1] + c;
           const double unit = (philox_word(key, static_cast<uint64_t>(element)) + 0.5) / 4294967296.0;
-          out[r * rect.extent[1] + c] = static_cast<T>(bound * (2 * unit - 1));
+          out[r * columns + c] = static_cast<T>(bound * (2 * unit - 1));
         }
     });
   });
@@ -163,7 +185,7 @@ Tensor EmbeddingTables::state(const Part& part, const Buffer& buffer) const {
 void EmbeddingTables::make_copies() {
   int64_t numbers = 0;
   for (size_t i = shards_; i < parts_.size(); ++i) numbers += parts_[i].rect.extent[0] * (width_ + 1);
-  copies_.memory = Buffer(static_cast<size_t>(numbers) * size_of(how_.dtype));
+  copies_.memory = room_for(numbers, how_.dtype);
   copies_.all = copies_.memory.tensor(how_.dtype, {numbers});
   int64_t at = 0;
   const auto take = [&](const Shape& shape) {
@@ -171,35 +193,41 @@ void EmbeddingTables::make_copies() {
     at += shape.elements();
     return taken;
   };
-  copies_.orders.resize(parts_.size() - shards_);
+  make_row_orders();
   for (size_t i = shards_; i < parts_.size(); ++i) {
     const int64_t rows = parts_[i].rect.extent[0];
-    copies_.gradients.push_back(take({rows, width_}));
-    copies_.touched.push_back(take({rows}));
-    const auto list = [&](DType dtype, int64_t count) {
-      copies_.order_memory.emplace_back(static_cast<size_t>(count) * size_of(dtype));
-      return copies_.order_memory.back().tensor(dtype, {count});
-    };
-    LookupOrder& order = copies_.orders[i - shards_];
-    order.rows = rows;
-    order.row = list(DType::I32, rows);
-    order.begin = list(DType::I32, rows + 1);
-    order.bag = list(DType::I32, rows);
-    order.count = list(DType::I64, 1);
+    const Tensor gradients = take({rows, width_});
+    const Tensor touched = take({rows});
+    copies_.gradients.push_back(gradients);
     copies_.updates.push_back({values(parts_[i]),
                                state(parts_[i], parts_[i].state),
                                state(parts_[i], parts_[i].second),
-                               &order,
+                               &copies_.orders[i - shards_],
                                0,
                                {},
-                               0});
-    copies_.stores.push_back({copies_.gradients.back(),
-                              copies_.touched.back(),
-                              {},
-                              nullptr,
-                              (parts_[i].table + 1) * width_,
-                              {},
-                              0});
+                               0,
+                               touched});
+    copies_.stores.push_back({gradients, touched, {}, nullptr, (parts_[i].table + 1) * width_, {}, 0});
+  }
+}
+
+// Every row once, each in a bag of its own: 0, 1, 2, ... is the list of rows, of bags and of beginnings.
+void EmbeddingTables::make_row_orders() {
+  int64_t most = 0;
+  for (size_t i = shards_; i < parts_.size(); ++i) most = std::max(most, parts_[i].rect.extent[0]);
+  std::vector<int32_t> numbers(static_cast<size_t>(most + 1));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto keep = [&](DType dtype, void* data, int64_t count) {
+    copies_.order_memory.emplace_back(static_cast<size_t>(count) * size_of(dtype), ops_.device);
+    const Tensor kept = copies_.order_memory.back().tensor(dtype, {count});
+    ops_.copy(compute_, kept, {data, dtype, {count}});
+    return kept;
+  };
+  const Tensor all = keep(DType::I32, numbers.data(), most + 1);
+  for (size_t i = shards_; i < parts_.size(); ++i) {
+    int64_t rows = parts_[i].rect.extent[0];
+    const Tensor some = all.flat(0, rows);
+    copies_.orders.push_back({rows, some, all.flat(0, rows + 1), some, {}, keep(DType::I64, &rows, 1), {}});
   }
 }
 
@@ -327,24 +355,8 @@ void EmbeddingTables::update_copies(const LookupBatch& batch, Tensor dfeatures, 
   comm_stream_.wait(compute_.record());
   comm_.all_reduce(copies_.all, Reduce::Sum, comm_stream_);
   compute_.wait(comm_stream_.record());
-  for (size_t i = 0; i < copies_.updates.size(); ++i) {
-    compute_.run([&order = copies_.orders[i], touched = copies_.touched[i]] {
-      dispatch_wide_float(touched.dtype, [&](auto zero) {
-        using T = decltype(zero);
-        const T* flags = touched.as<T>();
-        int64_t count = 0;
-        for (int64_t row = 0; row < order.rows; ++row) {
-          if (flags[row] == 0) continue;
-          order.row.as<int32_t>()[count] = order.bag.as<int32_t>()[count] = static_cast<int32_t>(row);
-          order.begin.as<int32_t>()[count] = static_cast<int32_t>(count);
-          ++count;
-        }
-        order.begin.as<int32_t>()[count] = static_cast<int32_t>(count);
-        *order.count.as<int64_t>() = count;
-      });
-    });
+  for (size_t i = 0; i < copies_.updates.size(); ++i)
     ops_.update_rows(compute_, copies_.gradients[i], {&copies_.updates[i], 1}, rule);
-  }
 }
 
 std::vector<NamedTensor> EmbeddingTables::checkpoint_tensors(bool to_load) const {

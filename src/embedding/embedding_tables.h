@@ -15,6 +15,9 @@
 // So each way b (sum of W_s over the other ranks) numbers come to a rank, and (B - b) W leave it; with
 // `bf16_exchange` they travel as bf16, rounded once. On one rank nothing travels and nothing is copied.
 //
+// All of it is on the device of the table of operations, where that has one. What a step waits for is on
+// streams alone: how much travels follows from the placement, and no number of the device is asked for.
+//
 // Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
 // placement. Row-wise Adagrad of a table whose columns are on several ranks adds up the squares of its rows
 // over the ranks first.
@@ -42,8 +45,8 @@ class EmbeddingTables {
     uint64_t seed = 0;
     StepMarks marks;  // told of Vectors and Gradients
   };
-  // `comm` is this object's own; its work goes to `comm_stream`, computation to `compute`. References must
-  // outlive the tables.
+  // `comm` is this object's own; its work goes to `comm_stream`, computation to `compute`, both on the device
+  // of `ops`. References must outlive the tables.
   EmbeddingTables(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how,
                   Stream& compute, Stream& comm_stream);
   ~EmbeddingTables();
@@ -62,8 +65,8 @@ class EmbeddingTables {
   // in backward.
   void update(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule);
 
-  // Values and state as boxes of global tensors: "param/embedding.<table>.weight", "embedding_s/...". To
-  // save, each box is named by one rank; to load, by all that hold it.
+  // Values and state, where they live, as boxes of global tensors: "param/embedding.<table>.weight",
+  // "adagrad_sum/...". To save, each box is named by one rank; to load, by all that hold it.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
 
   // Bytes of tables, of state and of exchange buffers here.
@@ -85,15 +88,18 @@ class EmbeddingTables {
   struct Copies {
     Buffer memory;
     Tensor all;  // what is added up over the ranks
-    std::vector<Tensor> gradients, touched;
+    std::vector<Tensor> gradients;
     std::vector<Buffer> order_memory;
-    std::vector<LookupOrder> orders;
+    std::vector<LookupOrder> orders;  // of all rows: what was touched says `touched` of the update
     std::vector<RowUpdate> stores, updates;
   };
 
   void add_part(int table, const Rect& rect, bool names_rows);
+  Buffer room_for(int64_t numbers, DType dtype) const;
   void initialise(const Part& part) const;
+  void write_initial(const Part& part, int64_t first, Tensor rows) const;
   void make_copies();
+  void make_row_orders();
   Tensor values(const Part& part) const;
   Tensor state(const Part& part, const Buffer& buffer) const;
   void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part);

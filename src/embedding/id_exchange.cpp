@@ -13,16 +13,39 @@ const EmbeddingTable& table_of(const Placement& placement, const Shard& shard) {
   return placement.tables()[static_cast<size_t>(shard.table)];
 }
 
-// Views of `n` lookups in the memory that make_batch took, in its order.
-void set_lookups(LookupBatch& batch, size_t entry, int64_t n, bool weighted) {
+// The ids of one table's bags where the host writes them.
+struct Written {
+  int32_t* ids = nullptr;
+  float* weights = nullptr;
+};
+
+// Room for the offsets of `bags` bags of an entry, the first of them 0.
+int32_t* take_offsets(LookupBatch& batch, size_t entry, int64_t bags) {
+  const Tensor offsets = batch.written.take(DType::I32, {bags + 1});
+  batch.lookups[entry].offsets = batch.written.there(offsets);
+  offsets.as<int32_t>()[0] = 0;
+  return offsets.as<int32_t>();
+}
+
+// Room for `n` lookups of an entry.
+Written take_lookups(LookupBatch& batch, size_t entry, int64_t n, bool weighted) {
   BagLookup& lookup = batch.lookups[entry];
   LookupOrder& order = batch.orders[entry];
   const Shape all{n};
-  lookup.ids.shape = all;
+  const Tensor ids = batch.written.take(DType::I32, all);
+  lookup.ids = batch.written.there(ids);
   order.row.shape = order.bag.shape = all;
   order.begin.shape = {n + 1};
   order.scratch.shape = {2 * n};
-  if (weighted) lookup.weights.shape = order.weight.shape = all;
+  if (!weighted) return {ids.as<int32_t>(), nullptr};
+  const Tensor weights = batch.written.take(DType::F32, all);
+  lookup.weights = batch.written.there(weights);
+  order.weight.shape = all;
+  return {ids.as<int32_t>(), weights.as<float>()};
+}
+
+void add_up(int32_t* offsets, const int32_t* lengths, int64_t bags) {
+  for (int64_t i = 0; i < bags; ++i) offsets[i + 1] = offsets[i] + lengths[i];
 }
 
 }  // namespace
@@ -49,31 +72,17 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
 }
 
 std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
-  auto batch = std::make_unique<LookupBatch>();
-  const auto take = [&](DType dtype, int64_t count) {
-    batch->memory.emplace_back(static_cast<size_t>(count) * size_of(dtype));
-    return batch->memory.back().tensor(dtype, {count});
+  struct Entry {
+    int64_t rows, bags, column, most;  // most: ids
   };
+  std::vector<Entry> entries;
+  const size_t tables = placement_.tables().size();
+  size_t written = how_.mean ? tables * CopyIn::room(how_.dtype, how_.samples) : 0;
   const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column) {
     const int64_t most = bags * table.max_ids;
     check(most < int64_t{1} << 31, "table {}: {} ids in a global batch are too many", table.name, most);
-    BagLookup lookup;
-    lookup.ids = take(DType::I32, most);
-    lookup.offsets = take(DType::I32, bags + 1);
-    lookup.column = column;
-    LookupOrder order;
-    order.rows = rows;
-    order.row = take(DType::I32, most);
-    order.begin = take(DType::I32, most + 1);
-    order.bag = take(DType::I32, most);
-    order.count = take(DType::I64, 1);
-    order.scratch = take(DType::I64, 2 * most);
-    if (how_.weighted) {
-      lookup.weights = take(DType::F32, most);
-      order.weight = take(DType::F32, most);
-    }
-    batch->lookups.push_back(lookup);
-    batch->orders.push_back(order);
+    entries.push_back({rows, bags, column, most});
+    written += CopyIn::room(DType::I32, bags + 1) + (how_.weighted ? 2 : 1) * CopyIn::room(DType::I32, most);
   };
   const bool alone = placement_.ranks() == 1;
   for (const Shard& shard : placement_.shards_of(comm_.rank())) {
@@ -81,12 +90,33 @@ std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
     // One rank looks up straight into the features, behind the bottom MLP's vector.
     add(table, shard.rect.extent[0], global_, shard.column + (alone ? table.width : 0));
   }
-  batch->shards = static_cast<int64_t>(batch->lookups.size());
-  for (size_t t = 0; t < placement_.tables().size(); ++t) {
+  const auto shards = static_cast<int64_t>(entries.size());
+  for (size_t t = 0; t < tables; ++t) {
     const EmbeddingTable& table = placement_.tables()[t];
     if (placement_.replicated(static_cast<int>(t)))
       add(table, table.rows, how_.samples, static_cast<int64_t>(t + 1) * table.width);
-    if (how_.mean) batch->mean_factors.push_back(take(how_.dtype, how_.samples));
+  }
+
+  auto batch = std::make_unique<LookupBatch>(ops_, written);
+  batch->shards = shards;
+  batch->mean_factors.resize(how_.mean ? tables : 0);
+  const auto take = [&](DType dtype, int64_t count) {
+    batch->memory.emplace_back(static_cast<size_t>(count) * size_of(dtype), ops_.device);
+    return batch->memory.back().tensor(dtype, {count});
+  };
+  for (const Entry& entry : entries) {
+    BagLookup lookup;
+    lookup.column = entry.column;
+    batch->lookups.push_back(lookup);
+    LookupOrder order;
+    order.rows = entry.rows;
+    order.row = take(DType::I32, entry.most);
+    order.begin = take(DType::I32, entry.most + 1);
+    order.bag = take(DType::I32, entry.most);
+    if (how_.weighted) order.weight = take(DType::F32, entry.most);
+    order.count = take(DType::I64, 1);
+    order.scratch = take(DType::I64, 2 * entry.most);
+    batch->orders.push_back(order);
   }
   return batch;
 }
@@ -140,46 +170,59 @@ void IdExchange::pack(const ClickBatch& batch) {
   }
 }
 
+// The messages' sizes first: nobody knows how many ids the others' samples have.
+void IdExchange::exchange(Stream& host) {
+  const auto counts = [](std::vector<int64_t>& c) -> Tensor {
+    return {c.data(), DType::I64, {static_cast<int64_t>(c.size())}};
+  };
+  comm_.all_to_all(counts(receive_counts_), counts(send_counts_), ones_, ones_, host);
+  host.synchronize();
+  comm_.all_to_all(receive_.tensor(DType::I32, {sum(receive_counts_)}),
+                   send_.tensor(DType::I32, {sum(send_counts_)}), receive_counts_, send_counts_, host);
+  host.synchronize();
+}
+
 void IdExchange::unpack(LookupBatch& out) const {
-  const auto* message = reinterpret_cast<const int32_t*>(receive_.data());
   const auto shards = static_cast<size_t>(out.shards);
-  std::vector<int64_t> counts(shards, 0);
-  for (size_t s = 0; s < shards; ++s) out.lookups[s].offsets.as<int32_t>()[0] = 0;
+  const auto* const messages = reinterpret_cast<const int32_t*>(receive_.data());
+  std::vector<int32_t*> offsets;
+  for (size_t s = 0; s < shards; ++s) offsets.push_back(take_offsets(out, s, global_));
+  const int32_t* message = messages;
   for (int source = 0; source < placement_.ranks(); ++source) {
-    const int32_t* lengths = message;
-    const int32_t* ids = message + static_cast<int64_t>(shards) * how_.samples;
-    for (size_t s = 0; s < shards; ++s, lengths += how_.samples) {
-      const BagLookup& lookup = out.lookups[s];
-      int32_t* offsets = lookup.offsets.as<int32_t>() + source * how_.samples;
-      for (int64_t i = 0; i < how_.samples; ++i) offsets[i + 1] = offsets[i] + lengths[i];
-      const int64_t n = offsets[how_.samples] - offsets[0];
-      const auto bytes = static_cast<size_t>(n) * kInt;
-      std::memcpy(static_cast<int32_t*>(lookup.ids.data) + counts[s], ids, bytes);
-      if (how_.weighted) std::memcpy(static_cast<float*>(lookup.weights.data) + counts[s], ids + n, bytes);
-      ids += how_.weighted ? 2 * n : n;
-      counts[s] += n;
-    }
-    check(ids - message == receive_counts_[static_cast<size_t>(source)],
-          "the ids from rank {} are {} words, not the {} their lengths say", source,
-          receive_counts_[static_cast<size_t>(source)], ids - message);
-    message = ids;
+    for (size_t s = 0; s < shards; ++s)
+      add_up(offsets[s] + source * how_.samples, message + static_cast<int64_t>(s) * how_.samples,
+             how_.samples);
+    message += receive_counts_[static_cast<size_t>(source)];
   }
-  for (size_t s = 0; s < shards; ++s) set_lookups(out, s, counts[s], how_.weighted);
+  std::vector<Written> written;
+  for (size_t s = 0; s < shards; ++s)
+    written.push_back(take_lookups(out, s, offsets[s][global_], how_.weighted));
+  message = messages;
+  for (int source = 0; source < placement_.ranks(); ++source) {
+    const int32_t* ids = message + static_cast<int64_t>(shards) * how_.samples;
+    for (size_t s = 0; s < shards; ++s) {
+      const int32_t* of_source = offsets[s] + source * how_.samples;
+      const int64_t n = of_source[how_.samples] - of_source[0];
+      const auto bytes = static_cast<size_t>(n) * kInt;
+      std::memcpy(written[s].ids + of_source[0], ids, bytes);
+      if (how_.weighted) std::memcpy(written[s].weights + of_source[0], ids + n, bytes);
+      ids += how_.weighted ? 2 * n : n;
+    }
+    message += receive_counts_[static_cast<size_t>(source)];
+    check(ids == message, "the ids from rank {} are {} words more than their lengths say", source,
+          message - ids);
+  }
 }
 
 void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
   auto entry = static_cast<size_t>(out.shards);
   for (size_t t = 0; t < placement_.tables().size(); ++t) {
     if (!placement_.replicated(static_cast<int>(t))) continue;
-    const BagLookup& lookup = out.lookups[entry];
     const Tensor& ids = batch.ids[t];
-    std::memcpy(lookup.ids.data, ids.data, ids.bytes());
-    if (how_.weighted) std::memcpy(lookup.weights.data, batch.id_weights[t].data, ids.bytes());
-    int32_t* offsets = lookup.offsets.as<int32_t>();
-    offsets[0] = 0;
-    for (int64_t i = 0; i < how_.samples; ++i)
-      offsets[i + 1] = offsets[i] + batch.lengths[t].as<int32_t>()[i];
-    set_lookups(out, entry++, ids.elements(), how_.weighted);
+    add_up(take_offsets(out, entry, how_.samples), batch.lengths[t].as<int32_t>(), how_.samples);
+    const Written written = take_lookups(out, entry++, ids.elements(), how_.weighted);
+    std::memcpy(written.ids, ids.data, ids.bytes());
+    if (how_.weighted) std::memcpy(written.weights, batch.id_weights[t].data, ids.bytes());
   }
 }
 
@@ -187,7 +230,9 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
   for (size_t t = 0; t < out.mean_factors.size(); ++t)
     dispatch_wide_float(how_.dtype, [&](auto zero) {
       using T = decltype(zero);
-      T* factors = out.mean_factors[t].as<T>();
+      const Tensor written = out.written.take(how_.dtype, {how_.samples});
+      out.mean_factors[t] = out.written.there(written);
+      T* factors = written.as<T>();
       for (int64_t i = 0; i < how_.samples; ++i) {
         const int32_t length = batch.lengths[t].as<int32_t>()[i];
         factors[i] = length == 0 ? T(0) : T(1) / static_cast<T>(length);
@@ -198,18 +243,14 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
 void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream) {
   check(batch.samples == how_.samples, "a batch of {} samples where {} are shared out", batch.samples,
         how_.samples);
+  Stream host = stream.host();
   pack(batch);
-  const auto counts = [](std::vector<int64_t>& c) -> Tensor {
-    return {c.data(), DType::I64, {static_cast<int64_t>(c.size())}};
-  };
-  comm_.all_to_all(counts(receive_counts_), counts(send_counts_), ones_, ones_, stream);
-  stream.synchronize();
-  comm_.all_to_all(receive_.tensor(DType::I32, {sum(receive_counts_)}),
-                   send_.tensor(DType::I32, {sum(send_counts_)}), receive_counts_, send_counts_, stream);
-  stream.synchronize();
+  exchange(host);
+  out.written.restart();
   unpack(out);
   take_copies(batch, out);
   take_mean_factors(batch, out);
+  out.written.copy(stream);
   if (sort) ops_.sort_lookups(stream, out.orders, out.lookups);
 }
 

@@ -2,6 +2,10 @@
 // the form lookups and updates need. Nothing of it depends on weights, so it runs ahead of the step that uses
 // it.
 //
+// Ids travel between hosts, also where lookups are on devices (docs/decisions/0009): they are read from files
+// there, are few bytes beside the vectors they stand for, and their counts must be known there, to say how
+// much is copied, sorted and launched. A device gets a batch in one copy and sorts it.
+//
 // Every rank packs one message for every rank: for each shard there, in order, the lengths of this rank's
 // bags, then for each shard its ids, counted from the shard's first row (and after them, where ids are
 // weighted, the bits of the weights). A shard of rows gets the ids of its rows only. Messages are
@@ -20,7 +24,7 @@
 #include "core/tensor.h"
 #include "data/click_batch.h"
 #include "embedding/placement.h"
-#include "ops/ops.h"
+#include "ops/copy_in.h"
 
 namespace trifold {
 
@@ -32,11 +36,14 @@ inline int64_t sum(const std::vector<int64_t>& counts) {
 // then those in replicated tables (its own samples' bags). Memory is taken once, for the largest batch; a run
 // keeps two, one in use and one being filled.
 struct LookupBatch {
+  LookupBatch(const OpTable& ops, size_t bytes) : written(ops, bytes) {}
+
   int64_t shards = 0;  // entries of the lists that are shards'
   std::vector<BagLookup> lookups;
   std::vector<LookupOrder> orders;
   std::vector<Tensor> mean_factors;  // for each table, of the vectors' type [b]: 1 / length, 0 for empty bags
-  std::vector<Buffer> memory;
+  CopyIn written;                    // ids, offsets, weights and factors
+  std::vector<Buffer> memory;        // of orders
 
   std::span<const BagLookup> shard_lookups() const {
     return std::span(lookups).first(static_cast<size_t>(shards));
@@ -65,14 +72,16 @@ class IdExchange {
 
   // A batch whose lookups have no tables yet.
   std::unique_ptr<LookupBatch> make_batch() const;
-  // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. Runs on the
-  // calling thread; `stream` must be inline.
+  // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. Ids travel on
+  // the calling thread; `stream`, which must be inline, then carries the copy to its device and the sorting.
+  // What used `out` before must come before that on it.
   void distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:
   void pack(const ClickBatch& batch);
   int64_t pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths, int32_t* ids) const;
+  void exchange(Stream& host);
   void unpack(LookupBatch& out) const;
   void take_copies(const ClickBatch& batch, LookupBatch& out) const;
   void take_mean_factors(const ClickBatch& batch, LookupBatch& out) const;

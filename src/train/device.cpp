@@ -9,16 +9,26 @@ namespace trifold {
 
 namespace {
 
-bool on_cuda(const MeshConfig& config) { return config.device == "cuda"; }
+bool on_cuda(std::string_view device) { return device == "cuda"; }
 
 }  // namespace
 
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8) {
-  if (!on_cuda(config)) return cpu_ops();
+  return ops_of(config.device, world, fp8);
+}
+
+const OpTable& ops_of(std::string_view device, const Communicator& world, bool fp8) {
+  if (!on_cuda(device)) return cpu_ops();
   return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0, fp8);
 }
 
-const OpTable& ops_of_threads(const MeshConfig& config) { return on_cuda(config) ? cuda_ops(0) : cpu_ops(); }
+const OpTable& ops_of_threads(const MeshConfig& config) {
+  return on_cuda(config.device) ? cuda_ops(0) : cpu_ops();
+}
+
+Stream::Mode comm_mode(const Communicator& world) {
+  return world.backend() == "nccl" ? Stream::Mode::Inline : Stream::Mode::Worker;
+}
 
 int device_index(const Communicator& world) {
   const std::span<const int> nodes = world.world_nodes();
@@ -35,11 +45,11 @@ int device_index(const Communicator& world) {
 }
 
 void check_device(const MeshConfig& config) {
-  if (on_cuda(config)) static_cast<void>(cuda_device_count());
+  if (on_cuda(config.device)) static_cast<void>(cuda_device_count());
 }
 
 void expect_no_device(const MeshConfig& config, std::string_view what) {
-  if (on_cuda(config)) bad_input("{} computes on the processor so far: use --device cpu", what);
+  if (on_cuda(config.device)) bad_input("{} computes on the processor so far: use --device cpu", what);
 }
 
 }  // namespace trifold

@@ -9,6 +9,7 @@
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/ranks.h"
+#include "train/tensors_on_host.h"
 
 namespace trifold {
 
@@ -126,11 +127,11 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.bf16_exchange = config.placement.bf16_exchange;
   setup.seed = config.seed;
   setup.threads = config.mesh.threads_per_rank;
+  setup.device = config.mesh.device;
   return setup;
 }
 
 RecommendJob prepare(RecommendConfig config) {
-  expect_no_device(config.mesh, "trifold recommend");
   RecommendJob job{std::move(config), {}};
   std::vector<std::string> problems;
   const auto attempt = [&](auto&& part) {
@@ -142,6 +143,7 @@ RecommendJob prepare(RecommendConfig config) {
     }
   };
   const RecommendConfig& c = job.config;
+  attempt([&] { check_device(c.mesh); });
   attempt([&] {
     job.data = open_clicks(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
@@ -255,7 +257,8 @@ class RecommendRun {
       metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
                   scored.batch->first_sample);
     }
-    ClickEvaluation evaluation{done_, metrics.finish(world_, model_.compute()), 0};
+    Stream host = model_.compute().host();
+    ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
     evaluation.seconds = seconds_since(start);
     if (speaks_) observer_.on_eval(evaluation);
     const auto& target = config_.training.target_auc;
@@ -266,8 +269,8 @@ class RecommendRun {
 
   bool agree(bool requested) {
     double count = requested ? 1 : 0;
-    world_.all_reduce({&count, DType::F64, {1}}, Reduce::Sum, model_.compute());
-    model_.compute().synchronize();
+    Stream host = model_.compute().host();
+    world_.all_reduce({&count, DType::F64, {1}}, Reduce::Sum, host);
     return count > 0;
   }
 
@@ -283,9 +286,10 @@ class RecommendRun {
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
+    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
+    host.fetch();
     const std::string directory =
-        save_checkpoint(*config_.checkpoint.save, meta, model_.checkpoint_tensors(false), world_,
-                        model_.mesh().coords())
+        save_checkpoint(*config_.checkpoint.save, meta, host.tensors(), world_, model_.mesh().coords())
             .string();
     saved_ = done_;
     if (speaks_) observer_.on_saved(done_, directory);
@@ -293,7 +297,9 @@ class RecommendRun {
 
   void load() {
     CheckpointReader reader(*config_.checkpoint.load);
-    reader.load(model_.checkpoint_tensors(true));
+    TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
+    reader.load(host.tensors());
+    host.put_back();
     model_.loaded();
     done_ = saved_ = reader.meta().step;
   }

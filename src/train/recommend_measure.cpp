@@ -35,27 +35,34 @@ double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t wid
   constexpr int64_t kTableBytes = int64_t{256} << 20, kBags = 1 << 16;
   const auto size = static_cast<int64_t>(size_of(dtype));
   const int64_t rows = kTableBytes / (width * size);
-  const Buffer table(static_cast<size_t>(rows * width * size)), ids(kBags * 4), offsets((kBags + 1) * 4),
-      out(static_cast<size_t>(kBags * width * size));
+  const Buffer table(static_cast<size_t>(rows * width * size), ops.device),
+      out(static_cast<size_t>(kBags * width * size), ops.device);
+  CopyIn written(ops, 2 * CopyIn::room(DType::I32, kBags + 1));
+  const Tensor ids = written.take(DType::I32, {kBags}), offsets = written.take(DType::I32, {kBags + 1});
   BagLookup lookup;
   lookup.table = table.tensor(dtype, {rows, width});
-  lookup.ids = ids.tensor(DType::I32, {kBags});
-  lookup.offsets = offsets.tensor(DType::I32, {kBags + 1});
+  lookup.ids = written.there(ids);
+  lookup.offsets = written.there(offsets);
   ops.fill(stream, lookup.table, 1);
   const PhiloxKey key = philox_key(1, "rows");
+  offsets.as<int32_t>()[0] = 0;
   for (int64_t i = 0; i < kBags; ++i) {
-    lookup.ids.as<int32_t>()[i] = static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(i)) % rows);
-    lookup.offsets.as<int32_t>()[i + 1] = static_cast<int32_t>(i + 1);
+    ids.as<int32_t>()[i] = static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(i)) % rows);
+    offsets.as<int32_t>()[i + 1] = static_cast<int32_t>(i + 1);
   }
+  written.copy(stream);
   const Tensor y = out.tensor(dtype, {kBags, width});
-  const double seconds = mean_seconds([&] { ops.embedding_bags(stream, y, {&lookup, 1}); });
+  const double seconds = mean_seconds([&] {
+    ops.embedding_bags(stream, y, {&lookup, 1});
+    stream.synchronize();
+  });
   return static_cast<double>(kBags * (4 + 2 * width * size)) / seconds;
 }
 
-// Seconds of an all to all of `numbers` to each other rank.
-double measure_exchange(Communicator& comm, Stream& stream, int64_t numbers) {
+// Seconds of an all to all of `numbers` to each other rank, where the stream is.
+double measure_exchange(Communicator& comm, Stream& stream, Device* device, int64_t numbers) {
   const auto ranks = static_cast<int64_t>(comm.size());
-  const Buffer in(static_cast<size_t>(numbers * ranks) * 4), out(in.bytes());
+  const Buffer in(static_cast<size_t>(numbers * ranks) * 4, device), out(in.bytes(), device);
   const std::vector<int64_t> counts(static_cast<size_t>(ranks), numbers);
   constexpr int kRepetitions = 20;  // the same on all ranks
   Clock::time_point start;
@@ -84,8 +91,9 @@ RankRates measure_rates(Communicator& world, Recommender& model, const Recommend
   rates.memory = measure_rows(model.ops(), stream, setup.dtype, shape.width);
   if (world.size() > 1) {
     constexpr int64_t kNumbers = 1 << 16;
-    rates.latency = measure_exchange(world, stream, 1) / (world.size() - 1);
-    rates.link = kNumbers * 4.0 * (world.size() - 1) / measure_exchange(world, stream, kNumbers);
+    Device* const device = model.ops().device;
+    rates.latency = measure_exchange(world, stream, device, 1) / (world.size() - 1);
+    rates.link = kNumbers * 4.0 * (world.size() - 1) / measure_exchange(world, stream, device, kNumbers);
   }
   return rates;
 }
@@ -114,7 +122,6 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
   setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
   const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
   Recommender model(world, setup);
-  const bool spare = has_spare_core(world, model.threads());
   RankRates rates = measure_rates(world, model, setup);
   const int64_t steps = kWarmUpSteps + config.measure_steps;
   const auto fetch = [&](int64_t step) {
@@ -150,7 +157,7 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
   result.times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
   rates.fetch_of_sample = result.times[StepPart::Fetch] / static_cast<double>(model.samples());
   result.rates = rates;
-  result.spare_core = spare;
+  result.spare_core = model.fetches_ahead();
   result.host = fmt::format("{} {} rank{}, {} thread{} each", world.size(), world.backend(),
                             world.size() == 1 ? "" : "s", model.threads(), model.threads() == 1 ? "" : "s");
   result.vectors_of_step = static_cast<double>(model.traffic().vectors - sent_before.vectors) / count;

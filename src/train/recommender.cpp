@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "train/device.h"
 #include "train/host.h"
 #include "train/ranks.h"
 
@@ -19,13 +21,13 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     : world_(world),
       setup_(setup),
       samples_((setup.global_batch + world.size() - 1) / world.size()),
-      ops_(cpu_ops()),
+      ops_(ops_of(setup.device, world)),
       mesh_(world, {1, world.size(), 1}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
       comm_pool_(1),
       fetch_pool_(1),
-      compute_(Stream::Mode::Inline, pool_),
-      comm_(Stream::Mode::Worker, comm_pool_),
+      compute_(Stream::Mode::Inline, pool_, ops_.device),
+      comm_(comm_mode(world), comm_pool_, ops_.device),
       id_comm_(world.split(0, world.rank())),
       vector_comm_(world.split(0, world.rank())),
       placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size()),
@@ -37,11 +39,13 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
                  setup.seed, compute_),
       arenas_{Arena(0), Arena(0), Arena(0)},
-      sums_(2 * sizeof(double)) {
+      sums_(Buffer::shared(sizeof(double), ops_.device)),
+      logits_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)) {
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
-  if (setup.overlap && has_spare_core(world, pool_.size()))
-    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_);
+  // While a device computes the rank's core is spare.
+  if (setup.overlap && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
+    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
   weights_.initialise(setup.seed);
   ids_ = std::make_unique<IdExchange>(
       placement_, *id_comm_, ops_, IdExchange::How{samples_, setup.schema.weighted, setup.mean, setup.dtype});
@@ -51,7 +55,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
                            setup.training, setup.seed, setup.marks},
       compute_, comm_);
   for (int i = 0; i < 2; ++i) {
-    fetched_.push_back(std::make_unique<Fetched>(setup.schema, samples_));
+    fetched_.push_back(std::make_unique<Fetched>(ops_, setup.schema, samples_));
     fetched_.back()->lookups = ids_->make_batch();
     tables_->connect(*fetched_.back()->lookups);
   }
@@ -60,7 +64,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
 
 // Whatever is under way uses this object's memory.
 Recommender::~Recommender() {
-  for (Stream* stream : {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_}) try {
+  for (Stream* stream : {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_, &compute_}) try {
       stream->synchronize();
     } catch (const std::exception&) {  // told by whoever waits for it
       continue;
@@ -92,11 +96,9 @@ void Recommender::measure() {
   Stream dry(Stream::Mode::Dry, pool_);
   Run run = run_with(dry, arenas);
   Saved saved(model_.slots());
-  const ClickBatch& batch = fetched_[0]->clicks.batch();
-  ClickBatch shapes = batch;
-  shapes.dense = {nullptr, DType::F32, {samples_, setup_.schema.dense}};
+  const Tensor dense{nullptr, DType::F32, {samples_, setup_.schema.dense}};
   const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
-  model_.bottom(run, features, dense_of(run, shapes), saved);
+  model_.bottom(run, features, dense_of(run, dense), saved);
   const Tensor logits = model_.top(run, features, saved);
   run.keep.take(run.dtype, logits.shape);
   if (setup_.training) {
@@ -105,20 +107,44 @@ void Recommender::measure() {
     model_.top_backward_weight(run, saved);
     model_.bottom_backward(run, dfeatures, saved);
   }
-  arenas_ = {Arena(arenas.keep.peak()), Arena(arenas.flow.peak()), Arena(arenas.scratch.peak())};
+  arenas_ = {Arena(arenas.keep.peak(), ops_.device), Arena(arenas.flow.peak(), ops_.device),
+             Arena(arenas.scratch.peak(), ops_.device)};
+}
+
+Recommender::Fetched::Fetched(const OpTable& ops, const ClickSchema& schema, int64_t samples)
+    : clicks(schema, samples),
+      written(ops, ops.device == nullptr ? 0
+                                         : CopyIn::room(DType::F32, samples * schema.dense) +
+                                               2 * CopyIn::room(DType::F32, samples)) {}
+
+void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
+  const ClickBatch& batch = clicks.batch();
+  written.restart();
+  const auto place = [&](const Tensor& tensor) {
+    if (ops.device == nullptr) return tensor;
+    const Tensor copy = written.take(tensor.dtype, tensor.shape);
+    std::memcpy(copy.data, tensor.data, tensor.bytes());
+    return written.there(copy);
+  };
+  dense = place(batch.dense);
+  labels = place(batch.labels);
+  weights = place(batch.weights);
+  written.copy(stream);
 }
 
 void Recommender::fetch(Read read) {
   check(fetches_ == used_, "a batch was fetched before the last one was used");
   Fetched& into = *fetched_[static_cast<size_t>(fetches_++ % 2)];
   Stream& stream = fetch_worker_ ? *fetch_worker_ : compute_;
-  // What runs on the worker cannot enqueue on itself: the exchange gets a stream of its own there.
-  stream.run([this, &into, pool = &stream.pool(), read_batch = std::move(read)] {
-    Stream inline_stream(Stream::Mode::Inline, *pool);
-    mark(StepPart::Fetch, true);
+  stream.run([this, &into, &stream, read_batch = std::move(read)] {
+    Stream inner = stream.inner();
+    if (setup_.marks) setup_.marks(StepPart::Fetch, true);
     read_batch(into.clicks);
-    ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inline_stream);
-    mark(StepPart::Fetch, false);
+    inner.wait(into.used);
+    into.send(ops_, inner);
+    ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inner);
+    inner.synchronize();
+    if (setup_.marks) setup_.marks(StepPart::Fetch, false);
   });
   into.ready = stream.record();
 }
@@ -130,11 +156,11 @@ Recommender::Fetched& Recommender::oldest() {
   return fetched;
 }
 
-Tensor Recommender::dense_of(Run& run, const ClickBatch& batch) {
-  if (run.dtype == DType::F32) return batch.dense;
-  const Tensor dense = run.keep.take(run.dtype, batch.dense.shape);
-  run.ops.convert(run.stream, dense, batch.dense);
-  return dense;
+Tensor Recommender::dense_of(Run& run, Tensor dense) {
+  if (run.dtype == DType::F32) return dense;
+  const Tensor converted = run.keep.take(run.dtype, dense.shape);
+  run.ops.convert(run.stream, converted, dense);
+  return converted;
 }
 
 Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
@@ -143,21 +169,27 @@ Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
   tables_->forward(*fetched.lookups, features);
   mark(StepPart::Lookups, false);
   mark(StepPart::Bottom, true);
-  model_.bottom(run, features, dense_of(run, fetched.clicks.batch()), saved);
+  model_.bottom(run, features, dense_of(run, fetched.dense), saved);
   mark(StepPart::Bottom, false);
   tables_->finish_forward(*fetched.lookups, features);
   mark(StepPart::Top, true);
   return model_.top(run, features, saved);
 }
 
-double Recommender::mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real) {
+Event Recommender::sum_losses(Run& run, const Fetched& fetched, Tensor logits) {
   const Tensor losses = run.keep.take(run.dtype, logits.shape);
   run.ops.fill(run.stream, run.loss_sum, 0);
-  run.ops.click_loss(run.stream, losses, logits, batch.labels, setup_.loss);
-  run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), batch.weights);
-  world_.all_reduce(run.loss_sum, Reduce::Sum, run.stream);
-  run.stream.synchronize();
-  return *run.loss_sum.as<double>() / static_cast<double>(real);
+  run.ops.click_loss(run.stream, losses, logits, fetched.labels, setup_.loss);
+  run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), fetched.weights);
+  return run.stream.record();
+}
+
+double Recommender::mean_loss(const Event& summed, int64_t real) {
+  Stream host = compute_.host();
+  host.wait(summed);
+  const Tensor sum = sums_.tensor(DType::F64, {1});
+  world_.all_reduce(sum, Reduce::Sum, host);
+  return *sum.as<double>() / static_cast<double>(real);
 }
 
 double Recommender::train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
@@ -167,27 +199,16 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
   abort_on_error(world_, [&] {
     Fetched& fetched = oldest();
     if (next) next();
-    const ClickBatch& batch = fetched.clicks.batch();
     arenas_.keep.reset();
     arenas_.flow.reset();
     Run run = run_with(compute_, arenas_);
     Saved saved(model_.slots());
     grads_.zero(compute_);
     const Tensor logits = forward(run, fetched, saved);
-    loss = mean_loss(run, batch, logits, real);
+    const Event summed = sum_losses(run, fetched, logits);
+    const Tensor dfeatures = backward(run, fetched, logits, saved, real);
+    loss = mean_loss(summed, real);
     if (!std::isfinite(loss)) fail_not_finite(fetched, logits, loss, step);
-    const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
-    ops_.click_loss_backward(compute_, dlogits, logits, batch.labels, batch.weights,
-                             1.0 / static_cast<double>(real), setup_.loss);
-    const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
-    mark(StepPart::Top, false);
-    tables_->backward(*fetched.lookups, dfeatures);
-    mark(StepPart::WeightGradients, true);
-    model_.top_backward_weight(run, saved);
-    grads_.reduce(Dlrm::kTop, compute_);
-    model_.bottom_backward(run, dfeatures, saved);
-    grads_.reduce(Dlrm::kBottom, compute_);
-    mark(StepPart::WeightGradients, false);
     SparseRule rule = setup_.sparse;
     rule.lr = sparse_lr;
     rule.step = step;
@@ -197,10 +218,27 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     mark(StepPart::DenseUpdate, true);
     grads_.finish(compute_);
     optimizer_.step(0, {dense_lr, step, 1}, compute_);
-    compute_.synchronize();
     mark(StepPart::DenseUpdate, false);
+    fetched.used = compute_.record();
   });
   return loss;
+}
+
+// Returns the gradient of the features.
+Tensor Recommender::backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, int64_t real) {
+  const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
+  ops_.click_loss_backward(compute_, dlogits, logits, fetched.labels, fetched.weights,
+                           1.0 / static_cast<double>(real), setup_.loss);
+  const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
+  mark(StepPart::Top, false);
+  tables_->backward(*fetched.lookups, dfeatures);
+  mark(StepPart::WeightGradients, true);
+  model_.top_backward_weight(run, saved);
+  grads_.reduce(Dlrm::kTop, compute_);
+  model_.bottom_backward(run, dfeatures, saved);
+  grads_.reduce(Dlrm::kBottom, compute_);
+  mark(StepPart::WeightGradients, false);
+  return dfeatures;
 }
 
 Recommender::Scored Recommender::score() {
@@ -211,8 +249,14 @@ Recommender::Scored Recommender::score() {
     Run run = run_with(compute_, arenas_);
     Saved saved(model_.slots());
     scored = {forward(run, fetched, saved), &fetched.clicks.batch()};
+    if (ops_.device != nullptr) {
+      const Tensor host = logits_.tensor(run.dtype, scored.logits.shape);
+      ops_.copy(compute_, host, scored.logits);
+      scored.logits = host;
+    }
     mark(StepPart::Top, false);
     compute_.synchronize();
+    fetched.used = {};
   });
   return scored;
 }

@@ -4,14 +4,17 @@
 // A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
 // weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step:
 //
-//   compute  lookups | bottom MLP | interaction, top MLP, loss, backward to the features | weight gradients
-//   of
-//            the top, all of the bottom's backward | updates
-//   comm             | vectors    |                                                       | gradients of the
-//            vectors; sums of the MLPs' gradients
+//   compute  lookups | bottom MLP | interaction, top MLP, loss, | weight gradients of the top, | updates
+//                    |            | backward to the features     | all of the bottom's backward |
+//   comm             | vectors    |                              | gradients of the vectors;    |
+//                    |            |                              | sums of the MLPs' gradients  |
 //
 // The loss is the mean over the real samples of the global batch, and so are all gradients, on every number
 // of ranks.
+//
+// On a device the tables, the MLPs, their state and what a batch brings are there; batches come in on a
+// stream of their own. A step waits for its sum of losses alone, with the backward on its way: the host is
+// back before the updates are done.
 #pragma once
 
 #include <functional>
@@ -42,8 +45,9 @@ struct RecommenderSetup {
   bool training = true;
   bool overlap = true;  // fetch on a thread of its own where a core is spare
   uint64_t seed = 0;
-  std::optional<int> threads;  // of this rank; a fair share of the host
-  StepMarks marks;             // of this rank
+  std::optional<int> threads;   // of this rank; a fair share of the host
+  std::string device = "auto";  // as MeshConfig's
+  StepMarks marks;              // of this rank
 };
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
@@ -70,8 +74,8 @@ class Recommender {
   // is not finite. Collective. `next` is called as soon as a batch may be fetched.
   double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                const std::function<void()>& next);
-  // Logits [samples(), 1] of the oldest fetched batch, and the batch: valid until the next call of
-  // `score` or `train`, and for the batch until two more are fetched.
+  // Logits [samples(), 1] of the oldest fetched batch, and the batch, both on the host: valid until the next
+  // call of `score` or `train`, and for the batch until two more are fetched.
   // Collective.
   struct Scored {
     Tensor logits;
@@ -79,7 +83,8 @@ class Recommender {
   };
   Scored score();
 
-  // All weights and optimizer states, for a checkpoint; after loading into them call `loaded`.
+  // All weights and optimizer states, for a checkpoint, where they live (train/tensors_on_host.h); after
+  // loading into them call `loaded`.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
   void loaded();
 
@@ -95,6 +100,8 @@ class Recommender {
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
   int threads() const { return pool_.size(); }
+  // Whether batches are fetched on a thread of its own.
+  bool fetches_ahead() const { return fetch_worker_.has_value(); }
   // Bytes this rank has sent so far: ids, vectors and gradients of vectors (each way counted).
   struct Traffic {
     int64_t ids = 0, vectors = 0;
@@ -104,10 +111,16 @@ class Recommender {
 
  private:
   struct Fetched {
-    explicit Fetched(const ClickSchema& schema, int64_t samples) : clicks(schema, samples) {}
+    Fetched(const OpTable& ops, const ClickSchema& schema, int64_t samples);
+    // Brings what operations read of `clicks` to where they read it.
+    void send(const OpTable& ops, Stream& stream);
+
     ClickBatchBuffer clicks;
+    Tensor dense, labels, weights;  // of clicks, for operations
+    CopyIn written;
     std::unique_ptr<LookupBatch> lookups;
     Event ready;
+    Event used;  // by all that was enqueued with it
   };
   struct Arenas {
     Arena keep, flow, scratch;
@@ -115,13 +128,18 @@ class Recommender {
 
   Run run_with(Stream& stream, Arenas& arenas);
   void measure();
-  Tensor dense_of(Run& run, const ClickBatch& batch);
+  Tensor dense_of(Run& run, Tensor dense);
   Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
   Fetched& oldest();
-  double mean_loss(Run& run, const ClickBatch& batch, Tensor logits, int64_t real);
+  Tensor backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, int64_t real);
+  Event sum_losses(Run& run, const Fetched& fetched, Tensor logits);
+  double mean_loss(const Event& summed, int64_t real);
   [[noreturn]] void fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step);
-  void mark(StepPart part, bool begins) const {
-    if (setup_.marks) setup_.marks(part, begins);
+  // Of a part that compute_ does.
+  void mark(StepPart part, bool begins) {
+    if (!setup_.marks) return;
+    compute_.synchronize();
+    setup_.marks(part, begins);
   }
 
   Communicator& world_;
@@ -143,7 +161,8 @@ class Recommender {
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
   Arenas arenas_;
-  Buffer sums_;      // f64: the loss
+  Buffer sums_;      // f64: the loss; the host reads it
+  Buffer logits_;    // of `score`, for the host
   Tensor features_;  // of the step under way
   std::vector<std::unique_ptr<Fetched>> fetched_;
   int64_t fetches_ = 0;

@@ -1,6 +1,7 @@
 // Where the first number of a recommender's step that is infinite or NaN is.
 #include <cmath>
 
+#include "ops/host_copy.h"
 #include "train/recommender.h"
 
 namespace trifold {
@@ -27,6 +28,7 @@ struct Place {
   Tensor matrix;
   int64_t begin, end;  // columns
   bool of_samples;     // its rows are samples
+  bool on_host;        // always: what a batch brought
 };
 
 }  // namespace
@@ -36,24 +38,23 @@ struct Place {
 void Recommender::fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step) {
   const ClickBatch& batch = fetched.clicks.batch();
   std::vector<Place> places;
-  const auto add = [&](std::string name, Tensor matrix, bool of_samples) {
-    places.push_back({std::move(name), matrix, 0, matrix.last_dim(), of_samples});
+  const auto add = [&](std::string name, Tensor matrix, bool of_samples, bool on_host = false) {
+    places.push_back({std::move(name), matrix, 0, matrix.last_dim(), of_samples, on_host});
   };
   const auto add_weights = [&](const std::string& beginning) {
     for (const ParamSpec& param : model_.params().specs())
       if (param.shard.name.starts_with(beginning))
         add("the weight " + param.shard.name, weights_.weight(model_.params().find(param.shard.name)), false);
   };
-  add("the dense numbers", batch.dense, true);
+  add("the dense numbers", batch.dense, true, true);
   for (size_t t = 0; t < batch.id_weights.size(); ++t)
-    places.push_back({"the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t], 0,
-                      batch.id_weights[t].last_dim(), false});
+    add("the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t], false, true);
   add_weights("bottom");
   const int64_t width = setup_.model.width;
-  places.push_back({"the bottom MLP's vector", features_, 0, width, true});
+  places.push_back({"the bottom MLP's vector", features_, 0, width, true, false});
   for (int64_t t = 0; t < setup_.model.tables; ++t)
     places.push_back({"the vectors of table " + setup_.schema.tables[static_cast<size_t>(t)].name, features_,
-                      (t + 1) * width, (t + 2) * width, true});
+                      (t + 1) * width, (t + 2) * width, true, false});
   add_weights("cross");
   add_weights("top");
   add("the logits", logits, true);
@@ -64,15 +65,16 @@ void Recommender::fail_not_finite(const Fetched& fetched, Tensor logits, double 
   double& place = found[2 * static_cast<size_t>(world_.rank())] = static_cast<double>(places.size());
   for (size_t i = 0; i < places.size(); ++i) {
     const Place& p = places[i];
-    const int64_t at = first_bad(p.matrix, p.begin, p.end);
+    const HostCopy copy(p.on_host ? cpu_ops() : ops_, compute_, p.matrix);
+    const int64_t at = first_bad(copy.tensor(), p.begin, p.end);
     if (at < 0) continue;
     place = static_cast<double>(i);
     const int64_t sample = batch.first_sample + at / p.matrix.last_dim();
     if (p.of_samples) found[2 * static_cast<size_t>(world_.rank()) + 1] = static_cast<double>(sample);
     break;
   }
-  world_.all_reduce({found.data(), DType::F64, {static_cast<int64_t>(found.size())}}, Reduce::Sum, compute_);
-  compute_.synchronize();
+  Stream host = compute_.host();
+  world_.all_reduce({found.data(), DType::F64, {static_cast<int64_t>(found.size())}}, Reduce::Sum, host);
   size_t rank = 0;
   for (size_t r = 1; r < ranks; ++r)
     if (found[2 * r] < found[2 * rank]) rank = r;

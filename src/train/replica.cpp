@@ -15,15 +15,6 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
           config.pipeline_model_parallel_size};
 }
 
-namespace {
-
-// NCCL's communicators are asynchronous by themselves; the others' work needs a thread.
-Stream::Mode comm_mode(const Communicator& world) {
-  return world.backend() == "nccl" ? Stream::Mode::Inline : Stream::Mode::Worker;
-}
-
-}  // namespace
-
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
                  const std::vector<int>& weight_versions, bool fp8)

@@ -77,7 +77,6 @@ class Trainer {
   const ShardedOptimizer& optimizer() const { return optimizer_; }
 
  private:
-  class OnHost;
   class Window;
 
   Plan make_plan();

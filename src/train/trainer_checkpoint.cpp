@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_model.h"
+#include "train/tensors_on_host.h"
 #include "train/trainer.h"
 
 namespace trifold {
@@ -54,42 +55,8 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   return meta;
 }
 
-// What is saved or loaded, where files are written from and read to: on the host.
-class Trainer::OnHost {
- public:
-  OnHost(std::vector<NamedTensor> tensors, Replica& replica)
-      : replica_(replica), there_(std::move(tensors)), here_(there_) {
-    if (replica.ops().device == nullptr) return;
-    size_t bytes = 0;
-    for (const NamedTensor& tensor : there_) bytes += tensor.data.bytes();
-    memory_ = Buffer(bytes);
-    std::byte* at = memory_.data();
-    for (NamedTensor& tensor : here_) {
-      tensor.data.data = at;
-      at += tensor.data.bytes();
-    }
-  }
-
-  std::vector<NamedTensor>& tensors() { return here_; }
-  // Brings what the device has, or gives it what was read; complete when they return.
-  void fetch() { copy(here_, there_); }
-  void put_back() { copy(there_, here_); }
-
- private:
-  void copy(const std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
-    Stream& stream = replica_.compute();
-    if (memory_.bytes() > 0)
-      for (size_t i = 0; i < to.size(); ++i) replica_.ops().copy(stream, to[i].data, from[i].data);
-    stream.synchronize();
-  }
-
-  Replica& replica_;
-  std::vector<NamedTensor> there_, here_;
-  Buffer memory_;
-};
-
 std::string Trainer::save(const std::string& root, const SaveOptions& options) {
-  OnHost host(checkpoint_tensors(false), replica_);
+  TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
   host.fetch();
   std::string directory = save_checkpoint(root, checkpoint_meta(), host.tensors(), replica_.world(),
                                           replica_.mesh().coords(), options)
@@ -100,7 +67,7 @@ std::string Trainer::save(const std::string& root, const SaveOptions& options) {
 
 void Trainer::save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) {
-  OnHost host(checkpoint_tensors(false), replica_);
+  TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
   host.fetch();
   saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(), options);
   optimizer_.release();
@@ -167,7 +134,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
     check(part != LoadPart::All || config_.batch.train_samples ||
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
           "{} was trained with another global batch size", reader->directory().string());
-    OnHost host(checkpoint_tensors(true), replica_);
+    TensorsOnHost host(checkpoint_tensors(true), replica_.ops(), replica_.compute());
     host.fetch();  // what the checkpoint leaves out stays
     std::vector<NamedTensor> wanted = host.tensors();
     if (part != LoadPart::All)

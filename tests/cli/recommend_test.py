@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import unittest
 
 from program import ProgramTest
@@ -63,6 +64,14 @@ class Recommend(ProgramTest):
                 (["--table-rows", "30-x"], "--table-rows '30-x' is no list of numbers")):
             _, told = self.recommend(*arguments, status=2)
             self.assertIn(message, told)
+
+    def test_cuda_where_there_is_none(self):
+        if shutil.which("nvidia-smi"):
+            self.skipTest("this machine has a driver")
+        _, told = self.recommend("--device", "cuda", "--train-data", "missing.tsv", status=2)
+        self.assertIn("--device cpu", told)
+        self.assertIn("missing.tsv", told)
+        self.assertEqual(told.count("CUDA cannot be used here") + told.count("cannot be loaded"), 1, told)
 
     def test_learns_what_synthetic_clicks_teach(self):
         # 90 % of the excess over 0.5 in a second; recommend_learning_test.py goes on to 97 %.

@@ -1,7 +1,10 @@
 // A trifold_cuda.so whose device is make-believe (make_believe/device.h): `--device cuda` with this module's
 // folder in TRIFOLD_MODULE_PATH runs on it.
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <tuple>
+#include <vector>
 
 #include "comm/cuda_module.h"
 #include "make_believe/device.h"
@@ -10,18 +13,55 @@
 namespace trifold::test {
 namespace {
 
+// An argument of an operation until the queue comes to it, its tensors where the device reads them.
 template <class Arg>
-Arg real(const MakeBelieveDevice& device, const Arg& arg) {
-  if constexpr (std::is_same_v<Arg, Tensor>) {
-    return device.real(arg);
-  } else if constexpr (std::is_same_v<Arg, Attention>) {
-    Attention how = arg;
-    how.lengths = device.real(arg.lengths);
-    return how;
-  } else {
-    return arg;
+struct Held {
+  Held(const MakeBelieveDevice& device, const Arg& arg) : value(arg) {
+    if constexpr (std::is_same_v<Arg, Tensor>) value = device.real(arg);
+    if constexpr (std::is_same_v<Arg, Attention>) value.lengths = device.real(arg.lengths);
   }
+  const Arg& get() const { return value; }
+  Arg value;
+};
+
+template <class View>
+View real(const MakeBelieveDevice& device, View view, std::initializer_list<Tensor View::*> tensors) {
+  for (Tensor View::*tensor : tensors) view.*tensor = device.real(view.*tensor);
+  return view;
 }
+
+LookupOrder real(const MakeBelieveDevice& device, const LookupOrder& order) {
+  return real(device, order,
+              {&LookupOrder::row, &LookupOrder::begin, &LookupOrder::bag, &LookupOrder::weight,
+               &LookupOrder::count, &LookupOrder::scratch});
+}
+
+// Lists are read when the operation is called, as the CUDA table does.
+template <class View>
+struct Held<std::span<const View>> {
+  Held(const MakeBelieveDevice& device, std::span<const View> views) {
+    for (const View& view : views) {
+      if constexpr (std::is_same_v<View, BagLookup>)
+        list.push_back(real(device, view,
+                            {&BagLookup::table, &BagLookup::ids, &BagLookup::offsets, &BagLookup::weights}));
+      else if constexpr (std::is_same_v<View, LookupOrder>)
+        list.push_back(real(device, view));
+      else if constexpr (std::is_same_v<View, ColumnCopy>)
+        list.push_back(real(device, view, {&ColumnCopy::row_scale}));
+      else
+        list.push_back(real(device, view,
+                            {&RowUpdate::table, &RowUpdate::state, &RowUpdate::second, &RowUpdate::squares,
+                             &RowUpdate::touched}));
+    }
+    if constexpr (std::is_same_v<View, RowUpdate>) {
+      for (const View& view : views) orders.push_back(real(device, *view.order));
+      for (size_t i = 0; i < list.size(); ++i) list[i].order = &orders[i];
+    }
+  }
+  std::span<const View> get() const { return list; }
+  std::vector<View> list;
+  std::vector<LookupOrder> orders;  // of updates
+};
 
 // An entry of a table of the processor, as one of the device: put on the queue of the stream.
 template <auto Entry, const OpTable& (*Table)() = cpu_ops>
@@ -32,10 +72,11 @@ struct On<Entry, Table> {
     if (stream.mode() == Stream::Mode::Dry) return;
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
-    auto held = std::make_unique<std::tuple<std::decay_t<Args>...>>(
-        real<std::decay_t<Args>>(queue->device(), args)...);
-    stream.enqueue([queue, held = std::move(held)] {
-      std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each...); }, *held);
+    auto held = std::make_unique<std::tuple<Held<std::decay_t<Args>>...>>(
+        Held<std::decay_t<Args>>(queue->device(), args)...);
+    stream.enqueue([queue, held = std::move(held)]() mutable {
+      std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each.get()...); }, *held);
+      queue->worker().run([held = std::move(held)] {});  // the processor's operations refer to lists
     });
   }
 };
@@ -45,7 +86,6 @@ void copy(Stream& stream, Tensor y, Tensor x) {
   stream.enqueue([queue = stream.queue(), y, x] { queue->copy(y.data, x.data, x.bytes()); });
 }
 
-// Recommender entries stay the processor's, which cannot touch this device's memory.
 OpTable make_table(Device& device) {
   OpTable table = cpu_ops();
   table.name = "make-believe";
@@ -97,6 +137,21 @@ OpTable make_table(Device& device) {
   table.adagrad = On<&OpTable::adagrad>::call;
   table.lamb_moments = On<&OpTable::lamb_moments>::call;
   table.lamb = On<&OpTable::lamb>::call;
+  table.linear = On<&OpTable::linear>::call;
+  table.relu_backward = On<&OpTable::relu_backward>::call;
+  table.embedding_bags = On<&OpTable::embedding_bags>::call;
+  table.sort_lookups = On<&OpTable::sort_lookups>::call;
+  table.update_rows = On<&OpTable::update_rows>::call;
+  table.row_squares = On<&OpTable::row_squares>::call;
+  table.row_gradients = On<&OpTable::row_gradients>::call;
+  table.dot_interaction = On<&OpTable::dot_interaction>::call;
+  table.dot_interaction_backward = On<&OpTable::dot_interaction_backward>::call;
+  table.cross = On<&OpTable::cross>::call;
+  table.cross_backward = On<&OpTable::cross_backward>::call;
+  table.sigmoid = On<&OpTable::sigmoid>::call;
+  table.click_loss = On<&OpTable::click_loss>::call;
+  table.click_loss_backward = On<&OpTable::click_loss_backward>::call;
+  table.copy_columns = On<&OpTable::copy_columns>::call;
   return table;
 }
 

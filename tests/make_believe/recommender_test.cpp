@@ -1,0 +1,206 @@
+// Recommenders on a device whose memory the host cannot touch: the bits of training on the processor, in
+// losses, scores, tables and states. See device_test.cpp.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include "checkpoint/reader.h"
+#include "comm/cuda_module.h"
+#include "support/compare.h"
+#include "train/ranks.h"
+#include "train/recommend.h"
+
+namespace trifold::test {
+namespace {
+
+RecommendConfig small_recommender() {
+  RecommendConfig config;
+  config.data.table_rows = "300-57-3-41";
+  config.data.table_max_ids = "1-4-1-2";
+  config.data.dense_features = 5;
+  config.data.synthetic_samples = 700;
+  config.data.synthetic_missing = 0.1;
+  config.data.valid_samples = 101;
+  config.model.embedding_dim = 6;
+  config.model.bottom_mlp = "9-6";
+  config.model.top_mlp = "11-1";
+  config.training.global_batch_size = 67;  // no number of ranks divides it
+  config.training.train_iters = 6;
+  config.training.eval_interval = 3;
+  config.training.lr = 0.1;
+  config.training.eps = 1e-3;
+  config.mesh.threads_per_rank = 1;
+  config.mesh.distributed_timeout_minutes = 1;
+  return config;
+}
+
+RecommendConfig on_device(RecommendConfig config) {
+  config.mesh.device = "cuda";
+  return config;
+}
+
+// All numbers that a run told.
+struct Told final : RecommendObserver {
+  void on_start(const RecommendReport& report) override { operations = report.operations; }
+  void on_step(const ClickStep& step) override { numbers.push_back(step.loss); }
+  void on_eval(const ClickEvaluation& evaluation) override {
+    for (const double number :
+         {evaluation.scores.auc.value(), evaluation.scores.log_loss, evaluation.scores.calibration.value()})
+      numbers.push_back(number);
+  }
+  void on_saved(int64_t, const std::string&) override {}
+  void on_target(int64_t, double, double) override {}
+
+  std::string operations;
+  std::vector<double> numbers;
+};
+
+Told run(const RecommendConfig& config) {
+  const RecommendJob job = prepare(config);
+  Told told;
+  const std::atomic<int> signal{0};
+  run_on_ranks(config.mesh, [&](Communicator& world) { recommend(world, job, told, signal); });
+  return told;
+}
+
+// Every tensor of a checkpoint by name.
+std::map<std::string, std::vector<float>> tensors_of(const std::string& folder) {
+  CheckpointReader reader(folder);
+  std::map<std::string, std::vector<float>> tensors;
+  std::vector<NamedTensor> wanted;
+  for (const TensorInfo& tensor : reader.tensors()) {
+    std::vector<float>& values = tensors[tensor.name];
+    values.resize(static_cast<size_t>(tensor.global.elements()));
+    ShardSpec spec;
+    spec.name = tensor.name;
+    spec.global = tensor.global;
+    spec.local = Rect::whole(tensor.global);
+    wanted.push_back({spec, {values.data(), DType::F32, tensor.global}});
+  }
+  reader.load(wanted);
+  return tensors;
+}
+
+class DeviceRecommender : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder(const std::string& name) {
+    std::filesystem::create_directories(folder_ / name);
+    return (folder_ / name).string();
+  }
+  // The same run on the processor and on the device.
+  void expect_same(RecommendConfig config) {
+    std::filesystem::remove_all(folder_);
+    config.checkpoint.save = folder("host");
+    const Told host = run(config);
+    config.checkpoint.save = folder("device");
+    const Told device = run(on_device(config));
+    EXPECT_EQ(host.numbers.size(), 12U);
+    EXPECT_NE(device.operations, host.operations);
+    expect_equal<double>(device.numbers, host.numbers);
+    if (config.training.f64) return;
+    const auto expected = tensors_of(folder("host"));
+    const auto got = tensors_of(folder("device"));
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [name, values] : expected) {
+      SCOPED_TRACE(name);
+      expect_equal<float>(got.at(name), values);
+    }
+  }
+  // A real device rounds its sums differently.
+  template <class T>
+  static void expect_equal(std::span<const T> device, std::span<const T> host) {
+    if (std::string_view(cuda_ops(0).name) == "make-believe")
+      EXPECT_EQ(first_difference<T>(device, host), kSame);
+    else
+      EXPECT_LT(relative_error<T>(device, host), 1e-2);
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("device_recommender_{}", getpid());
+};
+
+TEST_F(DeviceRecommender, EveryPlacementOnEveryNumberOfRanks) {
+  for (const int ranks : {1, 2, 3})
+    for (const char* placement : {"table", "row", "column", "replicated", "row,column,replicated,table"}) {
+      if (ranks == 1 && std::string_view(placement) != "table") continue;
+      SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, placement));
+      RecommendConfig config = small_recommender();
+      config.mesh.ranks = ranks;
+      config.placement.placement = placement;
+      config.training.embedding_optimizer = "rowwise-adagrad";
+      expect_same(config);
+    }
+}
+
+TEST_F(DeviceRecommender, EveryOptimizer) {
+  for (const char* optimizer : {"sgd", "adagrad", "adam"}) {
+    SCOPED_TRACE(optimizer);
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.placement.placement = "row,column,replicated,table";
+    config.training.optimizer = config.training.embedding_optimizer = optimizer;
+    expect_same(config);
+  }
+}
+
+TEST_F(DeviceRecommender, EveryModel) {
+  for (const char* interaction : {"dot", "cat", "cross"}) {
+    SCOPED_TRACE(interaction);
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.model.interaction = interaction;
+    config.model.cross_rank = 4;
+    config.model.pooling = "mean";
+    config.model.loss = std::string_view(interaction) == "cat" ? "mse" : "bce";
+    config.training.f64 = std::string_view(interaction) == "dot";
+    config.placement.bf16_exchange = !config.training.f64;
+    expect_same(config);
+  }
+}
+
+// Saved on the device, resumed on the processor, and the other way round, on other ranks' tables.
+TEST_F(DeviceRecommender, CheckpointsGoBothWays) {
+  RecommendConfig config = small_recommender();
+  config.mesh.ranks = 2;
+  config.placement.placement = "row,column,replicated,table";
+  config.training.embedding_optimizer = "adam";
+  const Told whole = run(config);
+  for (const bool device_first : {true, false}) {
+    SCOPED_TRACE(device_first);
+    RecommendConfig first = config;
+    first.training.train_iters = 3;
+    first.checkpoint.save = folder(device_first ? "from_device" : "from_host");
+    Told told = run(device_first ? on_device(first) : first);
+    RecommendConfig second = config;
+    second.checkpoint.load = first.checkpoint.save;
+    const Told rest = run(device_first ? second : on_device(second));
+    told.numbers.insert(told.numbers.end(), rest.numbers.begin(), rest.numbers.end());
+    expect_equal<double>(told.numbers, whole.numbers);
+  }
+}
+
+std::string error_of(const RecommendConfig& config) {
+  try {
+    run(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Agreed);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(DeviceRecommender, ANumberThatIsNotFiniteIsNamed) {
+  RecommendConfig config = small_recommender();
+  config.mesh.ranks = 2;
+  config.placement.placement = "table";
+  config.training.lr = 1e30;
+  const std::string told = error_of(config);
+  EXPECT_NE(told.find("the first number that is not finite is among"), std::string::npos) << told;
+  EXPECT_EQ(error_of(on_device(config)), told);
+}
+
+}  // namespace
+}  // namespace trifold::test
