@@ -33,6 +33,11 @@ struct Batch {
 
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
+  // On a device alone: what operations there read when they run, instead of the numbers above, which would
+  // travel with their launches (pipeline/device_batches.h).
+  Tensor sample;        // i64 [1], first_sample
+  Tensor loss_factors;  // f64 [3], Run::loss_scale, that times pair_scale, pair_scale
+
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }
   // All of them, in this order.

@@ -13,8 +13,7 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       norm_(builder, "embedding.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon) {}
 
 Dropout BertEmbedding::mask(const Run& run, Tensor y) const {
-  const int64_t first_row = first_global_row(*run.batch, row_part_, y.row_count());
-  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * y.last_dim())};
+  return activation_dropout(run, run.training ? dropout_ : 0.0, key_, row_part_, y);
 }
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
@@ -59,7 +58,7 @@ PooledHead::PooledHead(BlockBuilder& builder, int64_t width, Init init, Form for
       dz_(builder.slot()) {}
 
 Dropout PooledHead::mask(const Run& run, const Here& here, int64_t width) const {
-  return {form_.dropout, key_, static_cast<uint64_t>((run.batch->first_sample + here.first) * width)};
+  return sample_dropout(run, form_.dropout, key_, here.first * width, width);
 }
 
 namespace {
@@ -101,7 +100,7 @@ void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
     find_losses(run, saved[dlogits_], here, total);
   }
   if (slices_) reduce_over_axis(run, total, Reduce::Sum);
-  run.ops.scale(run.stream, total, scale(run));
+  if (!form_.alone) run.ops.scale(run.stream, total, run.pair_factor());
   run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
   run.scratch.release(mark);
 }
@@ -120,7 +119,8 @@ void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor t
   run.ops.weighted_sum(run.stream, total, losses, weights);
   if (run.has_backward())
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights,
-                                   run.loss_scale * scale(run), 0, form_.classes);
+                                   form_.alone ? run.loss_factor() : run.pair_loss_factor(), 0,
+                                   form_.classes);
 }
 
 void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {

@@ -68,7 +68,6 @@ class PooledHead {
   Here samples_here(const Run& run, int64_t rows) const {
     return samples_of_rows(run.batch->seq_length(), row_part_ * rows, rows);
   }
-  double scale(const Run& run) const { return form_.alone ? 1.0 : run.batch->pair_scale; }
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
   Dropout mask(const Run& run, const Here& here, int64_t width) const;
   // logits [n, classes] become their gradient where a backward follows. total f64 [1] += the weighted losses

@@ -84,7 +84,7 @@ void SpanHead::find_losses(Run& run, Tensor logits, Tensor labels, Tensor total)
   run.ops.weighted_sum(run.stream, total, losses, run.batch->pair_weight);
   if (run.has_backward())
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, run.batch->pair_weight,
-                                   0.5 * run.loss_scale, 0, positions);
+                                   run.loss_factor(0.5), 0, positions);
   run.scratch.release(mark);
 }
 

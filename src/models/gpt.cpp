@@ -16,8 +16,7 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
                  config.hidden_size, {Init::Kind::Normal, config.init_method_std}) {}
 
 Dropout GptEmbedding::mask(const Run& run, Tensor y) const {
-  const int64_t first_row = first_global_row(*run.batch, row_part_, y.row_count());
-  return {run.training ? dropout_ : 0.0, key_, static_cast<uint64_t>(first_row * y.last_dim())};
+  return activation_dropout(run, run.training ? dropout_ : 0.0, key_, row_part_, y);
 }
 
 Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,7 @@ class Saved {
   explicit Saved(int slots) : tensors_(static_cast<size_t>(slots)) {}
   Tensor& operator[](SlotId slot) { return tensors_[static_cast<size_t>(slot.index)]; }
   const Tensor& operator[](SlotId slot) const { return tensors_[static_cast<size_t>(slot.index)]; }
+  std::span<Tensor> tensors() { return tensors_; }
   // Forgets them all.
   void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
 
@@ -83,14 +85,28 @@ struct Run {
                        // parameters have its accumulate_type
   bool training;       // dropout is applied only when true
   uint64_t seed;       // of dropout
-  double loss_scale;   // factor of the loss before backward: 1 / (tokens in the global batch)
-  Tensor loss_sum;     // f64 [1], += the weighted sum of the losses of this micro-batch
-  Tensor weight_sum;   // f64 [1], += the sum of the loss weights
+  double loss_scale;  // factor of the loss before backward: 1 / (tokens in the global batch); see loss_factor
+  Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
+  Tensor weight_sum;  // f64 [1], += the sum of the loss weights
   TensorWatch* watch = nullptr;
 
   // For whoever watches; nothing is done when nobody does.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr) watch->see(layer, what, tensor, stream);
+  }
+  // The factor of the loss before backward, times a constant, for operations. On a device it is read there.
+  Factor loss_factor(double constant = 1) const {
+    const Tensor& late = batch->loss_factors;
+    return late.data != nullptr ? Factor(constant, late.rows(0, 1)) : Factor(constant * loss_scale);
+  }
+  // The same, times batch->pair_scale; and that alone.
+  Factor pair_loss_factor() const {
+    const Tensor& late = batch->loss_factors;
+    return late.data != nullptr ? Factor(1, late.rows(1, 2)) : Factor(loss_scale * batch->pair_scale);
+  }
+  Factor pair_factor() const {
+    const Tensor& late = batch->loss_factors;
+    return late.data != nullptr ? Factor(1, late.rows(2, 3)) : Factor(batch->pair_scale);
   }
   // Whether this forward belongs to a training step, as against evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
@@ -154,10 +170,21 @@ class BlockBuilder {
   int slots_ = 0;
 };
 
-// Row of the whole run (sample * positions + position) that is row 0 of an activation of `rows` rows, where
-// the activation is slice `row_part` of the micro-batch: what dropout is keyed by.
-inline int64_t first_global_row(const Batch& batch, int row_part, int64_t rows) {
-  return batch.first_sample * batch.seq_length() + row_part * rows;
+// Dropout of numbers of which each sample of the batch has `each`, from number `first` of the micro-batch on:
+// keyed by (sample of the whole run, number), the same on every mesh.
+inline Dropout sample_dropout(const Run& run, double probability, PhiloxKey key, int64_t first,
+                              int64_t each) {
+  const Batch& batch = *run.batch;
+  if (batch.sample.data != nullptr)
+    return {probability, key, static_cast<uint64_t>(first), batch.sample, each};
+  return {probability, key, static_cast<uint64_t>(batch.first_sample * each + first)};
+}
+
+// Dropout of an activation x [R, C] that is slice `row_part` of the micro-batch.
+inline Dropout activation_dropout(const Run& run, double probability, PhiloxKey key, int row_part,
+                                  const Tensor& x) {
+  return sample_dropout(run, probability, key, row_part * x.row_count() * x.last_dim(),
+                        run.batch->seq_length() * x.last_dim());
 }
 
 class Layer {

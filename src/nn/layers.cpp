@@ -88,8 +88,7 @@ Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 Dropout DropoutAdd::mask(const Run& run, Tensor x) const {
-  const int64_t first_row = first_global_row(*run.batch, row_part_, x.row_count());
-  return {probability_, key_, static_cast<uint64_t>(first_row * x.last_dim())};
+  return activation_dropout(run, probability_, key_, row_part_, x);
 }
 
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
@@ -151,7 +150,8 @@ Attention AttentionCore::shape(const Run& run) const {
   }
   how.scale = 1.0 / std::sqrt(static_cast<double>(heads_.head_dim));
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
-  how.first_sample = run.batch->first_sample;
+  how.sample = run.batch->sample;
+  how.first_sample = how.sample.data != nullptr ? 0 : run.batch->first_sample;
   how.first_head = heads_.first;
   how.global_heads = heads_.heads;
   return how;

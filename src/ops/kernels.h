@@ -12,8 +12,25 @@
 #include <cstdint>
 
 #include "core/float16.h"
+#include "core/hd.h"
 
 namespace trifold::cpu {
+
+// Numbers that change from step to step (ops/ops.h: Factor, Dropout::sample), to be asked for when the work
+// runs.
+struct LateFactor {
+  double constant = 1;
+  const double* number = nullptr;  // or null
+  HD double now() const { return number == nullptr ? constant : constant * *number; }
+};
+struct LateIndex {
+  uint64_t index = 0;
+  const int64_t* number = nullptr;  // or null
+  uint64_t stride = 0;
+  HD uint64_t now() const {
+    return number == nullptr ? index : index + static_cast<uint64_t>(*number) * stride;
+  }
+};
 
 // Dropout in the form kernels need: keep where word >= threshold, multiply what is kept.
 struct DropRule {

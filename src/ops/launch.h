@@ -14,7 +14,7 @@ namespace trifold::cpu {
 void fill(const KernelTable& table, Stream& stream, Tensor y, double value);
 void copy(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
 void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x);
-void scale(const KernelTable& table, Stream& stream, Tensor y, double a);
+void scale(const KernelTable& table, Stream& stream, Tensor y, const Factor& a);
 void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b);
 void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how);
 void fill_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor row);
@@ -75,7 +75,7 @@ void softmax_rescale(const KernelTable& table, Stream& stream, Tensor sum, Tenso
 void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor max, Tensor sum,
                    Tensor target);
 void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor logits,
-                            Tensor max, Tensor sum, Tensor labels, Tensor weight, double scale,
+                            Tensor max, Tensor sum, Tensor labels, Tensor weight, const Factor& scale,
                             int64_t first_id, int64_t vocab);
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x);

@@ -16,8 +16,8 @@ int64_t scratch_of(const Attention& how, int64_t scores, int64_t blocks, int64_t
          (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
 }
 
-HeadShape shape_of(const Attention& how, int64_t sample, int64_t head) {
-  const int64_t row = (how.first_sample + sample) * how.global_heads + how.first_head + head;
+HeadShape shape_of(const Attention& how, const LateIndex& first, int64_t sample, int64_t head) {
+  const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
   const auto seq = static_cast<uint64_t>(how.seq);
   const int64_t keys = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
   return {.seq = how.seq,
@@ -27,7 +27,7 @@ HeadShape shape_of(const Attention& how, int64_t sample, int64_t head) {
           .out_stride = how.heads * how.head_dim,
           .causal = how.causal,
           .scale = how.scale,
-          .element = static_cast<uint64_t>(row) * seq * seq};
+          .element = row * seq * seq};
 }
 
 // Where the head's first query, key and value lie in a packed matrix, counted in numbers.
@@ -53,6 +53,7 @@ template <class T>
 struct Forward {
   const StorageKernels<T>& kernels;
   Attention how;
+  LateIndex first;
   DropRule rule;
   T* out;
   Accumulate<T>* lse;
@@ -61,8 +62,9 @@ struct Forward {
   void head(int64_t sample, int64_t head) const {
     const Offsets at = offsets_of(how, sample, head);
     kernels.attention_forward(out + out_offset(how, sample, head), lse + lse_offset(how, sample, head),
-                              {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
-                              rule, scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
+                              {qkv + at.query, qkv + at.key, qkv + at.value},
+                              shape_of(how, first, sample, head), rule,
+                              scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
   }
 };
 
@@ -70,6 +72,7 @@ template <class T>
 struct Backward {
   const StorageKernels<T>& kernels;
   Attention how;
+  LateIndex first;
   DropRule rule;
   T* dqkv;
   const T* dout;
@@ -86,8 +89,8 @@ struct Backward {
       const int64_t row = out_offset(how, sample, head);
       kernels.attention_backward({dqkv + at.query, dqkv + at.key, dqkv + at.value}, dout + row, out + row,
                                  lse + lse_offset(how, sample, head),
-                                 {qkv + at.query, qkv + at.key, qkv + at.value}, shape_of(how, sample, head),
-                                 rule, i == 0, i == shared - 1,
+                                 {qkv + at.query, qkv + at.key, qkv + at.value},
+                                 shape_of(how, first, sample, head), rule, i == 0, i == shared - 1,
                                  scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
     }
   }
@@ -117,9 +120,10 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
   expect("attention", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
   expect("attention", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention", how.dropout);
+  const LateIndex first = first_head("attention", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Forward<T> work{storage_kernels<T>(table), how,        rule, out.as<T>(),
+    const Forward<T> work{storage_kernels<T>(table), how,        first, rule, out.as<T>(),
                           lse.as<Accumulate<T>>(),   qkv.as<T>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.heads, 1, [&](int64_t begin, int64_t end) {
@@ -138,10 +142,11 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   expect("attention_backward", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
   expect("attention_backward", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention_backward", how.dropout);
+  const LateIndex first = first_head("attention_backward", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> work{
-        storage_kernels<T>(table), how, rule, dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), out.as<T>(),
+        storage_kernels<T>(table), how, first, rule, dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), out.as<T>(),
         lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.kv_heads, 1, [&](int64_t begin, int64_t end) {

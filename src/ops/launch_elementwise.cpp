@@ -69,13 +69,14 @@ void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   });
 }
 
-void scale(const KernelTable& table, Stream& stream, Tensor y, double a) {
+void scale(const KernelTable& table, Stream& stream, Tensor y, const Factor& a) {
+  const LateFactor factor = late("scale", a);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const auto kernel = storage_kernels<T>(table).scale;
     over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
-      kernel(out + begin, end - begin, static_cast<Accumulate<T>>(a));
+      kernel(out + begin, end - begin, static_cast<Accumulate<T>>(factor.now()));
     });
   });
 }
@@ -206,7 +207,7 @@ namespace {
 
 // y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
-          const DropRule& rule, uint64_t first) {
+          const DropRule& rule, const LateIndex& first) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -216,7 +217,7 @@ void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* resi
     over_elements(stream, y.elements(), rule.active ? kMathGrain : kCheapGrain,
                   [=](int64_t begin, int64_t end) {
                     kernel(out + begin, base == nullptr ? nullptr : base + begin, in + begin, end - begin,
-                           first + static_cast<uint64_t>(begin), rule);
+                           first.now() + static_cast<uint64_t>(begin), rule);
                   });
   });
 }
@@ -225,14 +226,14 @@ void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* resi
 
 void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how) {
   expect("dropout", "x", x, y.dtype, y.elements());
-  drop(table, stream, y, nullptr, x, drop_rule("dropout", how), how.first_element);
+  drop(table, stream, y, nullptr, x, drop_rule("dropout", how), first_element("dropout", how));
 }
 
 void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
                  const Dropout& how) {
   expect("dropout_add", "residual", residual, y.dtype, y.elements());
   expect("dropout_add", "x", x, y.dtype, y.elements());
-  drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), how.first_element);
+  drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), first_element("dropout_add", how));
 }
 
 }  // namespace trifold::cpu

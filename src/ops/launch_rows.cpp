@@ -194,7 +194,7 @@ void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor
 }
 
 void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor logits,
-                            Tensor max, Tensor sum, Tensor labels, Tensor weight, double scale,
+                            Tensor max, Tensor sum, Tensor labels, Tensor weight, const Factor& scale,
                             int64_t first_id, int64_t vocab) {
   expect_matrix("cross_entropy_backward", "logits", logits);
   const int64_t rows = max.elements();
@@ -205,6 +205,7 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
   expect("cross_entropy_backward", "sum", sum, max.dtype, rows);
   expect("cross_entropy_backward", "labels", labels, DType::I32, rows);
   expect("cross_entropy_backward", "weight", weight, DType::F32, rows);
+  const LateFactor factor = late("cross_entropy_backward", scale);
   dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dlogits.as<T>();
@@ -215,7 +216,7 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
     const auto kernel = storage_kernels<T>(table).cross_entropy_backward;
     over_rows(stream, rows, part.columns, kMathGrain, [=](int64_t begin, int64_t end) {
       const int64_t from = begin * part.columns;
-      kernel(out + from, in + from, most + begin, total + begin, label + begin, weights + begin, scale,
+      kernel(out + from, in + from, most + begin, total + begin, label + begin, weights + begin, factor.now(),
              end - begin, part);
     });
   });

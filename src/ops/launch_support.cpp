@@ -35,4 +35,23 @@ DropRule drop_rule(const char* op, const Dropout& how) {
   return {true, how.key.lo, how.key.hi, static_cast<uint32_t>(threshold), 1 / (1 - how.probability)};
 }
 
+LateIndex first_element(const char* op, const Dropout& how) {
+  if (how.sample.data == nullptr) return {how.first_element};
+  expect(op, "sample", how.sample, DType::I64, 1);
+  return {how.first_element, how.sample.as<int64_t>(), static_cast<uint64_t>(how.sample_elements)};
+}
+
+LateIndex first_head(const char* op, const Attention& how) {
+  const auto row = static_cast<uint64_t>(how.first_sample * how.global_heads + how.first_head);
+  if (how.sample.data == nullptr) return {row};
+  expect(op, "sample", how.sample, DType::I64, 1);
+  return {row, how.sample.as<int64_t>(), static_cast<uint64_t>(how.global_heads)};
+}
+
+LateFactor late(const char* op, const Factor& factor) {
+  if (factor.number.data == nullptr) return {factor.constant};
+  expect(op, "factor", factor.number, DType::F64, 1);
+  return {factor.constant, factor.number.as<double>()};
+}
+
 }  // namespace trifold::cpu

@@ -98,6 +98,10 @@ void expect_matrix(const char* op, const char* name, const Tensor& tensor);
 
 // The kernels' form of `how`; throws where the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);
+LateIndex first_element(const char* op, const Dropout& how);
+// The row of probabilities, [samples, global_heads], where the first sample and head of `how` are.
+LateIndex first_head(const char* op, const Attention& how);
+LateFactor late(const char* op, const Factor& factor);
 
 // ---- what every back end's launchers check and fold alike ----
 

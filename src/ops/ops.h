@@ -31,6 +31,17 @@ enum class Reduce { Sum, Max };
 // Elements of a chunk of chunk_squares: the grain in which flat stores are cut over ranks.
 constexpr int64_t kNormChunk = 256;
 
+// Numbers that change from step to step need not travel with a launch: where they stand in memory the work
+// reads them when it runs, and the same launch is good for the next step (pipeline/block_graphs.h).
+//
+// What something is multiplied by: constant, times number[0] where `number`, f64 [1], has memory.
+struct Factor {
+  Factor(double times) : constant(times) {}  // NOLINT(google-explicit-constructor): a plain number is one
+  Factor(double times, Tensor late) : constant(times), number(late) {}
+  double constant;
+  Tensor number = {};
+};
+
 // Element e of a tensor is kept when its Philox word under `key`, at global element index `first_element +
 // e`, is at least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). probability 0
 // keeps everything.
@@ -38,6 +49,9 @@ struct Dropout {
   double probability = 0;
   PhiloxKey key;
   uint64_t first_element = 0;
+  // Where it has memory, i64 [1]: first_element is that much more, sample[0] * sample_elements.
+  Tensor sample = {};
+  int64_t sample_elements = 0;
 };
 
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
@@ -61,6 +75,7 @@ struct Attention {
   int64_t first_sample = 0;
   int64_t first_head = 0;
   int64_t global_heads = 0;
+  Tensor sample = {};  // i64 [1], where it has memory: first_sample is sample[0] more
 };
 
 // Which columns `rotary` reads and writes, and what it does to them. In row r, columns [y_column, y_column +
@@ -126,7 +141,7 @@ struct OpTable {
   void (*copy)(Stream&, Tensor y, Tensor x);  // y = x, any dtype, the same in both
   // y = x rounded to y's dtype; one of them is f32 (or both are the same), the other any float type
   void (*convert)(Stream&, Tensor y, Tensor x);
-  void (*scale)(Stream&, Tensor y, double a);               // y = a * y
+  void (*scale)(Stream&, Tensor y, const Factor& a);        // y = a * y
   void (*add)(Stream&, Tensor y, Tensor a, Tensor b);       // y = a + b; y may be a or b
   void (*reduce)(Stream&, Tensor y, Tensor x, Reduce how);  // y = y + x, or max(y, x); also i32 and i64
   void (*fill_rows)(Stream&, Tensor y, Tensor row);         // y[r, :] = row.  y [R, C]  row [C]
@@ -223,7 +238,8 @@ struct OpTable {
   // dlogits = weight[r] * scale * (exp(logits - max) / sum - [c is the label]); padding columns get 0.
   // dlogits may be logits.  weight [R] f32 always
   void (*cross_entropy_backward)(Stream&, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
-                                 Tensor labels, Tensor weight, double scale, int64_t first_id, int64_t vocab);
+                                 Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
+                                 int64_t vocab);
 
   // ---- sums to one number, always accumulated in f64 in a fixed order ----
   void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2

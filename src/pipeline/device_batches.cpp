@@ -1,5 +1,6 @@
 #include "pipeline/device_batches.h"
 
+#include <cstddef>
 #include <cstring>
 
 namespace trifold {
@@ -8,7 +9,7 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
-size_t room(const Tensor& tensor) { return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment; }
+size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
@@ -18,11 +19,11 @@ DeviceBatches::DeviceBatches(const OpTable& ops, Stream& compute, int64_t in_use
       places_(static_cast<size_t>(in_use) + 1),
       copies_(Stream::Mode::Inline, compute.pool(), ops.device) {}
 
-Batch DeviceBatches::take(const Batch& batch, int64_t number) {
+Batch DeviceBatches::take(const Batch& batch, int64_t number, double loss_scale) {
   Place& at = place(number);
   Batch copy = batch;
-  size_t bytes = 0;
-  for (const Tensor* tensor : copy.tensors()) bytes += room(*tensor);
+  size_t bytes = sizeof(Numbers);
+  for (const Tensor* tensor : copy.tensors()) bytes += round_up(tensor->bytes());
   Stream host = compute_.host();
   host.wait(at.copied);  // the copy before has left the host's memory
   if (at.device.bytes() < bytes) {
@@ -35,8 +36,14 @@ Batch DeviceBatches::take(const Batch& batch, int64_t number) {
     if (tensor->data == nullptr) continue;
     std::memcpy(at.host.data() + begin, tensor->data, tensor->bytes());
     tensor->data = at.device.data() + begin;
-    begin += room(*tensor);
+    begin += round_up(tensor->bytes());
   }
+  const Numbers numbers{batch.first_sample, {loss_scale, loss_scale * batch.pair_scale, batch.pair_scale}};
+  std::memcpy(at.host.data() + begin, &numbers, sizeof numbers);
+  std::byte* there = at.device.data() + begin;
+  copy.sample = {there + offsetof(Numbers, first_sample), DType::I64, {1}};
+  copy.loss_factors = {there + offsetof(Numbers, loss_factors), DType::F64, {3}};
+  begin += sizeof numbers;
   copies_.wait(at.used);
   const Shape all{static_cast<int64_t>(begin)};
   ops_.copy(copies_, at.device.tensor(DType::U8, all), at.host.tensor(DType::U8, all));

@@ -2,7 +2,8 @@
 //
 // A batch is copied to memory of the host that the device reaches, and from there by a stream of its own: the
 // host goes on enqueueing, and the next batch arrives while the device computes with the last. There is one
-// place more than batches are in use at a time.
+// place more than batches are in use at a time. What the host tells operations of a batch in numbers goes
+// with it (Batch::sample, Batch::loss_factors).
 #pragma once
 
 #include <vector>
@@ -19,12 +20,17 @@ class DeviceBatches {
   DeviceBatches(const OpTable& ops, Stream& compute, int64_t in_use);
 
   // The same batch in the device's memory, for work that is enqueued on the compute stream from now on.
-  // `number` counts the batches of a run; `batch` may be changed when this returns.
-  Batch take(const Batch& batch, int64_t number);
+  // `number` counts the batches of a step; `loss_scale` is Run's. `batch` may be changed when this returns.
+  Batch take(const Batch& batch, int64_t number, double loss_scale);
   // All work with batch `number` is enqueued.
   void release(int64_t number);
 
  private:
+  // What stands behind the tensors of a batch.
+  struct Numbers {
+    int64_t first_sample;
+    double loss_factors[3];
+  };
   struct Place {
     Buffer host, device;
     Event copied, used;

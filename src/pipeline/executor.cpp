@@ -156,7 +156,8 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
   const auto number = static_cast<int64_t>(micro_order_.size());
   micro_order_.push_back(micro);
   const Batch batch = inputs.batch(micro);
-  batches_.push_back({micro, device_batches_ ? device_batches_->take(batch, number) : batch, number, 0});
+  batches_.push_back(
+      {micro, device_batches_ ? device_batches_->take(batch, number, inputs.loss_scale) : batch, number, 0});
   return batches_.back().batch;
 }
 

@@ -139,7 +139,7 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   find_losses(run, logits, labels, max, sum, losses);
   if (run.has_backward()) {
     const Tensor weights = chunk.of(run.batch->loss_weight.flat());
-    run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_scale,
+    run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),
                                    first_id_, vocab_);
     run.show(name_, "gradient of the logits", logits);
     run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);

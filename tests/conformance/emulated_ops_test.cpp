@@ -5,6 +5,7 @@
 #include "conformance/op_table.h"
 #include "ops/cuda/emulation/emulated_ops.h"
 #include "ops/cuda/emulation/emulation.cuh"
+#include "ops/cuda/kernels/kernels.h"
 
 namespace trifold::conformance {
 namespace {
@@ -45,6 +46,21 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedOps, testing::ValuesIn(all_cases()),
                            for (char c : one.param.name) name += std::isalnum(c) != 0 ? c : '_';
                            return name;
                          });
+
+// The seed of a call of cuDNN's dropout: of the layer's key and the first sample and head, told at once or
+// late.
+TEST(DropoutSeed, IsOfTheKeyAndTheFirstElement) {
+  const PhiloxKey key = philox_key(5, "attention");
+  const cpu::DropRule rule{.active = true, .key_lo = key.lo, .key_hi = key.hi};
+  const int64_t sample = 1000;
+  for (const cpu::LateIndex& first : {cpu::LateIndex{12007}, cpu::LateIndex{7, &sample, 12}}) {
+    int64_t seed[] = {-1, -1};
+    cuda::dropout_seed(nullptr, seed, rule, first);
+    const auto words = philox(key, 12007);
+    EXPECT_EQ(seed[0], static_cast<int64_t>((uint64_t{words[0] >> 1} << 32) | words[1]));
+    EXPECT_EQ(seed[1], 0);
+  }
+}
 
 TEST(OpTableCases, CoverEveryEntry) { expect_every_entry_has_a_case(); }
 

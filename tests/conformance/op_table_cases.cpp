@@ -37,6 +37,8 @@ void movement(std::vector<OpCase>& cases) {
                    each_count([](OpRun& run, int64_t n) {
                      run.ops().fill(run.stream(), run.out({n}), 0.375);
                      run.ops().scale(run.stream(), run.out({n}, normal(n, 1)), -1.75);
+                     run.ops().scale(run.stream(), run.out({n}, normal(n, 1)),
+                                     Factor(-1.75, run.in(DType::F64, {1}, {0.3})));
                    })});
   cases.push_back({"copy", entries(&OpTable::copy), false, 1, each_count([](OpRun& run, int64_t n) {
                      run.ops().copy(run.stream(), run.exact(run.dtype(), {n}), run.in({n}, normal(n, 1)));
@@ -103,7 +105,11 @@ void activations(std::vector<OpCase>& cases) {
                    each_count([](OpRun& run, int64_t n) {
                      for (double probability : {0.0, 0.3})
                        for (uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) + 2}) {
-                         const Dropout how{probability, philox_key(7, "drop"), first};
+                         Dropout how{probability, philox_key(7, "drop"), first};
+                         if (first == 3) {  // told late
+                           how.sample = run.in(DType::I64, {1}, {5});
+                           how.sample_elements = 1234567891;
+                         }
                          const Tensor x = run.in({n}, normal(n, 1));
                          run.ops().dropout(run.stream(), run.exact(run.dtype(), {n}), x, how);
                          run.ops().dropout_add(run.stream(), run.out({n}), run.in({n}, normal(n, 2)), x, how);
@@ -224,7 +230,8 @@ void cross_entropy(std::vector<OpCase>& cases) {
                        run.ops().cross_entropy(run.stream(), run.out(run.wide(), {m.rows}), max, sum, target);
                        run.ops().cross_entropy_backward(run.stream(), logits, logits, max, sum, labels,
                                                         run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
-                                                        0.5, first, vocab);
+                                                        Factor(0.5, run.in(DType::F64, {1}, {0.7})), first,
+                                                        vocab);
                      }
                    })});
 }
@@ -398,6 +405,7 @@ void products(std::vector<OpCase>& cases) {
                          .first_head = 2,
                          .global_heads = 8};
            if (!lengths.empty()) how.lengths = run.in(DType::I32, {how.batch}, lengths);
+           if (!causal) how.sample = run.in(DType::I64, {1}, {77});  // told late
            const int64_t rows = how.batch * how.seq;
            const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
            const int64_t narrow = how.heads * how.head_dim;

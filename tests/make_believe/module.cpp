@@ -18,7 +18,12 @@ template <class Arg>
 struct Held {
   Held(const MakeBelieveDevice& device, const Arg& arg) : value(arg) {
     if constexpr (std::is_same_v<Arg, Tensor>) value = device.real(arg);
-    if constexpr (std::is_same_v<Arg, Attention>) value.lengths = device.real(arg.lengths);
+    if constexpr (std::is_same_v<Arg, Factor>) value.number = device.real(arg.number);
+    if constexpr (std::is_same_v<Arg, Dropout>) value.sample = device.real(arg.sample);
+    if constexpr (std::is_same_v<Arg, Attention>) {
+      value.lengths = device.real(arg.lengths);
+      value.sample = device.real(arg.sample);
+    }
   }
   const Arg& get() const { return value; }
   Arg value;

@@ -54,13 +54,14 @@ bool is_plain(const Attention& how, DType dtype) {
 // How the scores of one call are scaled, and what keys its dropout. cuDNN counts the weights of a call from
 // zero, so each call has a seed of its own: of the layer's key, its first sample and its first head.
 struct Numbers {
-  explicit Numbers(const Attention& how) : scale(how.scale), dropout(how.dropout.probability) {
-    const auto words =
-        philox(how.dropout.key, static_cast<uint64_t>(how.first_sample * how.global_heads + how.first_head));
-    seed = static_cast<int64_t>((uint64_t{words[0] >> 1} << 32) | words[1]);
-  }
+  Numbers(const char* op, const Attention& how)
+      : scale(how.scale),
+        dropout(how.dropout.probability),
+        key(cpu::drop_rule(op, how.dropout)),
+        first(cpu::first_head(op, how)) {}
   double scale, dropout;
-  int64_t seed;
+  cpu::DropRule key;
+  cpu::LateIndex first;
 };
 
 AttentionShape shape_of(const char* op, const Attention& how, DType dtype) {
@@ -116,7 +117,7 @@ class Arguments {
     if (shape.causal) add(kMasked, &scalars.masked);
     if (shape.dropout == 0) return;
     auto* words = static_cast<int64_t*>(random);
-    put_numbers(static_cast<CudaStream>(queue.native()), words, numbers.seed, 0);
+    dropout_seed(static_cast<CudaStream>(queue.native()), words, numbers.key, numbers.first);
     queue.check_launch("attention");
     add(kSeed, words);
     add(kOffset, words + 1);
@@ -190,7 +191,8 @@ void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attenti
   if (is_plain(how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
   check_tensors("attention", how, out, lse, qkv);
   const AttentionShape shape = shape_of("attention", how, out.dtype);
-  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers(how), o = out.data, l = lse.data,
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", how), o = out.data,
+                  l = lse.data,
                   x = qkv.data] { forward(static_cast<CudaQueue&>(*queue), shape, numbers, o, l, x); });
 }
 
@@ -202,7 +204,7 @@ void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Te
   cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());
   const AttentionShape shape = shape_of("attention_backward", how, out.dtype);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
-  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers(how), tensors] {
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", how), tensors] {
     backward(static_cast<CudaQueue&>(*queue), shape, numbers, tensors);
   });
 }

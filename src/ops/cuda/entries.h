@@ -8,7 +8,7 @@ namespace trifold::cuda {
 
 void fill(Stream& stream, Tensor y, double value);
 void convert(Stream& stream, Tensor y, Tensor x);
-void scale(Stream& stream, Tensor y, double a);
+void scale(Stream& stream, Tensor y, const Factor& a);
 void add(Stream& stream, Tensor y, Tensor a, Tensor b);
 void reduce(Stream& stream, Tensor y, Tensor x, Reduce how);
 void fill_rows(Stream& stream, Tensor y, Tensor row);
@@ -42,7 +42,8 @@ void softmax_stats(Stream& stream, Tensor max, Tensor sum, Tensor target, Tensor
 void softmax_rescale(Stream& stream, Tensor sum, Tensor local_max, Tensor global_max);
 void cross_entropy(Stream& stream, Tensor loss, Tensor max, Tensor sum, Tensor target);
 void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
-                            Tensor labels, Tensor weight, double scale, int64_t first_id, int64_t vocab);
+                            Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
+                            int64_t vocab);
 
 void sum_squares(Stream& stream, Tensor total, Tensor x);
 void weighted_sum(Stream& stream, Tensor total, Tensor x, Tensor weight);

@@ -46,11 +46,12 @@ void convert(Stream& stream, Tensor y, Tensor x) {
   });
 }
 
-void scale(Stream& stream, Tensor y, double a) {
+void scale(Stream& stream, Tensor y, const Factor& a) {
+  const cpu::LateFactor factor = cpu::late("scale", a);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "scale",
-            [out = y.as<T>(), n = y.elements(), a](CudaStream on) { scale<T>(on, out, n, a); });
+            [out = y.as<T>(), n = y.elements(), factor](CudaStream on) { scale<T>(on, out, n, factor); });
   });
 }
 
@@ -198,7 +199,7 @@ void drop(Stream& stream, const char* op, Tensor y, const Tensor* residual, Tens
     using T = decltype(zero);
     const T* base = residual == nullptr ? nullptr : residual->as<T>();
     enqueue(stream, op,
-            [out = y.as<T>(), base, in = x.as<T>(), n = y.elements(), first = how.first_element,
+            [out = y.as<T>(), base, in = x.as<T>(), n = y.elements(), first = cpu::first_element(op, how),
              rule](CudaStream on) { dropout<T>(on, out, base, in, n, first, rule); });
   });
 }

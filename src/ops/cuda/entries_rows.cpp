@@ -239,7 +239,8 @@ void cross_entropy(Stream& stream, Tensor loss, Tensor max, Tensor sum, Tensor t
 }
 
 void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
-                            Tensor labels, Tensor weight, double scale, int64_t first_id, int64_t vocab) {
+                            Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
+                            int64_t vocab) {
   constexpr const char* kOp = "cross_entropy_backward";
   expect_matrix(kOp, "logits", logits);
   const int64_t rows = max.elements();
@@ -250,13 +251,14 @@ void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tenso
   expect(kOp, "sum", sum, max.dtype, rows);
   expect(kOp, "labels", labels, DType::I32, rows);
   expect(kOp, "weight", weight, DType::F32, rows);
+  const cpu::LateFactor factor = cpu::late(kOp, scale);
   dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, kOp,
             [=, out = dlogits.as<T>(), in = logits.as<T>(), most = max.as<Accumulate<T>>(),
              total = sum.as<Accumulate<T>>(), label = labels.as<int32_t>(),
              weights = weight.as<float>()](CudaStream on) {
-              cross_entropy_backward<T>(on, out, in, most, total, label, weights, scale, rows, part);
+              cross_entropy_backward<T>(on, out, in, most, total, label, weights, factor, rows, part);
             });
   });
 }

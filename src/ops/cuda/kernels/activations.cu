@@ -50,7 +50,7 @@ struct SwigluSlope {
 // element is not the first of four makes the words it shares with its neighbours too.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
-    dropout_kernel(T* y, const T* residual, const T* x, int64_t n, uint64_t first, cpu::DropRule rule,
+    dropout_kernel(T* y, const T* residual, const T* x, int64_t n, cpu::LateIndex first, cpu::DropRule rule,
                    bool aligned) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kMapThreads)
   in.load(x + at, count, aligned);
   if (residual != nullptr) base.load(residual + at, count, aligned);
   const auto multiplier = static_cast<Wide>(rule.multiplier);
-  const uint64_t element = first + static_cast<uint64_t>(at);
+  const uint64_t element = first.now() + static_cast<uint64_t>(at);
   const bool together = element % 4 == 0;
   cpu::PhiloxWords words{};
 #pragma unroll
@@ -125,7 +125,7 @@ void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t 
            In<T>{dy, columns}, In<T>{x, 2 * columns}, In<T>{x + columns, 2 * columns});
 }
 template <class T>
-void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, uint64_t first,
+void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,
              const cpu::DropRule& rule) {
   if (n == 0) return;
   const auto blocks = static_cast<unsigned>(parts(n, kMapThreads * kPerPack<T>));
@@ -133,16 +133,17 @@ void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, 
                  rule, packs<T>(0, y, residual, x));
 }
 
-#define INSTANTIATE(T)                                                                    \
-  template void gelu<T>(CudaStream, T*, const T*, int64_t);                               \
-  template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
-  template void gelu_erf<T>(CudaStream, T*, const T*, int64_t);                           \
-  template void gelu_erf_backward<T>(CudaStream, T*, const T*, const T*, int64_t);        \
-  template void tanh<T>(CudaStream, T*, const T*, int64_t);                               \
-  template void tanh_backward<T>(CudaStream, T*, const T*, const T*, int64_t);            \
-  template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                    \
-  template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t); \
-  template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, uint64_t, const cpu::DropRule&);
+#define INSTANTIATE(T)                                                                         \
+  template void gelu<T>(CudaStream, T*, const T*, int64_t);                                    \
+  template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);                 \
+  template void gelu_erf<T>(CudaStream, T*, const T*, int64_t);                                \
+  template void gelu_erf_backward<T>(CudaStream, T*, const T*, const T*, int64_t);             \
+  template void tanh<T>(CudaStream, T*, const T*, int64_t);                                    \
+  template void tanh_backward<T>(CudaStream, T*, const T*, const T*, int64_t);                 \
+  template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                         \
+  template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t);      \
+  template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, const cpu::LateIndex&, \
+                           const cpu::DropRule&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)

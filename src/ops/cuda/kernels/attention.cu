@@ -45,7 +45,7 @@ __device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_
 template <class Wide>
 __device__ inline Wide kept(const PlainAttention& how, int64_t b, int64_t head, int64_t i, int64_t j) {
   if (!how.rule.active) return 1;
-  const auto row = static_cast<uint64_t>((how.first_sample + b) * how.global_heads + how.first_head + head);
+  const uint64_t row = how.first.now() + static_cast<uint64_t>(b * how.global_heads + head);
   const uint64_t element =
       (row * static_cast<uint64_t>(how.seq) + static_cast<uint64_t>(i)) * static_cast<uint64_t>(how.seq) +
       static_cast<uint64_t>(j);

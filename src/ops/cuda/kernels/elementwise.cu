@@ -24,7 +24,10 @@ struct Move {
 template <class Wide>
 struct ScaleBy {
   Wide factor;
-  __device__ void operator()(Wide& y) const { y *= factor; }
+  cpu::LateFactor late;  // instead, where it has a number: made narrow once an element
+  __device__ void operator()(Wide& y) const {
+    y *= late.number == nullptr ? factor : static_cast<Wide>(late.now());
+  }
 };
 
 struct AddBoth {
@@ -41,15 +44,16 @@ struct TakeLarger {
   }
 };
 
-__global__ void put_numbers_kernel(int64_t* to, int64_t a, int64_t b) {
-  to[0] = a;
-  to[1] = b;
+__global__ void dropout_seed_kernel(int64_t* to, cpu::DropRule key, cpu::LateIndex first) {
+  const cpu::PhiloxWords words = cpu::philox_block(key.key_lo, key.key_hi, first.now());
+  to[0] = static_cast<int64_t>((static_cast<uint64_t>(words.at[0] >> 1) << 32) | words.at[1]);
+  to[1] = 0;
 }
 
 }  // namespace
 
-void put_numbers(CudaStream stream, int64_t* to, int64_t a, int64_t b) {
-  TRIFOLD_LAUNCH(put_numbers_kernel, dim3(1), dim3(1), 0, stream, to, a, b);
+void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first) {
+  TRIFOLD_LAUNCH(dropout_seed_kernel, dim3(1), dim3(1), 0, stream, to, key, first);
 }
 
 // In the largest units that both addresses and the length are multiples of.
@@ -81,9 +85,8 @@ void from_f32(CudaStream stream, T* y, const float* x, int64_t n) {
   map(stream, n, Move{}, Out<T>{y}, In<float>{x});
 }
 template <class T>
-void scale(CudaStream stream, T* y, int64_t n, double a) {
-  using Wide = Accumulate<T>;
-  map(stream, n, ScaleBy<Wide>{static_cast<Wide>(a)}, Both<T>{y});
+void scale(CudaStream stream, T* y, int64_t n, const cpu::LateFactor& a) {
+  map(stream, n, ScaleBy<Accumulate<T>>{static_cast<Accumulate<T>>(a.constant), a}, Both<T>{y});
 }
 template <class T>
 void add(CudaStream stream, T* y, const T* a, const T* b, int64_t n) {
@@ -98,11 +101,11 @@ void fill_rows(CudaStream stream, T* y, const T* row, int64_t rows, int64_t colu
   map_rows(stream, rows, columns, Move{}, Out<T>{y, columns}, In<T>{row, 0});
 }
 
-#define INSTANTIATE(T)                                              \
-  template void fill<T>(CudaStream, T*, int64_t, double);           \
-  template void to_f32<T>(CudaStream, float*, const T*, int64_t);   \
-  template void from_f32<T>(CudaStream, T*, const float*, int64_t); \
-  template void scale<T>(CudaStream, T*, int64_t, double);          \
+#define INSTANTIATE(T)                                                     \
+  template void fill<T>(CudaStream, T*, int64_t, double);                  \
+  template void to_f32<T>(CudaStream, float*, const T*, int64_t);          \
+  template void from_f32<T>(CudaStream, T*, const float*, int64_t);        \
+  template void scale<T>(CudaStream, T*, int64_t, const cpu::LateFactor&); \
   template void fill_rows<T>(CudaStream, T*, const T*, int64_t, int64_t);
 INSTANTIATE(double)
 INSTANTIATE(float)

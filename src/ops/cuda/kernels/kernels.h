@@ -24,8 +24,9 @@ using CudaStream = CUstream_st*;
 
 // ---- movement and elementwise (elementwise.cu) ----
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
-// to[0] = a, to[1] = b
-void put_numbers(CudaStream stream, int64_t* to, int64_t a, int64_t b);
+// to[0] = 63 bits of the Philox words under `key` of the counter `first`, to[1] = 0: what keys the dropout of
+// a call of a library that counts elements from zero each time
+void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first);
 template <class T>
 void fill(CudaStream stream, T* y, int64_t n, double number);
 template <class T>
@@ -33,7 +34,7 @@ void to_f32(CudaStream stream, float* y, const T* x, int64_t n);
 template <class T>
 void from_f32(CudaStream stream, T* y, const float* x, int64_t n);
 template <class T>
-void scale(CudaStream stream, T* y, int64_t n, double a);
+void scale(CudaStream stream, T* y, int64_t n, const cpu::LateFactor& a);
 // T also int32_t and int64_t
 template <class T>
 void add(CudaStream stream, T* y, const T* a, const T* b, int64_t n);
@@ -61,7 +62,7 @@ template <class T>
 void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
 // y = residual + drop(x), or drop(x) where residual is null
 template <class T>
-void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, uint64_t first,
+void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,
              const cpu::DropRule& rule);
 
 // ---- norms (norms.cu); a null mean and bias make it the root-mean-square norm ----
@@ -111,7 +112,7 @@ void cross_entropy(CudaStream stream, W* loss, const W* max, const W* sum, const
 template <class T>
 void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, const Accumulate<T>* max,
                             const Accumulate<T>* sum, const int32_t* labels, const float* weight,
-                            double scale, int64_t rows, const cpu::VocabularyPart& part);
+                            const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part);
 
 // ---- sums to one number (sums.cu) ----
 constexpr size_t kSumScratch = 1024 * sizeof(double);
@@ -227,7 +228,8 @@ void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* 
 constexpr int64_t kPlainAttentionWidth = 256;
 struct PlainAttention {
   int64_t batch, seq, heads, kv_heads, head_dim;
-  int64_t first_sample, first_head, global_heads;
+  cpu::LateIndex first;  // row of [samples, global heads] of the first sample and head
+  int64_t global_heads;
   double scale;
   bool causal;
   const int32_t* lengths;  // of each sample, or null

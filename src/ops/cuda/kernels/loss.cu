@@ -70,7 +70,7 @@ template <class T>
 __global__ void __launch_bounds__(kGradThreads)
     cross_entropy_backward_kernel(T* dlogits, const T* logits, const Accumulate<T>* max,
                                   const Accumulate<T>* sum, const int32_t* labels, const float* weight,
-                                  double scale, cpu::VocabularyPart part, unsigned blocks_per_row,
+                                  cpu::LateFactor scale, cpu::VocabularyPart part, unsigned blocks_per_row,
                                   bool aligned) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kGradThreads)
     in[k].load(logits + r * part.columns + at, count_at(at, part.columns, kPer), aligned);
   }
   const Wide most = max[r];
-  const auto factor = static_cast<Wide>(static_cast<double>(weight[r]) * scale);
+  const auto factor = static_cast<Wide>(static_cast<double>(weight[r]) * scale.now());
   const Wide share = factor / sum[r];
   const int64_t label = labels[r] - part.first_id;
 #pragma unroll
@@ -141,7 +141,7 @@ void cross_entropy(CudaStream stream, W* loss, const W* max, const W* sum, const
 template <class T>
 void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, const Accumulate<T>* max,
                             const Accumulate<T>* sum, const int32_t* labels, const float* weight,
-                            double scale, int64_t rows, const cpu::VocabularyPart& part) {
+                            const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part) {
   if (rows == 0 || part.columns == 0) return;
   const auto per_row = static_cast<unsigned>(parts(part.columns, kGradThreads * kGradPacks * kPerPack<T>));
   TRIFOLD_LAUNCH((cross_entropy_backward_kernel<T>), dim3(static_cast<unsigned>(rows) * per_row),
@@ -153,8 +153,8 @@ void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, cons
   template void softmax_stats<T>(CudaStream, Accumulate<T>*, Accumulate<T>*, Accumulate<T>*, const T*, \
                                  const int32_t*, int64_t, const cpu::VocabularyPart&);                 \
   template void cross_entropy_backward<T>(CudaStream, T*, const T*, const Accumulate<T>*,              \
-                                          const Accumulate<T>*, const int32_t*, const float*, double,  \
-                                          int64_t, const cpu::VocabularyPart&);
+                                          const Accumulate<T>*, const int32_t*, const float*,          \
+                                          const cpu::LateFactor&, int64_t, const cpu::VocabularyPart&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
