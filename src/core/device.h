@@ -15,6 +15,13 @@
 
 namespace trifold {
 
+// Work that a queue wrote down (DeviceQueue::begin_capture). Belongs to whoever asked for it and must not
+// outlive its queue; what it reads and writes must be there whenever it is launched.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
 // Belongs to one Stream. Calls may come from any thread, but those that enqueue from one at a time.
 class DeviceQueue {
  public:
@@ -41,6 +48,17 @@ class DeviceQueue {
   virtual void* workspace(size_t bytes) = 0;
   // Throws when what was enqueued last was refused; `what` names it.
   virtual void check_launch(const char* what) = 0;
+
+  // ---- graphs: many pieces of work, enqueued as one ----
+  // What is enqueued from begin_capture to end_capture, by the thread that calls these, is not done but
+  // written down, with its arguments: what differs from launch to launch must stand in the device's memory.
+  // What waits, is waited for or is the host's (Stream::run) cannot be part of it, nor can a workspace larger
+  // than any before: they throw. end_capture must follow whatever has been thrown; it throws too where the
+  // device gave up writing.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
+  // Enqueues what `graph`, of this queue, holds. It may be destroyed once this has returned.
+  virtual void launch(DeviceGraph& graph) = 0;
 };
 
 struct DeviceMemory {

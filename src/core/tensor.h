@@ -135,6 +135,12 @@ class Arena {
     used_ = mark;
   }
   void reset() { used_ = 0; }
+  // To a mark of another time that calls led to which are not repeated now, for what they took is still what
+  // it was then.
+  void restore(Mark mark) {
+    check(mark <= capacity(), "an arena of {} bytes cannot be filled to mark {}", capacity(), mark);
+    used_ = mark;
+  }
 
   size_t used() const { return used_; }
   size_t peak() const { return peak_; }

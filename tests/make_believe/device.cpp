@@ -37,7 +37,7 @@ void MakeBelieveDevice::wait_for_queues() noexcept {
   const std::lock_guard lock(mutex_);
   for (MakeBelieveQueue* queue : queues_) {
     try {
-      queue->synchronize();
+      queue->worker().synchronize();
     } catch (...) {  // whoever waits for the queue next is told
     }
   }
@@ -99,7 +99,55 @@ MakeBelieveQueue::~MakeBelieveQueue() {
   device_.queues_.erase(this);
 }
 
+namespace {
+
+struct WrittenDown final : DeviceGraph {
+  explicit WrittenDown(std::vector<std::function<void()>> pieces) : work(std::move(pieces)) {}
+  std::vector<std::function<void()>> work;
+};
+
+}  // namespace
+
+void MakeBelieveQueue::refuse_in_capture(const char* what) const {
+  check(!capturing_, "{} cannot be part of a graph", what);
+}
+
+void MakeBelieveQueue::put(std::function<void()> work) {
+  if (capturing_)
+    captured_.push_back(std::move(work));
+  else
+    work();
+}
+
+void MakeBelieveQueue::begin_capture() {
+  refuse_in_capture("another capture");
+  capturing_ = true;
+}
+
+std::unique_ptr<DeviceGraph> MakeBelieveQueue::end_capture() {
+  check(capturing_, "a capture ends that has not begun");
+  capturing_ = false;
+  return std::make_unique<WrittenDown>(std::exchange(captured_, {}));
+}
+
+void MakeBelieveQueue::launch(DeviceGraph& graph) {
+  refuse_in_capture("another graph");
+  for (const auto& work : static_cast<WrittenDown&>(graph).work) work();
+  ++device_.graph_launches_;
+}
+
+uint64_t MakeBelieveQueue::record() {
+  refuse_in_capture("an event for others to wait for");
+  return worker_.record().ticket;
+}
+
+void MakeBelieveQueue::synchronize() {
+  refuse_in_capture("work of the host");
+  worker_.synchronize();
+}
+
 void MakeBelieveQueue::wait(DeviceQueue& other, uint64_t ticket) {
+  refuse_in_capture("waiting for another stream");
   worker_.wait({&static_cast<MakeBelieveQueue&>(other).worker_, ticket});
 }
 
@@ -115,9 +163,12 @@ void MakeBelieveQueue::copy(void* to, const void* from, size_t bytes) {
   void* own = device_.real(to);
   std::byte* target = static_cast<std::byte*>(own != nullptr ? own : to);
   if (const void* source = device_.real(from)) {
-    worker_.run([target, source, bytes] { std::memmove(target, source, bytes); });
+    put([this, target, source, bytes] {
+      worker_.run([target, source, bytes] { std::memmove(target, source, bytes); });
+    });
     return;
   }
+  refuse_in_capture("a copy from ordinary memory");
   const auto* first = static_cast<const std::byte*>(from);
   worker_.run([target, held = std::vector<std::byte>(first, first + bytes)] {
     std::memcpy(target, held.data(), held.size());
@@ -125,8 +176,11 @@ void MakeBelieveQueue::copy(void* to, const void* from, size_t bytes) {
 }
 
 void* MakeBelieveQueue::workspace(size_t bytes) {
-  if (workspace_.bytes() < bytes) workspace_ = Buffer(bytes, &device_);
-  return workspace_.data();
+  if (workspaces_.empty() || workspaces_.back().bytes() < bytes) {
+    refuse_in_capture("a workspace larger than any before");
+    workspaces_.emplace_back(bytes, &device_);
+  }
+  return workspaces_.back().data();
 }
 
 }  // namespace trifold::test

@@ -7,9 +7,12 @@
 // touched at all; the device uses the other.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -28,6 +31,9 @@ class MakeBelieveDevice final : public Device {
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue() override;
 
+  // Times that graphs were launched, on all queues.
+  int64_t graph_launches() const { return graph_launches_; }
+
   // The tensor where the device itself reads it. Throws for memory that the device cannot reach.
   Tensor real(Tensor tensor) const;
   // The same for an address; null where it is ordinary host memory.
@@ -44,6 +50,7 @@ class MakeBelieveDevice final : public Device {
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;  // by the address that was given out
   std::set<MakeBelieveQueue*> queues_;
+  std::atomic<int64_t> graph_launches_ = 0;
 };
 
 class MakeBelieveQueue final : public DeviceQueue {
@@ -56,21 +63,30 @@ class MakeBelieveQueue final : public DeviceQueue {
   MakeBelieveDevice& device() { return device_; }
   // Where the device's work runs.
   Stream& worker() { return worker_; }
+  // Does `work`, which puts some of the device's work there, or writes it down for a graph.
+  void put(std::function<void()> work);
 
   void* native() override { return &worker_; }
-  uint64_t record() override { return worker_.record().ticket; }
+  uint64_t record() override;
   void wait(DeviceQueue& other, uint64_t ticket) override;
   void await(uint64_t ticket) override;
-  void synchronize() override { worker_.synchronize(); }
+  void synchronize() override;
   void copy(void* to, const void* from, size_t bytes) override;
   void* workspace(size_t bytes) override;
   void check_launch(const char* /*what*/) override {}
+  void begin_capture() override;
+  std::unique_ptr<DeviceGraph> end_capture() override;
+  void launch(DeviceGraph& graph) override;
 
  private:
+  void refuse_in_capture(const char* what) const;
+
   MakeBelieveDevice& device_;
   ThreadPool pool_{1};
   Stream worker_{Stream::Mode::Worker, pool_};
-  Buffer workspace_;
+  std::vector<Buffer> workspaces_;  // the last one is given; graphs may use the others
+  bool capturing_ = false;
+  std::vector<std::function<void()>> captured_;
 };
 
 }  // namespace trifold::test

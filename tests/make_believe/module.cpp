@@ -68,6 +68,11 @@ struct Held<std::span<const View>> {
   std::vector<LookupOrder> orders;  // of updates
 };
 
+MakeBelieveDevice& the_device() {
+  static auto& device = *new MakeBelieveDevice();
+  return device;
+}
+
 // An entry of a table of the processor, as one of the device: put on the queue of the stream.
 template <auto Entry, const OpTable& (*Table)() = cpu_ops>
 struct On;
@@ -77,11 +82,14 @@ struct On<Entry, Table> {
     if (stream.mode() == Stream::Mode::Dry) return;
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
-    auto held = std::make_unique<std::tuple<Held<std::decay_t<Args>>...>>(
+    // Held, not copied: a closure of all that would be too large for a stream's queue.
+    auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
         Held<std::decay_t<Args>>(queue->device(), args)...);
-    stream.enqueue([queue, held = std::move(held)]() mutable {
-      std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each.get()...); }, *held);
-      queue->worker().run([held = std::move(held)] {});  // the processor's operations refer to lists
+    stream.enqueue([queue, held = std::move(held)] {
+      queue->put([queue, held] {
+        std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each.get()...); }, *held);
+        queue->worker().run([held] {});  // the processor's operations refer to lists
+      });
     });
   }
 };
@@ -181,9 +189,11 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 int trifold_cuda_device_count() { return 1; }
 
 const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
-  static auto& device = *new trifold::test::MakeBelieveDevice();
-  static const trifold::OpTable kTable = trifold::test::make_table(device);
-  static const trifold::OpTable kFp8Table = trifold::test::make_fp8_table(device);
+  static const trifold::OpTable kTable = trifold::test::make_table(trifold::test::the_device());
+  static const trifold::OpTable kFp8Table = trifold::test::make_fp8_table(trifold::test::the_device());
   return fp8 ? &kFp8Table : &kTable;
 }
+
+// For tests alone.
+int64_t make_believe_graph_launches() { return trifold::test::the_device().graph_launches(); }
 }

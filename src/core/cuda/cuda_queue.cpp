@@ -12,6 +12,21 @@ namespace {
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_as(void* event) { return static_cast<cudaEvent_t>(event); }
 
+// An executable graph. CUDA lets launches under way end before it frees one.
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(cudaGraph_t nodes) {
+    check_cuda(cudaGraphInstantiateWithFlags(&exec_, nodes, 0), "making captured work executable");
+  }
+  ~CudaGraph() override { static_cast<void>(cudaGraphExecDestroy(exec_)); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t get() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
 }  // namespace
 
 CudaQueue::CudaQueue(CudaDevice& device) : device_(device) {
@@ -44,6 +59,7 @@ void CudaQueue::release() noexcept {
   for (void* event : events_)
     if (event != nullptr) static_cast<void>(cudaEventDestroy(event_as(event)));
   static_cast<void>(cudaFree(workspace_));
+  for (void* memory : retired_) static_cast<void>(cudaFree(memory));
   static_cast<void>(cudaStreamDestroy(stream_of(stream_)));
 }
 
@@ -52,7 +68,12 @@ void* CudaQueue::native() {
   return stream_;
 }
 
+void CudaQueue::refuse_in_capture(const char* what) const {
+  check(!capturing_, "{} cannot be part of a graph", what);
+}
+
 uint64_t CudaQueue::record() {
+  refuse_in_capture("an event for others to wait for");
   device_.use();
   const std::lock_guard lock(mutex_);
   void* event = events_[(recorded_ + 1) % kEvents];
@@ -68,6 +89,7 @@ void* CudaQueue::event_of(uint64_t ticket) {
 }
 
 void CudaQueue::wait(DeviceQueue& other, uint64_t ticket) {
+  refuse_in_capture("waiting for another stream");
   void* event = static_cast<CudaQueue&>(other).event_of(ticket);
   if (event == nullptr) return;
   device_.use();
@@ -83,6 +105,7 @@ void CudaQueue::await(uint64_t ticket) {
 }
 
 void CudaQueue::synchronize() {
+  refuse_in_capture("work of the host");
   device_.use();
   check_cuda(cudaStreamSynchronize(stream_of(stream_)), "waiting for work on {}", device_.name());
 }
@@ -94,10 +117,15 @@ void CudaQueue::copy(void* to, const void* from, size_t bytes) {
              "copying {} bytes on {}", bytes, device_.name());
 }
 
-// It only grows, and cudaFree waits for the device, so nothing loses memory that it still uses.
+// It only grows, and cudaFree waits for the device, so nothing loses memory that it still uses. Graphs keep
+// the address that they were captured with.
 void* CudaQueue::workspace(size_t bytes) {
   if (bytes <= workspace_bytes_) return workspace_;
-  device_.release(std::exchange(workspace_, nullptr));
+  refuse_in_capture("a workspace larger than any before");
+  if (captured_)
+    retired_.push_back(std::exchange(workspace_, nullptr));
+  else
+    device_.release(std::exchange(workspace_, nullptr));
   workspace_bytes_ = 0;
   workspace_ = device_.allocate(bytes);
   workspace_bytes_ = bytes;
@@ -106,6 +134,35 @@ void* CudaQueue::workspace(size_t bytes) {
 
 void CudaQueue::check_launch(const char* what) {
   check_cuda(cudaGetLastError(), "starting {} on {}", what, device_.name());
+}
+
+// Of this thread alone: others may allocate and wait meanwhile.
+void CudaQueue::begin_capture() {
+  refuse_in_capture("another capture");
+  device_.use();
+  check_cuda(cudaStreamBeginCapture(stream_of(stream_), cudaStreamCaptureModeThreadLocal),
+             "beginning to capture work on {}", device_.name());
+  capturing_ = captured_ = true;
+}
+
+std::unique_ptr<DeviceGraph> CudaQueue::end_capture() {
+  check(capturing_, "a capture ends that has not begun");
+  capturing_ = false;
+  device_.use();
+  cudaGraph_t nodes = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream_of(stream_), &nodes);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // told here, not by the next launch
+  check_cuda(status, "capturing work on {}", device_.name());
+  const auto destroy = [](cudaGraph_t graph) { static_cast<void>(cudaGraphDestroy(graph)); };
+  const std::unique_ptr<CUgraph_st, decltype(destroy)> held(nodes, destroy);
+  return std::make_unique<CudaGraph>(nodes);
+}
+
+void CudaQueue::launch(DeviceGraph& graph) {
+  refuse_in_capture("another graph");
+  device_.use();
+  check_cuda(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_of(stream_)),
+             "launching a graph on {}", device_.name());
 }
 
 }  // namespace trifold::cuda

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <mutex>
+#include <vector>
 
 #include "core/device.h"
 
@@ -31,18 +32,26 @@ class CudaQueue final : public DeviceQueue {
   void copy(void* to, const void* from, size_t bytes) override;
   void* workspace(size_t bytes) override;
   void check_launch(const char* what) override;
+  void begin_capture() override;
+  std::unique_ptr<DeviceGraph> end_capture() override;
+  void launch(DeviceGraph& graph) override;
 
  private:
   static constexpr size_t kEvents = 256;
   // The event to wait for so that `ticket` is complete; null: nothing was ever recorded.
   void* event_of(uint64_t ticket);
   void release() noexcept;
+  // What cannot be part of a graph.
+  void refuse_in_capture(const char* what) const;
 
   CudaDevice& device_;
   void* stream_ = nullptr;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
-  std::mutex mutex_;  // of what follows: other queues' threads look events up
+  bool capturing_ = false;
+  bool captured_ = false;
+  std::vector<void*> retired_;  // workspaces that graphs may still use
+  std::mutex mutex_;            // of what follows: other queues' threads look events up
   std::array<void*, kEvents> events_{};
   uint64_t recorded_ = 0;
 };
