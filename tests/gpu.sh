@@ -278,6 +278,8 @@ if ((${#failed[@]} == 0)); then
   part "DLRM samples/s, and the parts of its step" recommender_speed
   part "Training on 8 bits" step gpt2-124m-fp8 12 768 12 32 --fp8
   part "GPT-2 124M" step gpt2-124m 12 768 12 32
+  part "GPT-2 124M, one sample" step gpt2-124m-one 12 768 12 1
+  part "GPT-2 124M, one sample, graphs" step gpt2-124m-one-graphs 12 768 12 1 --enable-cuda-graph
   part "GPT-2 355M" step gpt2-355m 24 1024 16 16
   part "GPT-2 1558M" step gpt2-1558m 48 1600 25 8
   part "Largest batch" largest

@@ -121,6 +121,13 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .range(0.001, 525'600);
 }
 
+// Of commands that train; the group is that of add_mesh.
+void add_graphs(OptionTable& table, MeshConfig& mesh) {
+  table.add("enable-cuda-graph", &mesh.enable_cuda_graph,
+            "Capture what each block launches in its second step, and launch it as one from then on; "
+            "--device cuda, no tensor ranks.");
+}
+
 void add_zero(OptionTable& table, ZeroConfig& zero) {
   table.group("ZeRO");
   table
@@ -447,6 +454,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_optimizer(table, config.optimizer);
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
+  add_graphs(table, config.mesh);
   add_pipeline(table, config.pipeline);
   add_zero(table, config.zero);
   add_recompute(table, config.mesh);
@@ -482,6 +490,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_optimizer(table, run.optimizer);
   add_precision(table, run.precision);
   add_mesh(table, run.mesh);
+  add_graphs(table, run.mesh);
   add_pipeline(table, run.pipeline);
   add_zero(table, run.zero);
   add_recompute(table, run.mesh);
@@ -607,6 +616,7 @@ OptionTable options_of(BenchConfig& config) {
   add_seed(table, config.run.seed, "Seed of initial weights and tokens.");
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
+  add_graphs(table, config.run.mesh);
   add_pipeline(table, config.run.pipeline);
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);

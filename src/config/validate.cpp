@@ -346,6 +346,7 @@ void check_evaluation_only(const PretrainConfig& run, Problems& problems) {
       {"bf16", run.precision.bf16},
       {"fp16", run.precision.fp16},
       {"fp8", run.precision.fp8},
+      {"enable-cuda-graph", run.mesh.enable_cuda_graph},
       {"f64", run.precision.f64},
       {"eval-interval", run.eval.eval_interval.has_value()},
       {"finetune", run.checkpoint.finetune},
@@ -391,6 +392,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_tensor(config, problems);
   check_pipeline(config, problems);
   check_zero(config, problems);
+  check_graphs(config.mesh, problems);
   check_fp8(config, problems);
 }
 

@@ -265,6 +265,17 @@ void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
+void check_graphs(const MeshConfig& mesh, Problems& problems) {
+  if (!mesh.enable_cuda_graph) return;
+  if (mesh.device != "cuda")
+    problems.add("--enable-cuda-graph needs --device cuda: a processor has no launches to save");
+  if (mesh.tensor_model_parallel_size > 1)
+    problems.add(
+        "--enable-cuda-graph with --tensor-model-parallel-size {}: blocks with collectives in them are not "
+        "captured: leave the option out, or give no tensor ranks",
+        mesh.tensor_model_parallel_size);
+}
+
 void check_zero(const PretrainConfig& config, Problems& problems) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (config.zero.zero_stage == 3 && schedule && is_async(*schedule))

@@ -26,6 +26,9 @@ std::optional<int> given_group_size(const ZeroConfig& zero);
 // What is shared out over the data axis (stages of ZeRO).
 void check_zero(const PretrainConfig& config, Problems& problems);
 
+// What --enable-cuda-graph needs: a CUDA device, and no tensor ranks.
+void check_graphs(const MeshConfig& mesh, Problems& problems);
+
 // What --fp8 needs: bf16, a CUDA device, and products whose extents are multiples of 16 on every rank.
 void check_fp8(const PretrainConfig& config, Problems& problems);
 

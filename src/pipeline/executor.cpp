@@ -69,6 +69,16 @@ Executor::~Executor() {
   }
 }
 
+void Executor::capture_blocks(const ParamList& params) {
+  check(mesh_.size(Axis::Tp) == 1, "blocks with collectives of tensor ranks are not captured");
+  graphs_ = std::make_unique<BlockGraphs>(params, stream_);
+}
+
+const std::string& Executor::capture_note() const {
+  static const std::string kNone;
+  return graphs_ ? graphs_->note() : kNone;
+}
+
 namespace {
 
 // Parameters without memory, for the dry walk.
@@ -188,9 +198,20 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const Step
 }
 
 template <class Work>
-void Executor::compute(const Action& action, const StageBlock& block, Slot& slot, Arena& flow,
-                       const StepInputs& inputs, Work work) {
+void Executor::compute(const Action& action, const StageState& state, size_t index, Slot& slot, Arena& flow,
+                       Tensor* through, const StepInputs& inputs, Work work) {
+  const StageBlock& block = state.stage.blocks[index];
   Run run = make_run(action, slot, flow, inputs);
+  if (graphs_ && inputs.training && inputs.watch == nullptr) {
+    const BlockWork of_block{action.kind,
+                             block.index,
+                             run,
+                             through,
+                             slot.saved[index],
+                             action.kind != ActionKind::W,
+                             opens_gradients(action.kind, state, index, inputs)};
+    return graphs_->run(of_block, [&] { work(run); });
+  }
   if (inputs.watch != nullptr) inputs.watch->begin(action, block.index, slot.batch, run.params, stream_);
   work(run);
   if (inputs.watch != nullptr) inputs.watch->end(stream_);
@@ -207,11 +228,16 @@ Tensor Executor::input_of(StageState& state, int micro) {
   return message->tensor;
 }
 
+bool Executor::opens_gradients(ActionKind kind, const StageState& state, size_t index,
+                               const StepInputs& inputs) const {
+  if (grads_ == nullptr || !inputs.training) return false;
+  const bool last_block = is_last(state.stage) && index + 1 == state.stage.blocks.size();
+  return adds_to_gradients(kind, last_block);
+}
+
 void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,
                               const StepInputs& inputs) {
-  if (grads_ == nullptr || !inputs.training) return;
-  const bool last_block = is_last(state.stage) && index + 1 == state.stage.blocks.size();
-  if (adds_to_gradients(kind, last_block)) grads_->open(state.stage.blocks[index].index, stream_);
+  if (opens_gradients(kind, state, index, inputs)) grads_->open(state.stage.blocks[index].index, stream_);
 }
 
 void Executor::forward(const Action& action, const StepInputs& inputs) {
@@ -236,7 +262,7 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
     if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
     Saved& saved = slot.saved[static_cast<size_t>(index)];
     saved.clear();
-    compute(action, block, slot, flows_[0], inputs,
+    compute(action, state, static_cast<size_t>(index), slot, flows_[0], &slot.output, inputs,
             [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
   }
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
@@ -318,7 +344,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
-    compute(action, part, slot, flow, inputs,
+    compute(action, state, index, slot, flow, &slot.gradient, inputs,
             [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
   }
   open_ = action;
@@ -342,7 +368,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
-    compute(action, part, slot, held->memory, inputs, [&](Run& run) {
+    compute(action, state, index, slot, held->memory, &slot.gradient, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
   }
@@ -359,7 +385,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     open_gradients(action.kind, state, index, inputs);
-    compute(action, part, slot, held->memory, inputs,
+    compute(action, state, index, slot, held->memory, nullptr, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
   }
   if (to > 0) return;

@@ -20,6 +20,7 @@
 #include "core/function_ref.h"
 #include "nn/layer.h"
 #include "pipeline/action.h"
+#include "pipeline/block_graphs.h"
 #include "pipeline/device_batches.h"
 #include "pipeline/stage_memory.h"
 
@@ -99,6 +100,13 @@ class Executor {
   ~Executor();
   Executor(Executor&&) = default;
 
+  // From now on what blocks put on the device in training steps is captured once and launched as one
+  // (pipeline/block_graphs.h). The executor must compute on a device, in a mesh without tensor ranks;
+  // `params` must outlive it.
+  void capture_blocks(const ParamList& params);
+  // What could not be captured, and why; empty: everything could, or was not asked for.
+  const std::string& capture_note() const;
+
   // The memory a rank's row will need for micro-batches of the given size: walks it without computing or
   // communicating.
   static ActivationMemory measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
@@ -144,12 +152,15 @@ class Executor {
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
   Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
-  // Does `work(run)`, a block's part of an action, where whoever watches sees it.
+  // Does `work(run)`, the part of an action of block `index` of the stage, where whoever watches sees it.
+  // `through` is what it takes and then what it gives, null where nothing goes through it.
   template <class Work>
-  void compute(const Action& action, const StageBlock& block, Slot& slot, Arena& flow,
-               const StepInputs& inputs, Work work);
+  void compute(const Action& action, const StageState& state, size_t index, Slot& slot, Arena& flow,
+               Tensor* through, const StepInputs& inputs, Work work);
 
   // Before a block of the stage is computed: where it will add to its gradients, they must be there.
+  bool opens_gradients(ActionKind kind, const StageState& state, size_t index,
+                       const StepInputs& inputs) const;
   void open_gradients(ActionKind kind, const StageState& state, size_t index, const StepInputs& inputs);
   int model_block(const Action& action);
   void execute(const Action& action, const StepInputs& inputs);
@@ -188,6 +199,7 @@ class Executor {
   std::vector<LossSums> sums_;  // the last call's
   std::vector<BatchUse> batches_;
   std::unique_ptr<DeviceBatches> device_batches_;  // none where the host computes
+  std::unique_ptr<BlockGraphs> graphs_;            // none unless asked for
   std::vector<int> micro_order_;
   int64_t batches_held_ = 1;  // the most at once
   Action open_{};             // a B that has not reached block 0: its gradients are in flows_

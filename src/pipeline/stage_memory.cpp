@@ -54,9 +54,13 @@ void Messages::release(Message& message, const Event& spare) {
   free_.push_back(&message);
 }
 
+// In the order of their making, so that they are taken in the same order in every step.
 void Messages::release_all() {
-  for (auto& message : all_)
-    if (message->role != Message::Role::Free) release(*message, message->spare);
+  free_.clear();
+  for (auto& message : all_) {
+    message->role = Message::Role::Free;
+    free_.push_back(message.get());
+  }
 }
 
 size_t Messages::bytes() const {

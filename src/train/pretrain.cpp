@@ -166,9 +166,14 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
+  bool told = !speaks;
   while (trainer.steps_done() < config.batch.train_iters) {
     for (const StepReport& step : trainer.advance(&signal))
       if (speaks) observer.on_step(step);
+    if (!told && !trainer.capture_note().empty()) {
+      observer.on_warning("--enable-cuda-graph: " + trainer.capture_note());
+      told = true;
+    }
     if (job.valid && due(config.eval.eval_interval)) {
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);

@@ -72,6 +72,7 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
+  if (config_.mesh.enable_cuda_graph) executor_->capture_blocks(replica_.model().params);
 }
 
 void Trainer::prepare(int batches) {

@@ -69,6 +69,9 @@ class Trainer {
   // Collective.
   double measure_peak();
 
+  // What --enable-cuda-graph could not capture so far, and why; empty: nothing.
+  const std::string& capture_note() const { return executor_->capture_note(); }
+
   int64_t steps_done() const { return steps_done_; }
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;

@@ -6,11 +6,8 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 
-#include "comm/cuda_module.h"
-#include "support/compare.h"
-#include "support/training.h"
+#include "make_believe/runs.h"
 
 namespace trifold::test {
 namespace {
@@ -22,30 +19,6 @@ class ModuleFolder : public ::testing::Environment {
   void SetUp() override { setenv("TRIFOLD_MODULE_PATH", MAKE_BELIEVE_MODULE, 0); }
 };
 const auto* const kModuleFolder = ::testing::AddGlobalTestEnvironment(new ModuleFolder);
-
-PretrainConfig on_device(PretrainConfig config) {
-  config.mesh.device = "cuda";
-  return config;
-}
-
-bool is_make_believe() { return std::string_view(cuda_ops(0).name) == "make-believe"; }
-
-void expect_same_bits(const Curve& device, const Curve& host) {
-  if (!is_make_believe()) {
-    EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);
-    return;
-  }
-  EXPECT_EQ(first_difference<double>(device.losses, host.losses), kSame);
-  EXPECT_EQ(first_difference<double>(device.grad_norms, host.grad_norms), kSame);
-  EXPECT_EQ(device.valid_loss.has_value(), host.valid_loss.has_value());
-  EXPECT_EQ(device.valid_loss.value_or(0), host.valid_loss.value_or(0));
-}
-
-PretrainConfig short_run() {
-  PretrainConfig config = small_run();
-  config.batch.train_iters = 5;
-  return config;
-}
 
 TEST(Device, OneRank) {
   expect_same_bits(train_and_evaluate(on_device(short_run())), train_and_evaluate(short_run()));

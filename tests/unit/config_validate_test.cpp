@@ -35,6 +35,12 @@ const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--enable-cuda-graph needs --device cuda", [](C& c) { c.mesh.enable_cuda_graph = true; }},
+      {"--enable-cuda-graph with --tensor-model-parallel-size 2",
+       [](C& c) {
+         c.mesh.enable_cuda_graph = true, c.mesh.device = "cuda";
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
+       }},
       {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = "cuda"; }},
       {"--fp8 needs --device cuda", [](C& c) { c.precision.fp8 = c.precision.bf16 = true; }},
       {"--fp8 with products of 19 rows of a sample (--seq-length)",

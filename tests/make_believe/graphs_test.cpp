@@ -1,0 +1,140 @@
+// --enable-cuda-graph: steps whose blocks are launched as they were written down have the bits of steps
+// without. On the make-believe device every number that came with a launch is the one it came with, so one
+// that changes from step to step and is not read from the device's memory shows here.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "make_believe/runs.h"
+
+namespace trifold::test {
+namespace {
+
+// Graphs that the make-believe device has launched so far; a real one does not count.
+int64_t graph_launches() {
+  if (!is_make_believe()) return 0;
+  const std::string file = std::string(std::getenv("TRIFOLD_MODULE_PATH")) + "/" + kCudaModuleFile;
+  void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  check(module != nullptr, "{} is not loaded", file);
+  const auto count = reinterpret_cast<int64_t (*)()>(dlsym(module, "make_believe_graph_launches"));
+  check(count != nullptr, "{} does not count", file);
+  dlclose(module);
+  return count();
+}
+
+PretrainConfig with_graphs(PretrainConfig config) {
+  config = on_device(std::move(config));
+  config.mesh.enable_cuda_graph = true;
+  return config;
+}
+
+PretrainConfig with_dropout(PretrainConfig config) {
+  config.model.hidden_dropout = config.model.attention_dropout = 0.1;
+  return config;
+}
+
+// From the second step on every part of every block is a graph: `parts` of a block for each micro-batch,
+// forward and backward.
+void expect_launches(const PretrainConfig& config, int64_t launches, int parts) {
+  if (!is_make_believe()) return;
+  const int64_t blocks = config.model.num_layers + 2;
+  const int64_t micros = *config.batch.global_batch_size / config.batch.micro_batch_size;
+  EXPECT_GE(launches, (config.batch.train_iters - 1) * micros * blocks * parts);
+  EXPECT_LT(launches, config.batch.train_iters * micros * blocks * parts);
+}
+
+void expect_same_with_graphs(const PretrainConfig& config, int parts = 2) {
+  const Curve without = train(config);
+  const int64_t before = graph_launches();
+  expect_same_bits(train(with_graphs(config)), without);
+  expect_launches(config, graph_launches() - before, parts);
+}
+
+TEST(Graphs, OneRank) { expect_same_with_graphs(with_dropout(short_run())); }
+
+TEST(Graphs, SixteenBitsAndRecomputation) {
+  PretrainConfig config = with_dropout(short_run());
+  config.precision.bf16 = true;
+  for (const RecomputeGranularity recompute : {RecomputeGranularity::Selective, RecomputeGranularity::Full}) {
+    SCOPED_TRACE(static_cast<int>(recompute));
+    config.mesh.recompute_granularity = recompute;
+    expect_same_with_graphs(config);
+  }
+}
+
+TEST(Graphs, DataRanksShareEveryStage) {
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    PretrainConfig config = with_dropout(on_mesh(short_run(), 2));
+    config.zero.zero_stage = stage;
+    expect_same_with_graphs(config);
+  }
+}
+
+TEST(Graphs, PipelineRanks) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    SCOPED_TRACE(schedule);
+    expect_same_with_graphs(scheduled(with_dropout(on_mesh(short_run(), 1, 1, 2)), schedule));
+  }
+  for (const char* schedule : {"zb-h1", "zb-v"}) {
+    SCOPED_TRACE(schedule);
+    PretrainConfig config = scheduled(with_dropout(on_mesh(short_run(), 1, 1, 2)), schedule);
+    config.model.num_layers = 4;
+    expect_same_with_graphs(config, 3);
+  }
+}
+
+// Versions of the weights: their addresses come back after a while only.
+TEST(Graphs, AsynchronousPipeline) {
+  PretrainConfig config = scheduled(with_dropout(on_mesh(short_run(), 1, 1, 2)), "pipedream");
+  config.batch.train_iters = 12;
+  config.pipeline.async_window = 4;
+  config.optimizer.clip_grad = 0;
+  config.model.untie_embeddings_and_output_weights = true;
+  const int64_t before = graph_launches();
+  expect_same_bits(train(with_graphs(config)), train(config));
+  if (is_make_believe()) {
+    EXPECT_GT(graph_launches(), before);
+  }
+}
+
+TEST(Graphs, TwoAxes) {
+  PretrainConfig config = with_dropout(on_mesh(short_run(), 2, 1, 2));
+  config.zero.zero_stage = 2;
+  expect_same_with_graphs(config);
+}
+
+// The scale of the loss starts so large that steps are skipped, and is halved until they are not.
+TEST(Graphs, ALossScaleThatChanges) {
+  PretrainConfig config = with_dropout(short_run());
+  config.precision.fp16 = true;
+  config.precision.initial_loss_scale = 1 << 22;
+  config.precision.hysteresis = 1;
+  config.batch.train_iters = 9;
+  const Curve curve = train(config);
+  size_t skipped = 0;
+  for (const double norm : curve.grad_norms) skipped += std::isfinite(norm) ? 0 : 1;
+  EXPECT_GT(skipped, 0U);
+  EXPECT_LT(skipped, curve.grad_norms.size());
+  expect_same_with_graphs(config);
+}
+
+// Its pairs are weighed by a number of each step, its attention sees lengths of each sample.
+TEST(Graphs, Bert) {
+  PretrainConfig config = with_dropout(short_run());
+  config.model.model_type = "bert";
+  expect_same_with_graphs(config);
+}
+
+// What is computed between steps takes places and workspaces of its own.
+TEST(Graphs, EvaluationBetween) {
+  PretrainConfig config = with_dropout(short_run());
+  config.eval.eval_iters = 2;
+  expect_same_bits(train_and_evaluate(with_graphs(config)), train_and_evaluate(config));
+}
+
+}  // namespace
+}  // namespace trifold::test
