@@ -50,8 +50,8 @@ constexpr std::string_view kNames[] = {
     "log-throughput", "log-params-norm", "log-num-zeros-in-grad", "log-progress", "timing-log-level",
     "timing-log-option", "tensorboard-dir", "tensorboard-log-interval", "wandb-project", "wandb-exp-name",
     "wandb-entity", "wandb-save-dir", "profile", "profile-step-start", "profile-step-end",
-    "data-parallel-random-init", "deterministic-mode", "no-check-for-nan-in-loss-and-grad",
-    "check-for-spiky-loss", "rerun-mode", "fake-process-group", "workers", "partitions"};
+    "data-parallel-random-init", "no-check-for-nan-in-loss-and-grad", "check-for-spiky-loss", "rerun-mode",
+    "fake-process-group", "workers", "partitions"};
 
 // Named with advice.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
@@ -71,6 +71,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},
     {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
     {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
+    {"deterministic-mode", "every run is deterministic, on a GPU too: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
 }  // namespace
