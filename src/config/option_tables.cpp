@@ -306,7 +306,8 @@ void add_data(OptionTable& table, DataConfig& data) {
   table
       .add("data-path", &data.data_path,
            "Prefix of a .bin/.idx pair, or text: plain or JSON lines, also .gz or .zst, or a folder of it, "
-           "streamed; several make a blend, with a weight before each or none.")
+           "streamed; several make a blend, with a weight before each or none. BERT reads files of plain "
+           "text.")
       .need()
       .files("[WEIGHT] PATH ...");
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
@@ -481,7 +482,9 @@ OptionTable options_of(FinetuneConfig& config) {
   table.add("tokenizer-type", &run.data.tokenizer_type, "How text becomes tokens.")
       .one_of({"byte", "sentencepiece", "huggingface"})
       .absent("as the model was trained");
-  table.add("tokenizer-model", &run.data.tokenizer_model, "File of the SentencePiece model.")
+  table
+      .add("tokenizer-model", &run.data.tokenizer_model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")
       .absent("as the model was trained");
   add_batch(table, run.batch);
@@ -773,7 +776,7 @@ const std::vector<CommandInfo>& commands() {
        {"trifold reshard --load out --save out8 --tp 2 --pp 2 --dp 2 --zero-stage 1",
         "trifold reshard --load out --save small --files 1 --dtype bf16 --no-save-optim"}},
       {"convert",
-       "turn a checkpoint into a Hugging Face model (GPT-2, Llama), and back",
+       "turn a checkpoint into a Hugging Face model (GPT-2, Llama, BERT), and back",
        "--load DIR --save DIR [options]",
        {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
         "trifold convert --load gpt2 --save out    # config.json and model.safetensors; then train it "

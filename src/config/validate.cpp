@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -336,25 +337,34 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
 }
 
-// What belongs to a run, where there is none.
-void check_evaluation_only(const PretrainConfig& run, Problems& problems) {
-  const std::pair<const char*, bool> options[] = {
-      {"train-iters", run.batch.train_iters != 0},
-      {"train-epochs", run.batch.train_epochs.has_value()},
-      {"global-batch-size", run.batch.global_batch_size.has_value()},
-      {"lr", run.lr.lr != 0},
-      {"bf16", run.precision.bf16},
-      {"fp16", run.precision.fp16},
-      {"fp8", run.precision.fp8},
-      {"enable-cuda-graph", run.mesh.enable_cuda_graph},
-      {"f64", run.precision.f64},
-      {"eval-interval", run.eval.eval_interval.has_value()},
-      {"finetune", run.checkpoint.finetune},
-      {"zero-stage", run.zero.zero_stage != 0},
-      {"offload", run.zero.offloads()},
-      {"schedule", run.pipeline.schedule.has_value()}};
-  for (const auto& [option, given] : options)
-    if (given) problems.add("--{} has no effect without --train-data FILE", option);
+// What belongs to a run, where there is none: all that is neither of the task, nor of the mesh, nor named
+// here.
+void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
+  static const std::set<std::string_view> kUsed{"task",
+                                                "valid-data",
+                                                "predictions",
+                                                "seq-length",
+                                                "doc-stride",
+                                                "max-query-length",
+                                                "max-answer-length",
+                                                "null-score-diff-threshold",
+                                                "tokenizer-type",
+                                                "tokenizer-model",
+                                                "micro-batch-size",
+                                                "load",
+                                                "log-json",
+                                                "save"};
+  FinetuneConfig own = config, plain;
+  const OptionTable given = options_of(own), defaults = options_of(plain);
+  for (size_t i = 0; i < given.options().size(); ++i) {
+    const Option& option = given.options()[i];
+    if (kUsed.count(option.name) > 0) continue;
+    if (option.group == "Mesh of ranks" && option.name != "enable-cuda-graph") continue;
+    if (value_words(option) != value_words(defaults.options()[i]))
+      problems.add("--{} has no effect without --train-data FILE", option.name);
+  }
+  if (config.run.checkpoint.save)
+    problems.add("--save {} has no effect without --train-data FILE", *config.run.checkpoint.save);
 }
 
 void check_squad_options(const FinetuneConfig& config, Problems& problems) {
@@ -447,9 +457,7 @@ std::vector<std::string> problems(const FinetuneConfig& config) {
   if (config.run.eval.eval_interval && !config.valid_data)
     problems.add("--eval-interval {} has no effect without --valid-data FILE",
                  *config.run.eval.eval_interval);
-  if (!config.train_data && config.run.checkpoint.save)
-    problems.add("--save {} has no effect without --train-data FILE", *config.run.checkpoint.save);
-  if (!config.train_data) check_evaluation_only(config.run, problems);
+  if (!config.train_data) check_evaluation_only(config, problems);
   check_tokenizer(config.run.data.tokenizer_type.value_or(""), config.run.data.tokenizer_model, problems);
   if (config.task == "classify") check_squad_options(config, problems);
   return problems.take();

@@ -54,11 +54,19 @@ class Table {
 };
 
 LabeledText read_json(const std::string& line) {
-  const json object = json::parse(line);
-  LabeledText text{object.at("text").get<std::string>(), {}, {}};
-  if (object.contains("text_b")) text.other = object["text_b"].get<std::string>();
-  const json& label = object.at("label");
-  check(label.is_string() || label.is_number(), "the label is neither a text nor a number");
+  const json object = json::parse(line, nullptr, false);
+  check(object.is_object(), "is not a JSON object such as {}; a table's name ends in .tsv",
+        R"({"text": "...", "label": "..."})");
+  const auto field = [&](const char* name) {
+    check(object.contains(name), "the object has no field \"{}\"", name);
+    check(object[name].is_string(), "the field \"{}\" is not a string", name);
+    return object[name].get<std::string>();
+  };
+  LabeledText text{field("text"), {}, {}};
+  if (object.contains("text_b")) text.other = field("text_b");
+  check(object.contains("label"), "the object has no field \"label\"");
+  const json& label = object["label"];
+  check(label.is_string() || label.is_number(), "the label is neither a string nor a number");
   text.label = label.is_string() ? label.get<std::string>() : label.dump();
   return text;
 }

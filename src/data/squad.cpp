@@ -36,8 +36,12 @@ SquadAnswer read_answer(const json& from, const std::string& context, const std:
 SquadQuestion read_question(const json& from, size_t index, const std::string& context,
                             const std::vector<int64_t>& places, Squad& squad) {
   SquadQuestion question;
-  question.id = from.at("id").get<std::string>();
+  check(from.contains("id") && from["id"].is_string(),
+        "a question of paragraph {} has no id that is a string", index + 1);
+  question.id = from["id"].get<std::string>();
   try {
+    check(!from.contains("is_impossible") || from["is_impossible"].is_boolean(),
+          "is_impossible is neither true nor false");
     question.question = from.at("question").get<std::string>();
     question.context = index;
     if (from.contains("is_impossible") || (from.contains("answers") && from["answers"].empty()))

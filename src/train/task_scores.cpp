@@ -106,8 +106,9 @@ class SquadData final : public TaskData {
 std::unique_ptr<TaskData> read_task(const std::string& path, const FinetuneConfig& config,
                                     const ModelConfig& model, const Tokenizer& tokenizer) {
   if (config.task == "squad") return std::make_unique<SquadData>(path, config, model, tokenizer);
+  const std::vector<LabeledText> texts = read_labeled_texts(path);
   try {
-    return std::make_unique<ClassData>(read_labeled_texts(path), model, tokenizer);
+    return std::make_unique<ClassData>(texts, model, tokenizer);
   } catch (Error& error) {
     error.add_context(path);
     throw;

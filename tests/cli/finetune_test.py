@@ -141,6 +141,18 @@ class Finetune(ProgramTest):
         self.assertIn("was not tuned for a task: give --train-data", text)
         _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", "--tokenizer-model", "moved.model", status=2)
         self.assertIn("--tokenizer-model moved.model has no effect: it needs --tokenizer-type", text)
+        unused = {"--optimizer": "lamb", "--weight-decay": 0.5, "--hidden-dropout": 0.5, "--seed": 3, "--recompute-granularity": "full"}
+        _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", *(word for pair in unused.items() for word in pair),
+                           status=2)
+        for option in unused:
+            self.assertIn(f"{option} has no effect without --train-data FILE", text)
+        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "is not a JSON object"),
+                           ('{"label": "x"}', 'the object has no field "text"'),
+                           ('{"text": "a"}', 'the object has no field "label"'),
+                           ('{"text": "a", "text_b": null, "label": 1}', 'the field "text_b" is not a string')):
+            (self.folder / "odd.jsonl").write_text(line + "\n")
+            _, text = self.classify("--load", "bert", "--train-data", "odd.jsonl", "--train-iters", 3, status=2)
+            self.assertIn("odd.jsonl, line 1: " + part, text)
         (self.folder / "latin.tsv").write_bytes(b"label\ttext\ncaf\xe9\tx\n")
         _, text = self.classify("--load", "bert", "--train-data", "latin.tsv", "--train-iters", 3, status=2)
         self.assertIn("latin.tsv, line 2: byte 3 is not UTF-8", text)
