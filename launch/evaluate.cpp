@@ -31,10 +31,7 @@ int run(const EvaluateConfig& config) {
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);
   DataConfig data = config.data;
-  if (!data.tokenizer_type) {
-    data.tokenizer_type = checkpoint.data.tokenizer_type;
-    data.tokenizer_model = checkpoint.data.tokenizer_model;
-  }
+  inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
   // The last batch may hold a single sequence.
   if (config.mesh.sequence_parallel &&
       checkpoint.model.seq_length % config.mesh.tensor_model_parallel_size != 0)

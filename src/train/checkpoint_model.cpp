@@ -22,6 +22,15 @@ CheckpointModel describe_checkpoint(const std::string& path) {
   return found;
 }
 
+void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text) {
+  if (data.tokenizer_type) return;
+  if (!from.data.tokenizer_type && is_text)
+    bad_input("{} does not say how text became its tokens: give --tokenizer-type and --tokenizer-model",
+              from.directory);
+  data.tokenizer_type = from.data.tokenizer_type;
+  data.tokenizer_model = from.data.tokenizer_model;
+}
+
 std::string data_bookmark(const CheckpointMeta& meta) {
   const auto found = meta.state.find("data");
   if (found == meta.state.end()) return {};

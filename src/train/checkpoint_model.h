@@ -22,6 +22,10 @@ struct CheckpointModel {
 // Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
 CheckpointModel describe_checkpoint(const std::string& path);
 
+// Names the tokenizer of `from` in `data` where none is named. BadInput where that is not known either and
+// `data` are text.
+void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
+
 // Where in the data the run of a checkpoint was (data/batch.h); empty where the samples consumed say it all.
 // Failure when it cannot be read.
 std::string data_bookmark(const CheckpointMeta& meta);

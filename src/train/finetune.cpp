@@ -110,13 +110,7 @@ FinetuneJob prepare(FinetuneConfig config) {
   const CheckpointModel from = describe_checkpoint(job.checkpoint);
   job.model = tuned_model(config, from);
   DataConfig& data = config.run.data;
-  if (!data.tokenizer_type) {
-    if (!from.data.tokenizer_type)
-      bad_input("{} does not say how text became its tokens: give --tokenizer-type and --tokenizer-model",
-                from.directory);
-    data.tokenizer_type = from.data.tokenizer_type;
-    data.tokenizer_model = from.data.tokenizer_model;
-  }
+  inherit_tokenizer(data, from, true);
   // The tuned checkpoint names it, and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);

@@ -7,6 +7,7 @@
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
+#include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/run_saver.h"
@@ -36,6 +37,28 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 
 namespace {
 
+// Text becomes bytes where no tokenizer is named. That is not what a model that is trained further knows,
+// unless its own tokens were bytes.
+void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
+  if (!start.from || data.tokenizer_type || open_tokenizer(data) == nullptr) return;
+  std::optional<CheckpointModel> from;
+  try {
+    from = describe_checkpoint(*start.from);
+  } catch (const Error&) {
+    return;  // check_start says what is wrong, or falls back
+  }
+  const std::optional<std::string>& type = from->data.tokenizer_type;
+  if (type == "byte") return;
+  const std::string named = !type ? "on token files"
+                            : from->data.tokenizer_model
+                                ? fmt::format("with the tokenizer {}", *from->data.tokenizer_model)
+                                : "with the tokenizer " + *type;
+  bad_input(
+      "{} was trained {}, and text would become bytes here: give --tokenizer-type and --tokenizer-model, or "
+      "--tokenizer-type byte if bytes are meant",
+      from->directory, named);
+}
+
 // A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
 void check_save(const PretrainConfig& config, int64_t first_step) {
   const std::string& save = *config.checkpoint.save;
@@ -48,6 +71,12 @@ void check_save(const PretrainConfig& config, int64_t first_step) {
   }
   if (newest > first_step) {
     check_not_taken(save);  // its run went on while this one looked where to start
+    if (config.checkpoint.load == save && config.checkpoint.finetune)
+      bad_input(
+          "--save {} holds a checkpoint of step {} already, and --finetune begins at step 0: give another "
+          "--save, or "
+          "leave out --finetune to go on from it",
+          save, newest);
     bad_input(
         "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
         "to go on from it, or another --save",
@@ -123,14 +152,15 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
   Preparation files;
-  int64_t first_step = 0;
+  std::optional<int64_t> first_step;  // unknown while something is wrong with the start
   files.attempt([&] { check_device(job.config.mesh); });
   files.attempt([&] { job.start = choose_start(checkpoint, job.config.model); });
+  if (!job.start.from) first_step = 0;
   files.attempt([&] { open_data(job); });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
-  if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
+  if (checkpoint.save && first_step) files.attempt([&] { check_save(job.config, *first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
@@ -142,6 +172,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
 
 PretrainJob prepare(PretrainConfig config) {
   return prepare(std::move(config), [](PretrainJob& job) {
+    expect_named_tokenizer(job.start, job.config.data);
     resolve_vocabulary(job.config.model, job.config.data);
     open_data(job);
   });

@@ -70,6 +70,12 @@ class Stream(ProgramTest):
         self.assertIn('another --split ("90,10,0", now "80,20,0"); give the same', message)
         _, message = self.stream(*more, "--load", "d", "--seed", 7, status=2)
         self.assertIn("another --seed", message)
+        self.assertNotIn("starts after step", message)  # of which nothing is known then
+        # Without a tokenizer text would be bytes.
+        for start in (("--save", "d"), ("--finetune", "--save", "e")):
+            _, message = self.pretrain("--train-iters", 4, "--load", "d", *start, data=self.corpus, status=2)
+            self.assertIn(f"was trained with the tokenizer {TOKENIZER}, and text would become bytes here", message)
+        self.assertFalse((self.folder / "e").exists())
         (self.corpus / "more.txt").write_text("another file")
         for start in (("--load", "d"), ("--auto-resume",)):
             _, message = self.stream(*more, *start, status=2)
