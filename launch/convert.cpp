@@ -64,8 +64,10 @@ int run(const ConvertConfig& config) {
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
       "{}):\n"
       "  trifold pretrain --load {} --finetune{}\n",
-      is_bert(done.model) ? "a text, which its own tokenizer must read"
-                          : "a .bin/.idx data set that the model's own tokenizer made",
+      is_bert(done.model)
+          ? "a text, which its own tokenizer must read: --tokenizer-type"
+          : "a text, which its own tokenizer must read (--tokenizer-type huggingface --tokenizer-model "
+            "tokenizer.json), or of a .bin/.idx data set that it made",
       config.save, model_options(done.model));
   return kDone;
 }

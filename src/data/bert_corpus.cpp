@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
 #include "data/bert_samples.h"
@@ -44,10 +45,11 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
           "--data-path {}: a .bin/.idx pair does not say where sentences end, which --model-type bert "
           "needs: give the text",
           path);
-    if (is_stream_name(path))
+    if (is_stream_name(path) || std::filesystem::is_directory(path))
       bad_input(
-          "--data-path {}: --model-type bert reads plain text, neither JSON lines nor packed files: unpack "
-          "it to a text file",
+          "--data-path {}: --model-type bert reads files of plain text as a whole, neither folders nor JSON "
+          "lines nor "
+          "packed files: name the files one by one, unpacked",
           path);
     const int64_t before = text_->documents();
     text_->add(path, *tokenizer);

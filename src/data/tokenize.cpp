@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -86,6 +87,11 @@ class Job {
   Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
       FunctionRef<void(const TokenizeProgress&)> progress)
       : options_(options), input_(options.input), takes_bytes_(tokenizer.takes_bytes()), progress_(progress) {
+    if (std::filesystem::is_directory(options.input))
+      bad_input(
+          "{}: is a folder; name one file of text or JSON lines, or train on the folder as it is: it is "
+          "streamed",
+          options.input);
     if (packing_of(options.input) != Packing::None)
       bad_input(
           "{}: packed files are not read here; unpack it first, or train on it as it is: it is streamed",

@@ -104,6 +104,7 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
     bad_input("{}: its 'model_type' is {}; gpt2, llama and bert are supported", where,
               type.dump(-1, ' ', false, json::error_handler_t::replace));
   ModelConfig model = (*family)->read(from);
+  if (from.has("quantization_config")) from.problem("'quantization_config': weights must not be quantized");
   from.finish(where);
   model.seq_length = *model.max_position_embeddings;
   try {

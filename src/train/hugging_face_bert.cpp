@@ -37,6 +37,8 @@ ModelConfig read_bert(ConfigReader& from) {
   model.init_method_std = from.number("initializer_range", 0.02);
   model.hidden_dropout = from.number("hidden_dropout_prob", 0.1);
   model.attention_dropout = from.number("attention_probs_dropout_prob", 0.1);
+  if (from.number("classifier_dropout", model.hidden_dropout) != model.hidden_dropout)
+    from.problem("'classifier_dropout' and 'hidden_dropout_prob' differ; give both the same value");
   read_gelu(from, "hidden_act", "gelu", model);
   read_task(from, model);
   from.must_be("type_vocab_size", {2}, 2);

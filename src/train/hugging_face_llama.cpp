@@ -57,6 +57,7 @@ ModelConfig read_llama(ConfigReader& from) {
     from.problem("'attention_bias' and 'mlp_bias' differ; biases are everywhere or nowhere here");
   from.must_be("hidden_act", {"silu"}, "silu");
   from.must_be("pretraining_tp", {1}, 1);
+  from.must_be("partial_rotary_factor", {1}, 1);
   read_rotary(from, model);
   return model;
 }
