@@ -1,0 +1,39 @@
+// Groups of options that several commands have. Only the tables of the commands (option_tables.cpp) use them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/config.h"
+#include "config/option.h"
+
+namespace trifold {
+
+// Upper bounds far beyond any real run, so that products of sizes never overflow 64 bits.
+inline constexpr double kMaxSize = 1 << 30;
+inline constexpr double kMaxRanks = 1 << 20;
+inline constexpr double kMaxCount = 1e12;
+inline constexpr double kMaxLossScale = 1e30;  // a scaled loss must stay a finite f32
+
+void add_model(OptionTable& table, ModelConfig& model);
+void add_data(OptionTable& table, DataConfig& data);
+void add_pairs(OptionTable& table, DataConfig& data);
+void add_task(OptionTable& table, FinetuneConfig& config);
+void add_precision(OptionTable& table, PrecisionConfig& precision);
+
+void add_mesh(OptionTable& table, MeshConfig& mesh);
+// Of commands that train; the group is that of add_mesh.
+void add_graphs(OptionTable& table, MeshConfig& mesh);
+void add_zero(OptionTable& table, ZeroConfig& zero);
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline);
+void add_recompute(OptionTable& table, MeshConfig& mesh);
+void add_batch(OptionTable& table, BatchConfig& batch);
+void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed);
+void add_lr(OptionTable& table, LrConfig& lr);
+void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);
+void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
+void add_eval(OptionTable& table, EvalConfig& eval);
+void add_log(OptionTable& table, LogConfig& log);
+void add_seed(OptionTable& table, uint64_t& seed, std::string help);
+
+}  // namespace trifold

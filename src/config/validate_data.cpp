@@ -1,0 +1,107 @@
+#include "config/validate_data.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "config/number.h"
+#include "config/problems.h"
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+std::optional<double> as_number(const std::string& text) {
+  try {
+    return parse_double(text);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and path,
+// unless no word in a weight's place is a number.
+void check_blend(const std::vector<std::string>& words, Problems& problems) {
+  if (words.size() % 2 != 0) return;
+  size_t numbers = 0;
+  double sum = 0;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (const auto weight = as_number(words[i])) {
+      ++numbers;
+      sum += *weight;
+      if (*weight < 0)
+        problems.add("--data-path: the weight {} of '{}' is negative: give a number above 0", words[i],
+                     words[i + 1]);
+    }
+  if (numbers == 0) return;
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (!as_number(words[i]))
+      problems.add(
+          "--data-path: '{}' stands where the weight of '{}' belongs: give a weight before every path, or "
+          "before none",
+          words[i], words[i + 1]);
+  if (sum == 0) problems.add("--data-path: all weights are 0: give numbers above 0");
+}
+
+// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. Separators are
+// those that Megatron-LM's users write.
+std::vector<double> split_shares(const std::string& split) {
+  constexpr std::string_view kSeparators = ", \t/:";
+  std::vector<double> shares;
+  double sum = 0;
+  for (size_t begin = split.find_first_not_of(kSeparators); begin < split.size();) {
+    const size_t end = std::min(split.find_first_of(kSeparators, begin), split.size());
+    const auto share = as_number(split.substr(begin, end - begin));
+    if (!share || *share < 0) return {};
+    shares.push_back(*share);
+    sum += *share;
+    begin = split.find_first_not_of(kSeparators, end);
+  }
+  if (shares.size() > 3 || !(sum > 0)) return {};
+  shares.resize(3, 0.0);
+  return shares;
+}
+
+}  // namespace
+
+void check_tokenizer(const std::string& type, const std::optional<std::string>& model, Problems& problems) {
+  const bool has_model = type == "sentencepiece" || type == "huggingface";
+  if (has_model && !model) problems.add("--tokenizer-type {} needs --tokenizer-model FILE", type);
+  if (!has_model && model)
+    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece or huggingface",
+                 *model);
+}
+
+void check_data(const DataConfig& data, Problems& problems) {
+  check_blend(data.data_path, problems);
+  if (split_shares(data.split).empty())
+    problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
+                 data.split);
+  check_tokenizer(data.tokenizer_type.value_or(""), data.tokenizer_model, problems);
+}
+
+void check_part(const DataConfig& data, size_t part, const std::string& option, Problems& problems) {
+  const std::vector<double> shares = split_shares(data.split);
+  if (!shares.empty() && shares[part] == 0)
+    problems.add(
+        "{} needs data, but --split {} leaves none: its share ({} of training, validation, test) must be "
+        "above 0",
+        option, data.split,
+        part == 0   ? "first"
+        : part == 1 ? "second"
+                    : "third");
+}
+
+void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
+  const auto needs = [&](bool given, const char* option, const std::optional<std::string>& other,
+                         const char* name) {
+    if (given && !other) problems.add("{} has no effect without {} DIR", option, name);
+  };
+  needs(config.auto_resume, "--auto-resume", config.save, "--save");
+  needs(config.async_save, "--async-save", config.save, "--save");
+  needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
+  needs(config.finetune, "--finetune", config.load, "--load");
+}
+
+}  // namespace trifold

@@ -1,0 +1,155 @@
+#include "config/validate_model.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "config/number.h"
+#include "config/problems.h"
+#include "config/validate.h"
+
+namespace trifold {
+
+namespace {
+
+void check_heads(const ModelConfig& model, Problems& problems) {
+  if (!model.kv_channels && problems.sound({"hidden-size", "num-attention-heads"}) &&
+      model.hidden_size % model.num_attention_heads != 0)
+    problems.add("--hidden-size {} is not divisible by --num-attention-heads {}: {}", model.hidden_size,
+                 model.num_attention_heads, multiples_around(model.hidden_size, model.num_attention_heads));
+  if (!problems.sound({"num-attention-heads", "num-query-groups"})) return;
+  if (!model.group_query_attention && model.num_query_groups != ModelConfig().num_query_groups)
+    problems.add("--num-query-groups {} has no effect: it needs --group-query-attention",
+                 model.num_query_groups);
+  else if (model.group_query_attention && model.num_attention_heads % model.num_query_groups != 0)
+    problems.add(
+        "--num-query-groups {} does not divide --num-attention-heads {}: each group has as many heads",
+        model.num_query_groups, model.num_attention_heads);
+}
+
+void check_rope(const ModelConfig& model, Problems& problems) {
+  const ModelConfig defaults;
+  const bool rope = model.position_embedding_type == "rope";
+  const std::pair<const char*, bool> options[] = {
+      {"rotary-base", model.rotary_base != defaults.rotary_base},
+      {"rotary-percent", model.rotary_percent != defaults.rotary_percent},
+      {"use-rope-scaling", model.use_rope_scaling}};
+  for (const auto& [option, changed] : options)
+    if (changed && !rope && problems.sound({option, "position-embedding-type"}))
+      problems.add("--{} has no effect: it needs --position-embedding-type rope", option);
+  if (model.rope_scaling_factor != defaults.rope_scaling_factor && !model.use_rope_scaling)
+    problems.add("--rope-scaling-factor {} has no effect: it needs --use-rope-scaling",
+                 format_double(model.rope_scaling_factor));
+  if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent"}))
+    return;
+  const int64_t head = head_width(model);
+  const auto turned = static_cast<int64_t>(static_cast<double>(head) * model.rotary_percent);
+  constexpr int64_t kMost = 1024;
+  if (turned < 2 || turned % 2 != 0 || turned > kMost)
+    problems.add(
+        "--position-embedding-type rope turns pairs of a head's numbers, but {} of {} ({} of "
+        "--rotary-percent) "
+        "are not an even number from 2 to {}: give another --kv-channels or --rotary-percent",
+        turned, head, format_double(model.rotary_percent), kMost);
+}
+
+// Options that make another model of a GPT have no part in BERT as it was published.
+void check_model_type(const ModelConfig& model, Problems& problems) {
+  if (!problems.sound({"model-type"})) return;
+  if (!is_bert(model)) {
+    if (model.bert_no_binary_head)
+      problems.add("--bert-no-binary-head has no effect: it needs --model-type bert");
+    return;
+  }
+  const ModelConfig defaults;
+  const std::pair<const char*, bool> options[] = {
+      {"position-embedding-type", model.position_embedding_type != defaults.position_embedding_type},
+      {"group-query-attention", model.group_query_attention},
+      {"qk-layernorm", model.qk_layernorm},
+      {"normalization", model.normalization != defaults.normalization},
+      {"swiglu", model.swiglu},
+      {"disable-bias-linear", model.disable_bias_linear},
+      {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
+  for (const auto& [option, changed] : options)
+    if (changed && problems.sound({option}))
+      problems.add("--{} is not possible with --model-type bert: leave it out", option);
+}
+
+void check_activation(const ModelConfig& model, Problems& problems) {
+  if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
+    problems.add("--gelu {} has no effect with --swiglu: leave one of them out", model.gelu);
+}
+
+}  // namespace
+
+void check_model(const ModelConfig& model, Problems& problems) {
+  check_heads(model, problems);
+  check_model_type(model, problems);
+  check_activation(model, problems);
+  check_rope(model, problems);
+  const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
+  if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))
+    problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
+                 model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
+                 model.seq_length);
+}
+
+void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& problems) {
+  if (is_bert(model)) {
+    if (data.eod_mask_loss)
+      problems.add(
+          "--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only");
+    return;
+  }
+  if (const auto option = given_option_of_pairs(data))
+    problems.add("--{} has no effect: it needs --model-type bert", *option);
+}
+
+void check_task_head(const PretrainConfig& config, Problems& problems) {
+  if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
+  if (config.pipeline.schedule && config.pipeline.schedule->starts_with("pipedream"))
+    problems.add(
+        "--schedule {} does not train a task: give one whose steps wait for their gradients, like 1f1b",
+        *config.pipeline.schedule);
+}
+
+void check_precision(const PrecisionConfig& precision, Problems& problems) {
+  std::vector<std::string> given;
+  if (precision.bf16) given.emplace_back("--bf16");
+  if (precision.fp16) given.emplace_back("--fp16");
+  if (precision.f64) given.emplace_back("--f64");
+  if (given.size() > 1)
+    problems.add("{} exclude each other: give one of them, or none for f32", fmt::join(given, " and "));
+  if (precision.loss_scale && !precision.bf16 && !precision.fp16)
+    problems.add("--loss-scale {} has no effect: it needs --fp16 (or --bf16)",
+                 format_double(*precision.loss_scale));
+  if (precision.grad_reduce_in_bf16 && precision.f64)
+    problems.add(
+        "--grad-reduce-in-bf16 with --f64: what is computed to check the mathematics is not rounded to bf16; "
+        "give one of them");
+  const PrecisionConfig defaults;
+  const std::pair<const char*, bool> searched[] = {
+      {"initial-loss-scale", precision.initial_loss_scale != defaults.initial_loss_scale},
+      {"min-loss-scale", precision.min_loss_scale != defaults.min_loss_scale},
+      {"loss-scale-window", precision.loss_scale_window != defaults.loss_scale_window},
+      {"hysteresis", precision.hysteresis != defaults.hysteresis}};
+  for (const auto& [option, changed] : searched)
+    if (changed && (!precision.fp16 || precision.loss_scale))
+      problems.add("--{} has no effect: it needs --fp16 without --loss-scale", option);
+  if (problems.sound({"initial-loss-scale", "min-loss-scale"}) &&
+      precision.initial_loss_scale < precision.min_loss_scale)
+    problems.add("--initial-loss-scale {} is less than --min-loss-scale {}: give at least as much",
+                 format_double(precision.initial_loss_scale), format_double(precision.min_loss_scale));
+}
+
+std::optional<std::string> given_option_of_pairs(const DataConfig& data) {
+  const DataConfig defaults;
+  if (data.mask_prob != defaults.mask_prob) return "mask-prob";
+  if (data.short_seq_prob != defaults.short_seq_prob) return "short-seq-prob";
+  if (data.whole_word_masking) return "whole-word-masking";
+  if (data.split_sentences) return "split-sentences";
+  return std::nullopt;
+}
+
+}  // namespace trifold

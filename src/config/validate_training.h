@@ -1,0 +1,16 @@
+// Checks of learning rate, optimizer and length of a run.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "config/problems.h"
+
+namespace trifold {
+
+void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems);
+// Here a value that is not the default counts as given; the command line knows better.
+void check_optimizer(const OptimizerConfig& optimizer, Problems& problems);
+void check_length(const BatchConfig& batch, Problems& problems);
+
+}  // namespace trifold
