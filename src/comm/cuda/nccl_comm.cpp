@@ -43,11 +43,11 @@ bool on_host(const Stream& stream) { return stream.queue() == nullptr && stream.
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclWorld> world, Communicator& host, std::unique_ptr<Communicator> owned,
-                   ncclComm_t handle)
+                   SharedHandle handle)
       : world_(std::move(world)),
         owned_(std::move(owned)),
         host_(host),
-        handle_(handle),
+        handle_(std::move(handle)),
         ranks_of_world_(static_cast<size_t>(host.size())) {
     std::iota(ranks_of_world_.begin(), ranks_of_world_.end(), 0);
   }
@@ -70,7 +70,7 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { host_.barrier(); }
 
  private:
-  // Puts call(cudaStream_t) on the stream, where the arguments are right.
+  // Puts body(ncclComm_t, cudaStream_t) on the stream, where the arguments are right.
   template <class Body>
   void enqueue(const Call& call, Stream& stream, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return;
@@ -82,7 +82,7 @@ class NcclCommunicator final : public Communicator {
     stream.enqueue([world = world_.get(), handle = handle_, queue = stream.queue(), what = std::move(what),
                     body = std::move(body)] {
       auto* on = static_cast<cudaStream_t>(queue->native());
-      world->enqueue(handle, on, what, [&] { return body(on); });
+      world->enqueue(handle, on, what, [&](ncclComm_t communicator) { return body(communicator, on); });
     });
   }
   void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream);
@@ -90,56 +90,57 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclWorld> world_;
   std::unique_ptr<Communicator> owned_;  // of a split: the host's
   Communicator& host_;
-  ncclComm_t handle_;
+  SharedHandle handle_;
   std::vector<int> ranks_of_world_;  // by rank here
 };
 
 void NcclCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
   if (on_host(stream)) return host_.all_reduce(inout, how, stream);
   count_ring(2, inout.bytes(), stream);
-  enqueue(all_reduce_call(inout, how), stream, [=, handle = handle_](cudaStream_t on) {
+  enqueue(all_reduce_call(inout, how), stream, [=](ncclComm_t communicator, cudaStream_t on) {
     return nccl().all_reduce(inout.data, inout.data, count_of(inout), type_of(inout.dtype), operation(how),
-                             handle, on);
+                             communicator, on);
   });
 }
 
 void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
   if (on_host(stream)) return host_.reduce_scatter(out, in, how, stream);
   count_ring(1, in.bytes(), stream);
-  enqueue(reduce_scatter_call(out, in, how, size()), stream, [=, handle = handle_](cudaStream_t on) {
-    return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype), operation(how), handle,
-                                 on);
+  enqueue(reduce_scatter_call(out, in, how, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+    return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype), operation(how),
+                                 communicator, on);
   });
 }
 
 void NcclCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
   if (on_host(stream)) return host_.all_gather(out, in, stream);
   count_ring(1, out.bytes(), stream);
-  enqueue(all_gather_call(out, in, size()), stream, [=, handle = handle_](cudaStream_t on) {
-    return nccl().all_gather(in.data, out.data, count_of(in), type_of(in.dtype), handle, on);
+  enqueue(all_gather_call(out, in, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+    return nccl().all_gather(in.data, out.data, count_of(in), type_of(in.dtype), communicator, on);
   });
 }
 
 void NcclCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   if (on_host(stream)) return host_.broadcast(inout, root, stream);
   count_ring(1, inout.bytes(), stream);
-  enqueue(broadcast_call(inout, root, size()), stream, [=, handle = handle_](cudaStream_t on) {
-    return nccl().broadcast(inout.data, inout.data, count_of(inout), type_of(inout.dtype), root, handle, on);
+  enqueue(broadcast_call(inout, root, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+    return nccl().broadcast(inout.data, inout.data, count_of(inout), type_of(inout.dtype), root, communicator,
+                            on);
   });
 }
 
 // One group: NCCL starts all of them together, so no order among ranks can make them wait for each other.
 void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream) {
-  put(std::move(what), stream, [handle = handle_, list = std::move(transfers)](cudaStream_t on) {
+  put(std::move(what), stream, [list = std::move(transfers)](ncclComm_t communicator, cudaStream_t on) {
     ncclResult_t result = nccl().group_start();
     for (const Transfer& transfer : list) {
       if (result != ncclSuccess && result != ncclInProgress) break;
       const Tensor& tensor = transfer.tensor;
-      result =
-          transfer.direction == Transfer::Direction::Send
-              ? nccl().send(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer, handle, on)
-              : nccl().receive(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer, handle,
-                               on);
+      result = transfer.direction == Transfer::Direction::Send
+                   ? nccl().send(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer,
+                                 communicator, on)
+                   : nccl().receive(tensor.data, count_of(tensor), type_of(tensor.dtype), transfer.peer,
+                                    communicator, on);
     }
     const ncclResult_t ended = nccl().group_end();
     return result == ncclSuccess || result == ncclInProgress ? ended : result;
@@ -197,9 +198,9 @@ ncclConfig_t configuration() {
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   check(color >= 0, "NCCL takes no color below 0, as {} is", color);
   std::unique_ptr<Communicator> host = host_.split(color, key);
-  ncclComm_t made = world_->make("a split", [&](ncclComm_t* child) {
+  SharedHandle made = world_->make("a split", handle_.get(), [&](ncclComm_t* child) {
     ncclConfig_t config = configuration();
-    return nccl().split(handle_, color, key, child, &config);
+    return nccl().split(handle_->nccl, color, key, child, &config);
   });
   std::vector<int64_t> members(static_cast<size_t>(host->size()));
   int64_t mine = host_.rank();
@@ -207,7 +208,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   Stream inline_stream(Stream::Mode::Inline, pool);
   host->all_gather({members.data(), DType::I64, {host->size()}}, {&mine, DType::I64, {1}}, inline_stream);
   Communicator& kept = *host;
-  auto child = std::make_unique<NcclCommunicator>(world_, kept, std::move(host), made);
+  auto child = std::make_unique<NcclCommunicator>(world_, kept, std::move(host), std::move(made));
   child->ranks_of_world_.clear();
   for (int64_t member : members)
     child->ranks_of_world_.push_back(ranks_of_world_[static_cast<size_t>(member)]);
@@ -228,12 +229,13 @@ std::unique_ptr<Communicator> connect_nccl(Communicator& host, CudaDevice& devic
   ThreadPool pool(1);
   Stream inline_stream(Stream::Mode::Inline, pool);
   host.broadcast({&id, DType::U8, {static_cast<int64_t>(sizeof id)}}, 0, inline_stream);
-  auto world = std::make_shared<NcclWorld>(host, device, timeout);
-  const ncclComm_t handle = world->make("connecting the ranks", [&](ncclComm_t* made) {
+  device.use();
+  auto world = std::make_shared<NcclWorld>(host, nccl(), cuda_marks(device), timeout);
+  SharedHandle handle = world->make("connecting the ranks", nullptr, [&](ncclComm_t* made) {
     ncclConfig_t config = configuration();
     return nccl().init(made, host.size(), id, host.rank(), &config);
   });
-  return std::make_unique<NcclCommunicator>(std::move(world), host, nullptr, handle);
+  return std::make_unique<NcclCommunicator>(std::move(world), host, nullptr, std::move(handle));
 }
 
 }  // namespace trifold::cuda

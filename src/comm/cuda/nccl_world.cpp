@@ -1,9 +1,10 @@
 #include "comm/cuda/nccl_world.cuh"
 
 #include <algorithm>
+#include <exception>
 
 #include "comm/call.h"
-#include "core/cuda/cuda_error.cuh"
+#include "core/error.h"
 
 namespace trifold::cuda {
 
@@ -15,33 +16,35 @@ constexpr std::chrono::minutes kConnecting{1};   // for which a communicator is 
 
 }  // namespace
 
-Nccl::Nccl() {
-  library.find("ncclGetErrorString", &text);
-  library.find("ncclGetLastError", &last_error);
-  library.find("ncclGetUniqueId", &unique_id);
-  library.find("ncclCommInitRankConfig", &init);
-  library.find("ncclCommSplit", &split);
-  library.find("ncclCommGetAsyncError", &async_error);
-  library.find("ncclCommAbort", &abort);
-  library.find("ncclGroupStart", &group_start);
-  library.find("ncclGroupEnd", &group_end);
-  library.find("ncclAllReduce", &all_reduce);
-  library.find("ncclReduceScatter", &reduce_scatter);
-  library.find("ncclAllGather", &all_gather);
-  library.find("ncclBroadcast", &broadcast);
-  library.find("ncclSend", &send);
-  library.find("ncclRecv", &receive);
-}
+// Says that a thread waits for NCCL, so that the watch hears of other ranks meanwhile.
+class NcclWorld::Calling {
+ public:
+  explicit Calling(NcclWorld& world) : world_(world) {
+    {
+      const std::lock_guard lock(world_.mutex_);
+      ++world_.calling_;
+    }
+    world_.changed_.notify_all();
+  }
+  ~Calling() {
+    const std::lock_guard lock(world_.mutex_);
+    --world_.calling_;
+  }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
 
-const Nccl& nccl() {
-  static const Nccl kNccl;
-  return kNccl;
-}
+ private:
+  NcclWorld& world_;
+};
 
-NcclWorld::NcclWorld(Communicator& host, CudaDevice& device, std::chrono::milliseconds timeout)
-    : host_(host), news_(host.split(0, host.rank())), device_(device), timeout_(timeout), thread_([this] {
-        watch_loop();
-      }) {}
+NcclWorld::NcclWorld(Communicator& host, const Nccl& table, std::unique_ptr<StreamMarks> marks,
+                     std::chrono::milliseconds timeout)
+    : host_(host),
+      news_(host.split(0, host.rank())),
+      nccl_(table),
+      marks_(std::move(marks)),
+      timeout_(timeout),
+      thread_([this] { watch_loop(); }) {}
 
 NcclWorld::~NcclWorld() {
   {
@@ -50,9 +53,10 @@ NcclWorld::~NcclWorld() {
   }
   changed_.notify_all();
   thread_.join();
-  static_cast<void>(cudaSetDevice(device_.index()));
-  for (const Pending& pending : pending_) static_cast<void>(cudaEventDestroy(pending.done));
-  for (cudaEvent_t event : spare_) static_cast<void>(cudaEventDestroy(event));
+  marks_->use();
+  for (const Pending& pending : pending_) marks_->destroy(pending.done);
+  for (const Pending& pending : given_up_) marks_->destroy(pending.done);
+  for (cudaEvent_t event : spare_) marks_->destroy(event);
 }
 
 void NcclWorld::throw_if_aborted() const {
@@ -63,53 +67,106 @@ std::chrono::milliseconds NcclWorld::time_to_connect() const {
   return std::max<std::chrono::milliseconds>(timeout_, kConnecting);
 }
 
+SharedHandle NcclWorld::make(const std::string& what, NcclHandle* parent,
+                             const std::function<ncclResult_t(ncclComm_t* made)>& start) {
+  auto made = std::make_shared<NcclHandle>();
+  try {
+    join(what, parent, made, start);
+    return made;
+  } catch (const Error& error) {
+    abort(error.what());
+    throw;
+  }
+}
+
+// From here on the world keeps `made`, whatever happens: NCCL may write into it until it was aborted.
+void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHandle& made,
+                     const std::function<ncclResult_t(ncclComm_t* made)>& start) {
+  const Calling counted(*this);
+  std::unique_lock<std::mutex> of_parent;
+  if (parent != nullptr) of_parent = std::unique_lock(parent->calling);
+  const std::lock_guard calling(made->calling);
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_aborted();
+    handles_.push_back(made);
+  }
+  marks_->use();
+  ncclResult_t begun = start(&made->nccl);
+  if (parent != nullptr) {
+    // A split that has only begun says success, and it is the parent that is in progress until it is made.
+    if (begun == ncclSuccess) begun = ncclInProgress;
+    accept(begun, parent->nccl, what, time_to_connect());
+    begun = ncclInProgress;  // ask the child too
+  }
+  check(made->nccl != nullptr, "NCCL made no communicator in {} on {}: {}", what, marks_->device_name(),
+        nccl_.last_error(nullptr));
+  accept(begun, made->nccl, what, time_to_connect());
+}
+
 // Waits until a call that NCCL goes on with in the background has been made.
-void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const char* what,
+void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
                        std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
-    if (nccl().async_error(communicator, &result) != ncclSuccess) break;
+    const ncclResult_t asked = nccl_.async_error(communicator, &result);
+    if (asked != ncclSuccess) result = asked;
     if (result != ncclInProgress) break;
     check(Clock::now() < deadline, "NCCL was not done after {} with {}: another rank did not come",
           to_string(timeout), what);
     std::this_thread::sleep_for(kPoll);
   }
   if (result == ncclSuccess) return;
-  fail("NCCL failed in {} on {}: {} ({})", what, device_.name(), nccl().text(result),
-       nccl().last_error(communicator));
+  fail("NCCL failed in {} on {}: {} ({})", what, marks_->device_name(), nccl_.text(result),
+       nccl_.last_error(communicator));
+}
+
+void NcclWorld::enqueue(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
+                        const std::function<ncclResult_t(ncclComm_t)>& call) {
+  try {
+    const Calling counted(*this);
+    const std::lock_guard calling(handle->calling);
+    throw_if_aborted();
+    accept(call(handle->nccl), handle->nccl, what, timeout_);
+  } catch (const Error& error) {
+    abort(error.what());
+    throw;
+  }
+  watch(handle, stream, what);
 }
 
 cudaEvent_t NcclWorld::take_event() {
   const std::lock_guard lock(mutex_);
-  if (!spare_.empty()) {
-    const cudaEvent_t event = spare_.back();
-    spare_.pop_back();
-    return event;
-  }
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event on {}",
-             device_.name());
+  if (spare_.empty()) return marks_->make();
+  const cudaEvent_t event = spare_.back();
+  spare_.pop_back();
   return event;
 }
 
-void NcclWorld::watch(ncclComm_t communicator, cudaStream_t stream, const std::string& what) {
+void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what) {
   const cudaEvent_t event = take_event();
-  check_cuda(cudaEventRecord(event, stream), "recording an event on {}", device_.name());
+  marks_->record(event, stream);
   {
     const std::lock_guard lock(mutex_);
-    pending_.push_back({event, communicator, Clock::now() + timeout_, what});
+    (aborted_.load() ? given_up_ : pending_).push_back({event, handle, Clock::now() + timeout_, what});
+    throw_if_aborted();
   }
   changed_.notify_all();
 }
 
 // What is wrong with something enqueued; empty while nothing is.
 std::string NcclWorld::trouble_with(const Pending& pending) {
-  ncclResult_t result = ncclSuccess;
-  if (nccl().async_error(pending.communicator, &result) == ncclSuccess && result != ncclSuccess &&
-      result != ncclInProgress)
-    return fmt::format("NCCL failed in {}: {} ({})", pending.what, nccl().text(result),
-                       nccl().last_error(pending.communicator));
+  // Whoever calls on this communicator asks NCCL too; two that ask at once would end one job twice.
+  if (const std::unique_lock calling(pending.handle->calling, std::try_to_lock);
+      calling && pending.handle->nccl != nullptr) {
+    const ncclComm_t communicator = pending.handle->nccl;
+    ncclResult_t result = ncclSuccess;
+    if (nccl_.async_error(communicator, &result) == ncclSuccess && result != ncclSuccess &&
+        result != ncclInProgress)
+      return fmt::format("NCCL failed in {}: {} ({})", pending.what, nccl_.text(result),
+                         nccl_.last_error(communicator));
+  }
   if (Clock::now() < pending.deadline) return "";
   return fmt::format("rank {} gave up after {} in {}: another rank died, or made another call", host_.rank(),
                      to_string(timeout_), pending.what);
@@ -127,47 +184,57 @@ std::string NcclWorld::trouble_of_others() {
   }
 }
 
+// Takes what is done off pending_ and returns what is wrong with the rest. mutex_ is held.
+std::string NcclWorld::look() {
+  std::string trouble;
+  for (auto it = pending_.begin(); it != pending_.end() && trouble.empty();) {
+    if (!marks_->passed(it->done)) {
+      trouble = trouble_with(*it);
+      ++it;
+      continue;
+    }
+    spare_.push_back(it->done);
+    it = pending_.erase(it);
+  }
+  if (pending_.empty()) changed_.notify_all();  // forget waits for that
+  return trouble;
+}
+
 void NcclWorld::watch_loop() {
-  static_cast<void>(cudaSetDevice(device_.index()));
+  marks_->use();
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || !pending_.empty() || calling_ > 0; });
     if (stopping_) return;
-    std::string trouble;
-    for (auto it = pending_.begin(); it != pending_.end() && trouble.empty();) {
-      const cudaError_t state = cudaEventQuery(it->done);
-      if (state == cudaErrorNotReady) {
-        trouble = trouble_with(*it);
-        ++it;
-        continue;
-      }
-      spare_.push_back(it->done);  // done, or the device failed, of which its stream tells
-      it = pending_.erase(it);
-    }
+    std::string trouble = look();
     lock.unlock();
     if (trouble.empty()) trouble = trouble_of_others();
     if (!trouble.empty()) abort(trouble);
     lock.lock();
-    if (!trouble.empty()) pending_.clear();
     changed_.wait_for(lock, kLook, [this] { return stopping_; });
   }
 }
 
-void NcclWorld::forget(ncclComm_t communicator) noexcept {
+void NcclWorld::forget(const SharedHandle& handle) noexcept {
+  bool busy = false;
   {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find(communicators_.begin(), communicators_.end(), communicator);
-    if (found == communicators_.end()) return;  // aborted, and gone with that
-    communicators_.erase(found);
-    std::erase_if(pending_, [&](const Pending& p) { return p.communicator == communicator; });
+    std::unique_lock lock(mutex_);
+    if (std::uncaught_exceptions() > 0)
+      busy = !pending_.empty() || calling_ > 0;
+    else
+      changed_.wait(lock, [this] { return aborted_.load() || pending_.empty(); });
+    if (!busy && !aborted_.load()) std::erase(handles_, handle);
   }
-  const std::lock_guard calling(call_mutex_);
-  static_cast<void>(cudaSetDevice(device_.index()));
-  static_cast<void>(nccl().abort(communicator));
+  if (busy) return abort(fmt::format("rank {} gave up while others still waited for it", host_.rank()));
+  const std::lock_guard calling(handle->calling);
+  if (handle->nccl == nullptr) return;  // gone with the world
+  marks_->use();
+  static_cast<void>(nccl_.abort(handle->nccl));
+  handle->nccl = nullptr;
 }
 
 void NcclWorld::abort(std::string_view why) noexcept {
-  std::vector<ncclComm_t> doomed;
+  std::vector<SharedHandle> doomed;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_.load()) return;
@@ -176,14 +243,22 @@ void NcclWorld::abort(std::string_view why) noexcept {
     } catch (...) {  // no memory for the reason; waking the others matters more
     }
     aborted_.store(true);
-    doomed.swap(communicators_);
+    doomed.swap(handles_);
+    given_up_.swap(pending_);
   }
-  {
-    const std::lock_guard calling(call_mutex_);
-    static_cast<void>(cudaSetDevice(device_.index()));
-    for (ncclComm_t communicator : doomed) static_cast<void>(nccl().abort(communicator));
+  changed_.notify_all();
+  host_.abort(why);  // first, for the other ranks' sake: what follows may wait for this device
+  for (const SharedHandle& handle : doomed) handle->calling.lock();  // whoever waits there sees aborted_
+  marks_->use();
+  // One group, so that NCCL tells all kernels to end before it waits for any of them.
+  static_cast<void>(nccl_.group_start());
+  for (const SharedHandle& handle : doomed)
+    if (handle->nccl != nullptr) static_cast<void>(nccl_.abort(handle->nccl));
+  static_cast<void>(nccl_.group_end());
+  for (const SharedHandle& handle : doomed) {
+    handle->nccl = nullptr;
+    handle->calling.unlock();
   }
-  host_.abort(why);
 }
 
 }  // namespace trifold::cuda

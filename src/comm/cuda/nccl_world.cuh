@@ -1,5 +1,10 @@
-// What the NCCL communicators of one rank share: the library, the watch over what is enqueued, the abort.
-// Internal to nccl_comm.cpp.
+// What the NCCL communicators of one rank share: the watch over what is enqueued, the abort.
+// Internal to nccl_comm.cpp and to its test.
+//
+// NCCL's communicators do not block here, so a call goes on in the background after it has returned: until
+// every rank has joined a communicator, until the first collective, or the first message between two ranks,
+// has connected them. `make` and `enqueue` wait for that, one communicator at a time, for ranks may come to
+// two communicators in different orders.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,102 +22,81 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "core/cuda/cuda_device.h"
-#include "core/cuda/library.h"
+#include "comm/cuda/nccl_table.cuh"
+#include "comm/cuda/stream_marks.cuh"
 
 namespace trifold::cuda {
 
-// The functions of NCCL that are used.
-struct Nccl {
-  Nccl();
-  Library library{"libnccl.so.2", "NCCL"};
-  decltype(ncclGetErrorString)* text;
-  decltype(ncclGetLastError)* last_error;
-  decltype(ncclGetUniqueId)* unique_id;
-  decltype(ncclCommInitRankConfig)* init;
-  decltype(ncclCommSplit)* split;
-  decltype(ncclCommGetAsyncError)* async_error;
-  decltype(ncclCommAbort)* abort;
-  decltype(ncclGroupStart)* group_start;
-  decltype(ncclGroupEnd)* group_end;
-  decltype(ncclAllReduce)* all_reduce;
-  decltype(ncclReduceScatter)* reduce_scatter;
-  decltype(ncclAllGather)* all_gather;
-  decltype(ncclBroadcast)* broadcast;
-  decltype(ncclSend)* send;
-  decltype(ncclRecv)* receive;
+// A communicator of NCCL. It keeps its address, for NCCL writes a split's into it from a thread of its own.
+struct NcclHandle {
+  std::mutex calling;         // held by whoever is in a call of NCCL on it; a parent's before a child's
+  ncclComm_t nccl = nullptr;  // none before it is made, and again when it was aborted
 };
-const Nccl& nccl();
+using SharedHandle = std::shared_ptr<NcclHandle>;
 
 class NcclWorld {
  public:
-  // Collective over `host`.
-  NcclWorld(Communicator& host, CudaDevice& device, std::chrono::milliseconds timeout);
+  // Collective over `host`, which must outlive it, as must `table`.
+  NcclWorld(Communicator& host, const Nccl& table, std::unique_ptr<StreamMarks> marks,
+            std::chrono::milliseconds timeout);
   // Communicators are gone by now, or will not be used any more.
   ~NcclWorld();
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
 
-  CudaDevice& device() const { return device_; }
+  // Makes a communicator, from `parent` or, where that is null, from nothing: `start` is the call of NCCL
+  // that begins it. Waits until all its ranks have come; an Error aborts the world.
+  SharedHandle make(const std::string& what, NcclHandle* parent,
+                    const std::function<ncclResult_t(ncclComm_t* made)>& start);
 
-  // Makes a communicator: `start` is a call of NCCL that begins it. Waits, with the deadline.
-  template <class Start>
-  ncclComm_t make(const char* what, Start start) {
-    throw_if_aborted();
-    device_.use();
-    ncclComm_t made = nullptr;
-    const ncclResult_t begun = start(&made);
-    accept(begun, made, what, time_to_connect());
-    const std::lock_guard lock(mutex_);
-    communicators_.push_back(made);
-    return made;
-  }
+  // Enqueues one call, or a group of them, on `stream` and watches it. An Error aborts the world.
+  void enqueue(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
+               const std::function<ncclResult_t(ncclComm_t)>& call);
 
-  // Enqueues one call, or a group of them, on `stream` and watches it.
-  template <class Call>
-  void enqueue(ncclComm_t communicator, cudaStream_t stream, const std::string& what, Call call) {
-    throw_if_aborted();
-    {
-      const std::lock_guard calling(call_mutex_);
-      accept(call(), communicator, what.c_str(), timeout_);
-    }
-    watch(communicator, stream, what);
-  }
-
-  void forget(ncclComm_t communicator) noexcept;
+  // Ends a communicator that nobody will call any more. NCCL may wait for the whole device meanwhile, so this
+  // waits first until all that is enqueued is done or, past its deadline, aborted. While an exception flies
+  // it waits for nothing: where something is still under way the world is aborted.
+  void forget(const SharedHandle& handle) noexcept;
+  // Ends all communicators, here and, by the host's communicator, on the other ranks. The first reason stays.
   void abort(std::string_view why) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Pending {
     cudaEvent_t done;
-    ncclComm_t communicator;
+    SharedHandle handle;
     Clock::time_point deadline;
     std::string what;
   };
+  class Calling;
 
   void throw_if_aborted() const;
   // Longer than a call may take where that is given little, for ranks begin NCCL in seconds.
   std::chrono::milliseconds time_to_connect() const;
-  void accept(ncclResult_t result, ncclComm_t communicator, const char* what,
+  void join(const std::string& what, NcclHandle* parent, const SharedHandle& made,
+            const std::function<ncclResult_t(ncclComm_t* made)>& start);
+  void accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
               std::chrono::milliseconds timeout);
-  void watch(ncclComm_t communicator, cudaStream_t stream, const std::string& what);
+  void watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what);
   void watch_loop();
+  std::string look();
   std::string trouble_with(const Pending& pending);
   std::string trouble_of_others();
   cudaEvent_t take_event();
 
   Communicator& host_;
   std::unique_ptr<Communicator> news_;  // of the host too, for the watching thread alone
-  CudaDevice& device_;
+  const Nccl& nccl_;
+  std::unique_ptr<StreamMarks> marks_;
   std::chrono::milliseconds timeout_;
   std::atomic<bool> aborted_{false};
-  std::string why_;           // written once, before aborted_
-  std::mutex call_mutex_;     // nobody is inside NCCL while it is aborted
-  mutable std::mutex mutex_;  // of what follows
+  std::string why_;   // written once, before aborted_
+  std::mutex mutex_;  // of what follows; never held while a handle is waited for
   std::condition_variable changed_;
-  std::vector<ncclComm_t> communicators_;
+  std::vector<SharedHandle> handles_;
+  int calling_ = 0;  // threads that wait for NCCL to accept a call
   std::deque<Pending> pending_;
+  std::deque<Pending> given_up_;  // what was pending when the world was aborted
   std::vector<cudaEvent_t> spare_;
   bool stopping_ = false;
   std::thread thread_;

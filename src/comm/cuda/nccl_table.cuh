@@ -1,0 +1,30 @@
+// The functions of NCCL that are used, as a table: the library is opened when it is needed first, and tests
+// hand over functions of their own.
+#pragma once
+
+#include <nccl.h>
+
+namespace trifold::cuda {
+
+struct Nccl {
+  decltype(ncclGetErrorString)* text = nullptr;
+  decltype(ncclGetLastError)* last_error = nullptr;
+  decltype(ncclGetUniqueId)* unique_id = nullptr;
+  decltype(ncclCommInitRankConfig)* init = nullptr;
+  decltype(ncclCommSplit)* split = nullptr;
+  decltype(ncclCommGetAsyncError)* async_error = nullptr;
+  decltype(ncclCommAbort)* abort = nullptr;
+  decltype(ncclGroupStart)* group_start = nullptr;
+  decltype(ncclGroupEnd)* group_end = nullptr;
+  decltype(ncclAllReduce)* all_reduce = nullptr;
+  decltype(ncclReduceScatter)* reduce_scatter = nullptr;
+  decltype(ncclAllGather)* all_gather = nullptr;
+  decltype(ncclBroadcast)* broadcast = nullptr;
+  decltype(ncclSend)* send = nullptr;
+  decltype(ncclRecv)* receive = nullptr;
+};
+
+// The library's. Throws an Error that says where it was looked for.
+const Nccl& nccl();
+
+}  // namespace trifold::cuda
