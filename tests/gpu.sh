@@ -39,13 +39,14 @@ tests=build/release/tests
 export TRIFOLD_MODULE_PATH=$modules
 
 # row TEXT: a line of the table that is a figure; part HEADLINE COMMAND...: one that says whether a part is well. A
-# part's output goes to a file that a failure names; a part that does not end in 2 minutes has failed.
+# part's output goes to a file that a failure names; a part that does not end in 2 minutes has failed, as has one all
+# of whose tests skipped.
 row() { rows+=("   $*"); }
 part() {
   local title=$1 start=$SECONDS log
   log=$out/$(tr -c 'a-zA-Z0-9\n' _ <<<"$title").log
   shift
-  if "$@" >"$log" 2>&1; then
+  if "$@" >"$log" 2>&1 && ! grep -qF '[  PASSED  ] 0 tests' "$log"; then
     rows+=("$(printf '%-60s ok      %4d s' "$title" $((SECONDS - start)))")
   else
     rows+=("$(printf '%-60s FAILED  %4d s   %s' "$title" $((SECONDS - start)) "$log")")
@@ -93,10 +94,19 @@ kernels() {
 # The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
 on_device() { TRIFOLD_TEST_DEVICE=cuda timeout 120 "$@"; }
 
+# The GPUs that CUDA shows: those of CUDA_VISIBLE_DEVICES, of which it takes as many as come before a -1.
+count_gpus() {
+  if [[ -v CUDA_VISIBLE_DEVICES ]]; then
+    tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" | sed '/^ *-1/,$d' | grep -c '[^ ]'
+  else
+    nvidia-smi -L | grep -c ^GPU
+  fi
+}
+
 # What communicators promise, over as many ranks as there are GPUs; one rank where there is no MPI to start more.
 over_nccl() {
   local gpus start=()
-  gpus=$(nvidia-smi -L | grep -c GPU)
+  gpus=$(count_gpus)
   if command -v mpiexec >/dev/null && [[ -e $modules/trifold_mpi.so ]]; then
     start=(mpiexec -n "$gpus")
     [[ $(mpiexec --version) =~ Open\ MPI|OpenRTE|PRRTE ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
