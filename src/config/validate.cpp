@@ -170,6 +170,8 @@ std::vector<std::string> problems(const BenchConfig& config) {
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
   check_layout(run, problems);
+  if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), "step") == 0)
+    problems.add("--enable-cuda-graph has no effect on what is measured: it needs --what step");
   return problems.take();
 }
 

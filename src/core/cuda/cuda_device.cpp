@@ -1,5 +1,7 @@
 #include "core/cuda/cuda_device.h"
 
+#include <mutex>
+
 #include "core/cuda/cuda_error.cuh"
 #include "core/cuda/cuda_queue.h"
 
@@ -11,6 +13,8 @@ constexpr const char* kAdvice =
     "Install NVIDIA's driver (nvidia-smi shows whether it runs and which CUDA version it takes), or compute "
     "on "
     "the processor with --device cpu.";
+
+thread_local bool captures_here = false;  // on any device: a thread captures on one stream at a time
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -87,7 +91,19 @@ void* CudaDevice::allocate_shared(size_t bytes) {
   return memory;
 }
 
+void CudaDevice::capture_begins() {
+  captures_.lock_shared();
+  captures_here = true;
+}
+
+void CudaDevice::capture_ended() {
+  captures_here = false;
+  captures_.unlock_shared();
+}
+
 void CudaDevice::release_shared(void* memory) noexcept {
+  std::unique_lock no_capture(captures_, std::defer_lock);
+  if (!captures_here) no_capture.lock();  // else CUDA refuses to wait, and says so where the capture ends
   static_cast<void>(cudaSetDevice(index_));
   static_cast<void>(cudaDeviceSynchronize());
   static_cast<void>(cudaFreeHost(memory));

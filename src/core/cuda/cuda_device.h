@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <shared_mutex>
 #include <string>
 
 #include "core/device.h"
@@ -38,7 +39,13 @@ class CudaDevice final : public Device {
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue() override;
 
+  // Around a capture on any of its streams, by the same thread: the device as a whole must not be waited for
+  // meanwhile.
+  void capture_begins();
+  void capture_ended();
+
  private:
+  std::shared_mutex captures_;  // shared by captures, exclusive for who waits for the device
   int index_;
   Properties properties_;
 };

@@ -7,11 +7,13 @@
 
 namespace trifold::cuda {
 
-// Throws unless `status` is success; `what` says what was tried ("allocating 4096 bytes on cuda:0").
+// Throws unless `status` is success; `what` says what was tried ("allocating 4096 bytes on cuda:0"). CUDA
+// then forgets the error: it is told here, not by whoever asks next whether a launch was refused.
 template <class... Args>
 void check_cuda(cudaError_t status, fmt::format_string<Args...> what, Args&&... args) {
   if (status == cudaSuccess) [[likely]]
     return;
+  static_cast<void>(cudaGetLastError());
   fail("CUDA failed while {}: {} ({})", fmt::format(what, std::forward<Args>(args)...),
        cudaGetErrorString(status), cudaGetErrorName(status));
 }

@@ -15,8 +15,13 @@ cudaEvent_t event_as(void* event) { return static_cast<cudaEvent_t>(event); }
 // An executable graph. CUDA lets launches under way end before it frees one.
 class CudaGraph final : public DeviceGraph {
  public:
-  explicit CudaGraph(cudaGraph_t nodes) {
+  // Takes the device's memory for it at once: that there is none is found here, where work can still be
+  // launched one by one, and not by the first launch.
+  CudaGraph(cudaGraph_t nodes, cudaStream_t stream) {
     check_cuda(cudaGraphInstantiateWithFlags(&exec_, nodes, 0), "making captured work executable");
+    const cudaError_t status = cudaGraphUpload(exec_, stream);
+    if (status != cudaSuccess) static_cast<void>(cudaGraphExecDestroy(exec_));
+    check_cuda(status, "putting captured work on the device");
   }
   ~CudaGraph() override { static_cast<void>(cudaGraphExecDestroy(exec_)); }
   CudaGraph(const CudaGraph&) = delete;
@@ -29,18 +34,17 @@ class CudaGraph final : public DeviceGraph {
 
 }  // namespace
 
-CudaQueue::CudaQueue(CudaDevice& device) : device_(device) {
+CudaQueue::CudaQueue(CudaDevice& device) : device_(device), name_(device.name()) {
   device_.use();
   cudaStream_t stream = nullptr;
   // Non-blocking: without order against the default stream, which nothing here uses.
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on {}",
-             device_.name());
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on {}", name_);
   stream_ = stream;
   try {
     for (void*& slot : events_) {
       cudaEvent_t event = nullptr;
       check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-                 "making an event on {}", device_.name());
+                 "making an event on {}", name_);
       slot = event;
     }
   } catch (...) {
@@ -77,14 +81,13 @@ uint64_t CudaQueue::record() {
   device_.use();
   const std::lock_guard lock(mutex_);
   void* event = events_[(recorded_ + 1) % kEvents];
-  check_cuda(cudaEventRecord(event_as(event), stream_of(stream_)), "recording an event on {}",
-             device_.name());
+  check_cuda(cudaEventRecord(event_as(event), stream_of(stream_)), "recording an event on {}", name_);
   return ++recorded_;
 }
 
 void* CudaQueue::event_of(uint64_t ticket) {
   const std::lock_guard lock(mutex_);
-  check(ticket <= recorded_, "event {} was never recorded on {}", ticket, device_.name());
+  check(ticket <= recorded_, "event {} was never recorded on {}", ticket, name_);
   return ticket == 0 ? nullptr : events_[ticket % kEvents];
 }
 
@@ -94,27 +97,27 @@ void CudaQueue::wait(DeviceQueue& other, uint64_t ticket) {
   if (event == nullptr) return;
   device_.use();
   check_cuda(cudaStreamWaitEvent(stream_of(stream_), event_as(event), 0), "waiting for another stream on {}",
-             device_.name());
+             name_);
 }
 
 void CudaQueue::await(uint64_t ticket) {
   void* event = event_of(ticket);
   if (event == nullptr) return;
   device_.use();
-  check_cuda(cudaEventSynchronize(event_as(event)), "waiting for work on {}", device_.name());
+  check_cuda(cudaEventSynchronize(event_as(event)), "waiting for work on {}", name_);
 }
 
 void CudaQueue::synchronize() {
   refuse_in_capture("work of the host");
   device_.use();
-  check_cuda(cudaStreamSynchronize(stream_of(stream_)), "waiting for work on {}", device_.name());
+  check_cuda(cudaStreamSynchronize(stream_of(stream_)), "waiting for work on {}", name_);
 }
 
 void CudaQueue::copy(void* to, const void* from, size_t bytes) {
   if (bytes == 0 || to == from) return;
   device_.use();
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream_)),
-             "copying {} bytes on {}", bytes, device_.name());
+             "copying {} bytes on {}", bytes, name_);
 }
 
 // It only grows, and cudaFree waits for the device, so nothing loses memory that it still uses. Graphs keep
@@ -133,15 +136,17 @@ void* CudaQueue::workspace(size_t bytes) {
 }
 
 void CudaQueue::check_launch(const char* what) {
-  check_cuda(cudaGetLastError(), "starting {} on {}", what, device_.name());
+  check_cuda(cudaGetLastError(), "starting {} on {}", what, name_);
 }
 
 // Of this thread alone: others may allocate and wait meanwhile.
 void CudaQueue::begin_capture() {
   refuse_in_capture("another capture");
   device_.use();
-  check_cuda(cudaStreamBeginCapture(stream_of(stream_), cudaStreamCaptureModeThreadLocal),
-             "beginning to capture work on {}", device_.name());
+  device_.capture_begins();
+  const cudaError_t status = cudaStreamBeginCapture(stream_of(stream_), cudaStreamCaptureModeThreadLocal);
+  if (status != cudaSuccess) device_.capture_ended();
+  check_cuda(status, "beginning to capture work on {}", name_);
   capturing_ = captured_ = true;
 }
 
@@ -151,18 +156,18 @@ std::unique_ptr<DeviceGraph> CudaQueue::end_capture() {
   device_.use();
   cudaGraph_t nodes = nullptr;
   const cudaError_t status = cudaStreamEndCapture(stream_of(stream_), &nodes);
-  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // told here, not by the next launch
-  check_cuda(status, "capturing work on {}", device_.name());
+  device_.capture_ended();
+  check_cuda(status, "capturing work on {}", name_);
   const auto destroy = [](cudaGraph_t graph) { static_cast<void>(cudaGraphDestroy(graph)); };
   const std::unique_ptr<CUgraph_st, decltype(destroy)> held(nodes, destroy);
-  return std::make_unique<CudaGraph>(nodes);
+  return std::make_unique<CudaGraph>(nodes, stream_of(stream_));
 }
 
 void CudaQueue::launch(DeviceGraph& graph) {
   refuse_in_capture("another graph");
   device_.use();
   check_cuda(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_of(stream_)),
-             "launching a graph on {}", device_.name());
+             "launching a graph on {}", name_);
 }
 
 }  // namespace trifold::cuda

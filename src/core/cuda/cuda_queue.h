@@ -7,6 +7,7 @@
 
 #include <array>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/device.h"
@@ -45,6 +46,7 @@ class CudaQueue final : public DeviceQueue {
   void refuse_in_capture(const char* what) const;
 
   CudaDevice& device_;
+  const std::string name_;  // of the device
   void* stream_ = nullptr;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
