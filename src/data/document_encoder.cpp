@@ -8,13 +8,6 @@ namespace trifold {
 
 namespace {
 
-// A mark that may close a token like "<mask>", which could take the white space behind it, is left out.
-bool may_end_line(char c) { return c > ' ' && c < 0x7F && c != '>' && c != ']'; }
-
-bool may_begin_line(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 // Bytes of `text`, which is longer than `longest`, up to the last line end in these, or else between words.
 size_t lines_that_fit(std::string_view text, size_t longest) {
   const size_t size = text.substr(0, longest).rfind('\n') + 1;
@@ -23,10 +16,13 @@ size_t lines_that_fit(std::string_view text, size_t longest) {
 
 }  // namespace
 
-size_t DocumentEncoder::safe_cut(std::string_view text, size_t from) {
+size_t DocumentEncoder::safe_cut(std::string_view text, size_t from) const {
+  const LineCut place = tokenizer_.line_cut();
+  if (place == LineCut::None) return 0;
   for (size_t at = text.find('\n', from); at != std::string_view::npos && at + 1 < text.size();
        at = text.find('\n', at + 1))
-    if (at > 0 && may_end_line(text[at - 1]) && may_begin_line(text[at + 1])) return at + 1;
+    if (at > 0 && may_end_line(text[at - 1]) && may_begin_line(text[at + 1]))
+      return place == LineCut::AfterLineEnd ? at + 1 : at;
   return 0;
 }
 
@@ -39,7 +35,7 @@ void DocumentEncoder::encode_pieces(std::vector<int32_t>& ids) {
       if (rest.size() <= kLongestPiece) break;
       size = lines_that_fit(rest, kLongestPiece);
     }
-    tokenizer_.encode(rest.substr(0, size), ids);
+    tokenizer_.encode_piece(rest.substr(0, size), inside_, ids);
     rest.remove_prefix(size);
     searched_ = 0;
   }
@@ -63,8 +59,9 @@ void DocumentEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
 
 void DocumentEncoder::finish(std::vector<int32_t>& ids) {
   encode_pieces(ids);
-  if (!open_.empty()) tokenizer_.encode(open_, ids);
+  if (!open_.empty()) tokenizer_.encode_piece(open_, inside_, ids);
   open_.clear();
+  inside_ = false;
   searched_ = 0;
 }
 

@@ -2,11 +2,12 @@
 //
 // Bytes and SentencePiece models take the parts that a caller makes, lines mostly; one longer than
 // data/text_lines.h allows is cut after the last of its lines that fit. What a Hugging Face tokenizer makes
-// of a text depends on more than a line, so it gets large pieces, cut where no word can span the cut: after
-// the end of a line that an ASCII character precedes and an ASCII letter or digit follows. So the tokens are
-// those of the whole document. Only a text that has no such place for kLongestPiece bytes is cut at another
-// one, as lines are (data/text_lines.h). A tokenizer that puts a space before a text ("add_prefix_space")
-// puts one before every piece.
+// of a text depends on more than a line, so it gets large pieces, cut where no word can span the cut: at a
+// line end that an ASCII character precedes and an ASCII letter or digit follows, behind the line end or
+// before it as Tokenizer::line_cut() says. So the tokens are those of the whole document; what is put before
+// a text ("add_prefix_space") is put before the first piece alone. Only a text that has no such place for
+// kLongestPiece bytes, or whose tokenizer cuts no lines, is cut at another one every kLongestPiece bytes, as
+// lines are (data/text_lines.h).
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,13 @@ class DocumentEncoder {
 
  private:
   // Where `text` may be cut, at byte `from` at the earliest; 0: nowhere.
-  static size_t safe_cut(std::string_view text, size_t from);
+  size_t safe_cut(std::string_view text, size_t from) const;
   void encode_pieces(std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
   std::string open_;
   size_t searched_ = 0;  // no cut is before this byte of `open_`
+  bool inside_ = false;  // the piece before `open_` ended in plain text
 };
 
 }  // namespace trifold

@@ -126,8 +126,9 @@ void HuggingFaceTokenizer::read_decoder(const nlohmann::json& decoder) {
   clean_up_ = decoder.value("cleanup", true);
 }
 
-void HuggingFaceTokenizer::encode_words(std::string_view text, std::vector<int32_t>& ids) const {
-  const Words words = pre_tokenizer_.cut(text);
+void HuggingFaceTokenizer::encode_words(std::string_view text, bool goes_on,
+                                        std::vector<int32_t>& ids) const {
+  const Words words = pre_tokenizer_.cut(text, goes_on);
   std::visit(
       [&](const auto& model) {
         for (const std::string_view word : words.views) model.encode(word, ids);
@@ -136,10 +137,17 @@ void HuggingFaceTokenizer::encode_words(std::string_view text, std::vector<int32
 }
 
 void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  bool inside = false;
+  encode_piece(text, inside, ids);
+}
+
+void HuggingFaceTokenizer::encode_piece(std::string_view text, bool& inside,
+                                        std::vector<int32_t>& ids) const {
   if (const auto at = invalid_utf8(text)) bad_input("byte {} of a text to be tokenized is not UTF-8", *at);
   for (const TextPart& raw : added_.find_raw(text)) {
     if (raw.id) {
       ids.push_back(*raw.id);
+      inside = false;
       continue;
     }
     const std::string changed = normalizer_.changes_nothing() ? std::string() : normalizer_(raw.text);
@@ -147,8 +155,9 @@ void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& i
       if (part.id) {
         ids.push_back(*part.id);
       } else {
-        encode_words(part.text, ids);
+        encode_words(part.text, inside, ids);
       }
+      inside = !part.id;
     }
   }
 }

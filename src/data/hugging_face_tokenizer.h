@@ -31,8 +31,10 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::optional<int32_t> eod() const override { return eod_; }
   std::string fingerprint() const override { return fingerprint_; }
   bool reads_lines() const override { return false; }
+  LineCut line_cut() const override { return pre_tokenizer_.line_cut(); }
   // BadInput for text that is not UTF-8.
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const override;
   // Special tokens are left out; bytes that make no character become U+FFFD.
   std::string decode(std::span<const int32_t> ids) const override;
 
@@ -43,7 +45,7 @@ class HuggingFaceTokenizer : public Tokenizer {
 
   void read_decoder(const nlohmann::json& decoder);
   void name_tokens();
-  void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_words(std::string_view text, bool goes_on, std::vector<int32_t>& ids) const;
   const std::unordered_map<std::string, int32_t>& vocabulary() const;
   std::string join_pieces(std::span<const int32_t> ids) const;
 

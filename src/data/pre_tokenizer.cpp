@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "data/ruby_pattern.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -14,6 +15,13 @@ namespace {
 // them, then white space, of which the last is left to a word behind it.
 constexpr const char* kWordsOfGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Where a matcher may turn back is kept on a stack: some 30 bytes for a character of a long blank. ICU's own
+// limit of 8 MB ends there in the middle of a training.
+constexpr int32_t kMostStackBytes = 1 << 28;
+// ICU counts by 10000 ways tried: some seconds for one text, where a common pattern takes a millisecond per
+// 10 KB of it.
+constexpr int32_t kMostTime = 20000;
 
 // Bytes of UTF-8 that UTF-16 units [begin, end) have.
 size_t utf8_size(const icu::UnicodeString& text, int32_t begin, int32_t end) {
@@ -29,6 +37,7 @@ size_t utf8_size(const icu::UnicodeString& text, int32_t begin, int32_t end) {
 
 PreTokenizer::PreTokenizer(const nlohmann::json& json) {
   if (!json.is_null()) add(json);
+  find_line_cut();
 }
 
 void PreTokenizer::add(const nlohmann::json& json) {
@@ -46,8 +55,10 @@ void PreTokenizer::add(const nlohmann::json& json) {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
     stages_.push_back({.matches = is_punctuation_of_bert});
   } else if (type == "Whitespace") {
-    stages_.push_back(
-        {.pattern = compile(R"(\w+|[^\w\s]+)", false), .behavior = Behavior::Removed, .invert = true});
+    Stage stage = compile("Whitespace", R"(\w+|[^\w\s]+)", 0);
+    stage.behavior = Behavior::Removed;
+    stage.invert = true;
+    stages_.push_back(std::move(stage));
   } else if (type == "WhitespaceSplit") {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
   } else if (type == "Punctuation") {
@@ -64,16 +75,17 @@ void PreTokenizer::add(const nlohmann::json& json) {
 void PreTokenizer::add_byte_level(const nlohmann::json& json) {
   byte_level_ = true;
   if (json.value("add_prefix_space", true)) stages_.push_back({.prefix_space = true});
-  if (json.value("use_regex", true)) stages_.push_back({.pattern = compile(kWordsOfGpt2, false)});
+  if (json.value("use_regex", true)) stages_.push_back(compile("ByteLevel", kWordsOfGpt2, 0));
 }
 
 void PreTokenizer::add_split(const nlohmann::json& json) {
   const nlohmann::json& pattern = json.at("pattern");
   const bool literal = pattern.contains("String");
   const std::string text = pattern.at(literal ? "String" : "Regex").get<std::string>();
-  stages_.push_back({.pattern = compile(text, literal),
-                     .behavior = behavior_of(json.at("behavior").get<std::string>()),
-                     .invert = json.value("invert", false)});
+  Stage stage = literal ? compile(text, text, UREGEX_LITERAL) : compile_ruby(text);
+  stage.behavior = behavior_of(json.at("behavior").get<std::string>());
+  stage.invert = json.value("invert", false);
+  stages_.push_back(std::move(stage));
 }
 
 PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name) {
@@ -85,15 +97,39 @@ PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name) {
   bad_input("the behavior \"{}\" of its pre_tokenizer is not known", name);
 }
 
-std::shared_ptr<const icu::RegexPattern> PreTokenizer::compile(const std::string& pattern, bool literal) {
+PreTokenizer::Stage PreTokenizer::compile(const std::string& source, const std::string& pattern,
+                                          uint32_t flags) {
   UErrorCode status = U_ZERO_ERROR;
   UParseError place{};
-  std::shared_ptr<const icu::RegexPattern> compiled(icu::RegexPattern::compile(
-      icu::UnicodeString::fromUTF8(pattern), literal ? UREGEX_LITERAL : 0, place, status));
+  std::shared_ptr<const icu::RegexPattern> compiled(
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(pattern), flags, place, status));
   if (U_FAILURE(status))
-    bad_input("the pattern {} of its pre_tokenizer cannot be read: {} at character {}", pattern,
-              u_errorName(status), place.offset);
-  return compiled;
+    bad_input("the pattern {} of its pre_tokenizer cannot be read: {} (written for ICU: {})", source,
+              u_errorName(status), pattern);
+  return {.source = source, .pattern = std::move(compiled)};
+}
+
+PreTokenizer::Stage PreTokenizer::compile_ruby(const std::string& source) {
+  std::string pattern;
+  try {
+    pattern = icu_pattern_of_ruby(source);
+  } catch (Error& error) {
+    error.add_context(fmt::format("the pattern {} of its pre_tokenizer cannot be read", source));
+    throw;
+  }
+  return compile(source, pattern, UREGEX_MULTILINE | UREGEX_UNIX_LINES);
+}
+
+std::unique_ptr<icu::RegexMatcher> PreTokenizer::matcher_of(const Stage& stage) {
+  UErrorCode status = U_ZERO_ERROR;
+  std::unique_ptr<icu::RegexMatcher> matcher(stage.pattern->matcher(status));
+  if (matcher) {
+    matcher->setStackLimit(kMostStackBytes, status);
+    matcher->setTimeLimit(kMostTime, status);
+  }
+  check(U_SUCCESS(status), "the pattern {} of the pre_tokenizer cannot be used: {}", stage.source,
+        u_errorName(status));
+  return matcher;
 }
 
 void PreTokenizer::find_characters(const Stage& stage, std::string_view text, std::vector<Part>& parts) {
@@ -108,8 +144,10 @@ void PreTokenizer::find_characters(const Stage& stage, std::string_view text, st
   if (open < text.size()) parts.push_back({open, text.size(), false});
 }
 
-// ICU counts in UTF-16; the places in UTF-8 are counted along.
-void PreTokenizer::find_pattern(icu::RegexMatcher& matcher, std::string_view text, std::vector<Part>& parts) {
+// ICU counts in UTF-16; the places in UTF-8 are counted along. A match of nothing is a part, for what it
+// joins; one right behind a match is none, as in the library.
+void PreTokenizer::find_pattern(const Stage& stage, icu::RegexMatcher& matcher, std::string_view text,
+                                std::vector<Part>& parts) {
   const icu::UnicodeString wide =
       icu::UnicodeString::fromUTF8({text.data(), static_cast<int32_t>(text.size())});
   matcher.reset(wide);
@@ -117,18 +155,25 @@ void PreTokenizer::find_pattern(icu::RegexMatcher& matcher, std::string_view tex
   int32_t done = 0;
   size_t at = 0;
   const auto add = [&](int32_t end, bool match) {
-    if (end == done) return;
+    if (end == done && !match) return;
     const size_t begin = at;
     at += utf8_size(wide, done, end);
     done = end;
     parts.push_back({begin, at, match});
   };
   while (matcher.find(status) != 0 && U_SUCCESS(status)) {
-    add(matcher.start(status), false);
-    add(matcher.end(status), true);
+    const int32_t begin = matcher.start(status);
+    const int32_t end = matcher.end(status);
+    if (begin == end && end == done && !parts.empty()) continue;
+    add(begin, false);
+    add(end, true);
   }
-  check(U_SUCCESS(status), "a pattern of the pre_tokenizer fails on a text of {} bytes: {}", text.size(),
-        u_errorName(status));
+  check(status != U_REGEX_TIME_OUT && status != U_REGEX_STACK_OVERFLOW,
+        "the pattern {} of the pre_tokenizer takes too {} on a text of {} bytes: there are too many ways in "
+        "which it could match",
+        stage.source, status == U_REGEX_TIME_OUT ? "long" : "much memory", text.size());
+  check(U_SUCCESS(status), "the pattern {} of the pre_tokenizer fails on a text of {} bytes: {}",
+        stage.source, text.size(), u_errorName(status));
   add(wide.length(), false);
 }
 
@@ -161,39 +206,73 @@ void PreTokenizer::arrange(const Stage& stage, std::vector<Part>& parts) {
   parts = std::move(joined);
 }
 
-void PreTokenizer::put_spaces(Words& words) {
+void PreTokenizer::put_spaces(Words& words, const char* no_space) {
   for (std::string_view& word : words.views) {
-    if (word.starts_with(' ')) continue;
+    if (word.starts_with(' ') || word.data() == no_space) continue;
     words.changed.push_back(" " + std::string(word));
     word = words.changed.back();
   }
 }
 
 void PreTokenizer::run(const Stage& stage, Words& words) {
-  if (stage.prefix_space) return put_spaces(words);
-  UErrorCode status = U_ZERO_ERROR;
-  const std::unique_ptr<icu::RegexMatcher> matcher(stage.pattern ? stage.pattern->matcher(status) : nullptr);
-  check(U_SUCCESS(status), "a pattern of the pre_tokenizer cannot be used: {}", u_errorName(status));
+  const std::unique_ptr<icu::RegexMatcher> matcher = stage.pattern ? matcher_of(stage) : nullptr;
   std::vector<std::string_view> cut;
   std::vector<Part> parts;
   for (const std::string_view word : words.views) {
     parts.clear();
     if (stage.pattern) {
-      find_pattern(*matcher, word, parts);
+      find_pattern(stage, *matcher, word, parts);
     } else {
       find_characters(stage, word, parts);
     }
     arrange(stage, parts);
-    for (const Part& part : parts) cut.push_back(word.substr(part.begin, part.end - part.begin));
+    for (const Part& part : parts)
+      if (part.begin < part.end) cut.push_back(word.substr(part.begin, part.end - part.begin));
   }
   words.views = std::move(cut);
 }
 
-Words PreTokenizer::cut(std::string_view text) const {
+Words PreTokenizer::cut(std::string_view text, bool goes_on) const {
   Words words;
   if (!text.empty()) words.views.push_back(text);
-  for (const Stage& stage : stages_) run(stage, words);
+  for (const Stage& stage : stages_) {
+    if (stage.prefix_space) {
+      put_spaces(words, goes_on && prefix_is_once_ ? text.data() : nullptr);
+    } else {
+      run(stage, words);
+    }
+  }
   return words;
+}
+
+// Whether texts that are cut where line_cut_ says, and otherwise are as different as lines of text are, have
+// the words of their pieces.
+bool PreTokenizer::cuts_lines() const {
+  for (char end = 0; end < 0x7F; ++end) {
+    if (!may_end_line(end)) continue;
+    for (const std::string_view next : {"a b c", "the 3 4", "s.", "Then\nx\n", "T", "0", "7th\n  y"}) {
+      const std::string whole = fmt::format("One two 34,\n said: x{}\n{}", end, next);
+      const size_t place = whole.size() - next.size() - (line_cut_ == LineCut::BeforeLineEnd ? 1 : 0);
+      const std::string_view text = whole;
+      Words left = cut(text.substr(0, place));
+      const Words right = cut(text.substr(place), true);
+      left.views.insert(left.views.end(), right.views.begin(), right.views.end());
+      if (left.views != cut(text).views) return false;
+    }
+  }
+  return true;
+}
+
+void PreTokenizer::find_line_cut() {
+  for (const LineCut place : {LineCut::AfterLineEnd, LineCut::BeforeLineEnd}) {
+    for (const bool once : {true, false}) {
+      line_cut_ = place;
+      prefix_is_once_ = once;
+      if (cuts_lines()) return;
+    }
+  }
+  line_cut_ = LineCut::None;
+  prefix_is_once_ = true;
 }
 
 }  // namespace trifold

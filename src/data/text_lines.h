@@ -14,6 +14,17 @@ void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::
 // Where to cut `text`, which is longer than `longest` and has no line end before that, by the same rule.
 size_t cut_before(std::string_view text, size_t longest);
 
+// Where a text may be cut at a line end that may_end_line() precedes and may_begin_line() follows so that its
+// pieces have the words of the whole.
+enum class LineCut { None, BeforeLineEnd, AfterLineEnd };
+
+// A mark that may close a token like "<mask>", which could take the white space behind it, is left out.
+constexpr bool may_end_line(char c) { return c > ' ' && c < 0x7F && c != '>' && c != ']'; }
+
+constexpr bool may_begin_line(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
 // Longest piece given to a tokenizer at a time.
 inline constexpr size_t kLongestLine = size_t{1} << 16;
 

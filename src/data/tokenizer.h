@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text_lines.h"
+
 namespace sentencepiece {
 class SentencePieceProcessor;
 }
@@ -26,12 +28,20 @@ class Tokenizer {
   // Whether a text is to be given line by line; else in pieces as large as possible
   // (data/document_encoder.h).
   virtual bool reads_lines() const { return true; }
+  // Where a text may be cut into such pieces without other tokens.
+  virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
   // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in data/unicode.h).
   virtual bool takes_bytes() const { return false; }
   // Changes when the tokens of some text may be others: the kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // The same for the next piece of a text. `inside`: the piece before it ended in plain text; false before
+  // the first. It is set for the next.
+  virtual void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const {
+    encode(text, ids);
+    inside = true;
+  }
   // BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };

@@ -3,9 +3,11 @@
 
 Run from the top level, with `tokenizers` installed (pip install tokenizers):
     python3 tools/reference/hugging_face_tokenizers.py                               writes the files
+    python3 tools/reference/hugging_face_tokenizers.py patterns                      writes patterns.json alone
     python3 tools/reference/hugging_face_tokenizers.py compare TRIFOLD [SEED]        20 000 other texts through 'trifold tokenize'
 The files hold, for each tokenizer, a hash of the ids and one of the decoded text for every text of a fuzz corpus; for
 all its texts as one document; for the shipped play; and for runs of 4096 characters out of all that Unicode 14 assigns.
+patterns.json holds what regular expressions in the library's dialect, that of Oniguruma for Ruby, cut a text into.
 """
 import array
 import json
@@ -141,6 +143,34 @@ def fuzz(count, seed=20):
         texts.append("".join(parts))
     return texts
 
+CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+          r"|\s+(?!\S)|\s")
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+# What the dialects of regular expressions differ in, and what they agree on.
+PATTERNS = (
+    LLAMA, CL100K, O200K, r"^", r"$", r"^\w+", r"\w+$", r"^$", r"\s+$", r"\A\w+", r"\w+\s*\z", r"[^\n]+\Z", r".", r".+", r"(?m:.+)",
+    r"(?m:.)", r"(?m)o.", r"(?-m:.+)", r"(?i-m:T.)", r"\h+", r"\H+", r"[\h_]+", r"\p{N}{1,3}+|\p{L}+", r"\p{L}{2}+", r"\d{2}?",
+    r"\d{2,3}?", r"\d{,2}", r"\d{2,}?x?", r"\d{2}?+", r"a{", r"}", r"{", r"[a-z]{1,}{2}", r"l**", r"l+?+", r"(?:l{2,3})*", r"\p{L}++|\s++$",
+    r"\bthe\b", r"\b", r"\B", r"\B.", r"\d+", r"\w+|[^\w\s]+", r"(?<=e)r", r"(?<!e)r", r"(?<=\n|e)\w", r"(?>a|ab)c", r"\S+", r"(?:^|\s)\S+",
+    r"\s?[!-/:-~]+", r"[a-z&&[^aeiou]]+", r"[^a-z&&[^aeiou]]+", r"[a-e&&c-z&&[d]]", r"[a-z&&aeiou0-9]+", r"[\w&&[^\d_]]+", r"[--/]",
+    r"[a\-z]", r"[-a]", r"[a-]", r"[\w-]+", r"[a-c-e]+", r"[$^&|{}()*+?.~#]+", r"[\[\]]", r"[[a-c][x-z]]+", r"[[:alpha:]]+",
+    r"[[:^alpha:]]+", r"[^[:punct:]\s]+", r"[[:digit:][:space:]]+", r"[\b]", r"[\v]", r"\v", r"\t", r"\x41", r"\x{6f22}", r"[\x{4e00}-\x{9fff}]+",
+    r"\u00e9", r"\012", r"\e|\a|\f", r"\R", r"\p{Han}+", r"\p{^L}+", r"\P{L}+", r"\P{^L}+", r"\p{ lowercase_letter }+", r"[\p{P}\p{S}]+",
+    r"[^\p{P}\p{S}]+", r"(?i)ss|k|s", r"(?i)THE|[A-C]", r"(?i:[^t]+)", r"(?i:[a-z]+)", r"(?im:T.)|(?m-i:h.)", r"((?m)\s.)|l.", r"(?m:[^e].)", r"a(?i)B|C", r"(x|(?i)T|h)e",
+    r"(?i:é)", r"(l)(?<name>o)", r"a|", r"|a", r"l*", r"(?:l*)*", r"(?=l)", r"o(?=r)|(?!\w)", r"\/|\#|\-|\ ", r"#x", r"漢+", r"[漢あ]", r"[^\S\n]+",
+    r"[\S&&\W]+", r"\W+", r"\D+", r"[^\w]", r"[^\h]", r"[\r\n]+", r"'s|'t", r"")
+# Sets of characters, which are tried on every character that is assigned.
+SETS = [rf"\p{{{name}}}" for name in (
+    "Alnum Alpha Blank Cntrl Digit Graph Lower Print Punct Space Upper XDigit Word ASCII Any L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No "
+    "P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs C Cc Cf Letter Number Punctuation Symbol Mark Separator White_Space Alphabetic "
+    "Ideographic Emoji Han Hiragana Katakana Hangul Latin Greek Cyrillic Arabic Hebrew Thai Devanagari Tamil Common Inherited").split()
+] + [r"\w", r"\d", r"\s", r"\h", r"."] + [rf"[[:{name}:]]" for name in (
+    "alnum alpha ascii blank cntrl digit graph lower print punct space upper xdigit word").split()]
+ODD = ("Hello  the 1234567 wörld's   \n\nIT'S it's\tfoo[] #x \r\n  a112 漢字あ e\u0301r\u2028x  \n é_é \u02bcn ßſK\u00a0\u0085end\n"
+       "--/+\\^$&|{}()*?.~ \x08\x0b\x0c\x1b\x07 x{2} a{ abc ac aBC llll lllo The_end 12 é-É a\u200db \u200c\r\r {name} ab\n \n")
+
 
 def assigned():
     """Runs [first, last] of characters that are assigned, no surrogates and no private use; nor the one letter whose
@@ -198,6 +228,27 @@ def compare(program, seed):
         print(f"{make.__name__}: {len(texts)} texts, {len(made)} tokens, all equal", flush=True)
 
 
+def cut(pattern, behavior, text):
+    split = pre_tokenizers.Split(Regex(pattern), behavior)
+    return "\x1f".join(word for word, _ in split.pre_tokenize_str(text)).encode()
+
+
+def write_patterns():
+    # Not those whose properties changed after Unicode 14.
+    runs = [run for first, last in assigned() for run in ((first, min(last, 0x362)), (max(first, 0x370), min(last, 0x1dd2)),
+            (max(first, 0x1de7), min(last, 0x1171d)), (max(first, 0x1171f), last)) if run[0] <= run[1]]
+    every = "".join(chr(code) for first, last in runs for code in range(first, last + 1))
+    made = {
+        "text": ODD,
+        "runs": runs,
+        "cuts": [[pattern, behavior, fnv(cut(pattern, behavior.replace("With", "_with_").lower(), ODD))]
+                 for pattern in PATTERNS for behavior in ("Isolated", "Removed", "MergedWithPrevious")],
+        "sets": [[pattern, fnv(cut(pattern, "removed", every))] for pattern in SETS],
+        "blanks": hash_of_ids(Tokenizer.from_file(str(OUT / "gpt2.json")).encode("a" + " " * 600000 + "b").ids),
+    }
+    (OUT / "patterns.json").write_text(json.dumps(made, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     texts = fuzz(300)
@@ -227,5 +278,8 @@ def main():
 
 if sys.argv[1:2] == ["compare"]:
     compare(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+elif sys.argv[1:2] == ["patterns"]:
+    write_patterns()
 else:
     main()
+    write_patterns()
