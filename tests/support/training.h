@@ -92,11 +92,15 @@ inline PretrainConfig on_test_device(PretrainConfig config) {
   return config;
 }
 
+// Data of few distinct tokens: something to learn.
+inline std::unique_ptr<DataSource> few_tokens(ModelConfig model) {
+  model.vocab_size = 7;
+  return synthetic_data(model, 11);
+}
+
 inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
   const PretrainConfig config = on_test_device(asked);
-  ModelConfig few = config.model;
-  few.vocab_size = 7;  // few distinct tokens: something to learn
-  const std::unique_ptr<DataSource> data = synthetic_data(few, 11);
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
   const int64_t last = options.stop_after == 0 ? config.batch.train_iters : options.stop_after;
   Curve curve;
   run_on_ranks(config.mesh, [&](Communicator& world) {
