@@ -1,7 +1,9 @@
 #include "train/replica.h"
 
 #include <algorithm>
+#include <set>
 
+#include "comm/meet.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/nodes.h"
@@ -78,6 +80,7 @@ void Replica::connect_pipeline() {
   place_.backward = backward_.get();
   place_.forward_stream = &forward_worker_->stream;
   place_.backward_stream = &backward_worker_->stream;
+  if (ops_.device != nullptr) meet_neighbours();
 
   const int first = place_.rank_of_stage.front();
   const int last = place_.rank_of_stage.back();
@@ -85,6 +88,24 @@ void Replica::connect_pipeline() {
   // The key puts the first stage first, wherever a plan has placed it.
   std::unique_ptr<Communicator> ends = axis.split(at_end ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
   if (at_end && first != last) ties_ = std::move(ends);
+}
+
+// A device's messages may connect their ranks first, on the host (comm/meet.h): backward ones must not keep
+// it from the forward ones they depend on.
+void Replica::meet_neighbours() {
+  const std::vector<int>& ranks = place_.rank_of_stage;
+  std::set<int> before, behind;
+  for (const Stage& stage : place_.stages) {
+    const auto index = static_cast<size_t>(stage.index);
+    if (index > 0) before.insert(ranks[index - 1]);
+    if (index + 1 < ranks.size()) behind.insert(ranks[index + 1]);
+  }
+  before.erase(mesh_.coord(Axis::Pp));
+  behind.erase(mesh_.coord(Axis::Pp));
+  const std::vector<int> from(before.begin(), before.end());
+  const std::vector<int> to(behind.begin(), behind.end());
+  meet(*place_.forward, to, from, *place_.forward_stream);
+  meet(*place_.backward, from, to, *place_.backward_stream);
 }
 
 RankPlan Replica::with_residency(RankPlan row) {

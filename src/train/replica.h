@@ -68,6 +68,7 @@ class Replica {
 
   void take_place(std::vector<int> rank_of_stage, int64_t width);
   void connect_pipeline();
+  void meet_neighbours();
 
   Communicator& world_;
   Mesh mesh_;

@@ -4,6 +4,9 @@
 // carries NCCL's identifier, everything on streams of the host, barriers, and the news of an abort. NCCL does
 // not compare the ranks' calls; calls that differ end at the deadline.
 //
+// Two ranks' first message to each other, and a communicator's first collective, connect them: the host waits
+// for the others meanwhile. So exchanges complete in any order among ranks that have met (comm/meet.h).
+//
 // Calls return when they are enqueued, and NCCL itself waits for ever. So a thread watches what is enqueued:
 // what is not done `timeout` after it was enqueued, what NCCL reports as failed, or a rank that gave up and
 // said so over the host's communicator, aborts the world: NCCL's kernels end, so that streams that wait for
