@@ -107,7 +107,8 @@ class Translator {
     for (bool first = true;; first = false) {
       const std::string times = quantifier();
       if (times.empty()) return out;
-      out = (first ? out : "(?:" + out + ")") + times;
+      if (!first) out = fmt::format("(?:{})", out);
+      out += times;
     }
   }
 
@@ -214,7 +215,7 @@ class Translator {
     const std::string open = folds_ ? "(?i:" : "(?-i:";
     const bool rest_of_group = take(")");
     if (!rest_of_group && !take(":")) refuse("a group that does not end");
-    const std::string out = rest_of_group ? open + alternatives() + ")" : closed(open);
+    std::string out = rest_of_group ? open + alternatives() + ")" : closed(open);
     dot_is_any_ = any;
     folds_ = folds;
     return out;
