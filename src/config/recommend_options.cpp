@@ -294,6 +294,8 @@ std::vector<std::string> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
+  if (config.run.mesh.device == "cuda" && config.measure_steps == 0)
+    own.add("--device cuda has no effect without --measure-steps");
   std::vector<std::string> list = problems(copy.run);
   // The options of the run are in both tables.
   for (std::string& problem : own.take())

@@ -51,12 +51,6 @@ struct LookupBatch {
   std::span<const BagLookup> copy_lookups() const {
     return std::span(lookups).subspan(static_cast<size_t>(shards));
   }
-  std::span<const LookupOrder> shard_orders() const {
-    return std::span(orders).first(static_cast<size_t>(shards));
-  }
-  std::span<const LookupOrder> copy_orders() const {
-    return std::span(orders).subspan(static_cast<size_t>(shards));
-  }
 };
 
 class IdExchange {

@@ -27,7 +27,7 @@ int device_index(const Communicator& world);
 // Throws BadInput that says what is missing where --device cuda was asked for and cannot be had.
 void check_device(const MeshConfig& config);
 
-// For what cannot compute on a device yet; `what` names it: "trifold recommend".
+// For what cannot compute on a device yet; `what` names it: "trifold bench --what blocks".
 void expect_no_device(const MeshConfig& config, std::string_view what);
 
 }  // namespace trifold

@@ -158,8 +158,9 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
   rates.fetch_of_sample = result.times[StepPart::Fetch] / static_cast<double>(model.samples());
   result.rates = rates;
   result.spare_core = model.fetches_ahead();
-  result.host = fmt::format("{} {} rank{}, {} thread{} each", world.size(), world.backend(),
-                            world.size() == 1 ? "" : "s", model.threads(), model.threads() == 1 ? "" : "s");
+  result.host = fmt::format("{} {} rank{}, {} thread{} each, {}", world.size(), world.backend(),
+                            world.size() == 1 ? "" : "s", model.threads(), model.threads() == 1 ? "" : "s",
+                            model.ops().name);
   result.vectors_of_step = static_cast<double>(model.traffic().vectors - sent_before.vectors) / count;
 }
 

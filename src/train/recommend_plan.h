@@ -53,7 +53,7 @@ struct RecommendPlan {
   int64_t dense_parameters = 0;
   // Of this host, with measure_steps; the prediction is then with the rates measured here.
   std::optional<StepTimes> measured;
-  std::string host;  // "2 thread ranks, 1 thread each"
+  std::string host;  // "2 thread ranks, 1 thread each, x86-64-v3"
   // Bytes that rank 0 sent in a step to other ranks: counted, and by the loads.
   double counted_vectors = 0, formula_vectors = 0;
 };

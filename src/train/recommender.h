@@ -13,8 +13,9 @@
 // of ranks.
 //
 // On a device the tables, the MLPs, their state and what a batch brings are there; batches come in on a
-// stream of their own. A step waits for its sum of losses alone, with the backward on its way: the host is
-// back before the updates are done.
+// stream of their own. A step of one rank, or of ranks over NCCL, waits for its sum of losses alone, with the
+// backward on its way: the host is back before the updates are done. With ranks as threads the host carries
+// what travels, so it also waits for the gradients before the updates.
 #pragma once
 
 #include <functional>

@@ -137,7 +137,7 @@ class Recommend(ProgramTest):
     def test_a_plan_is_measured(self):
         told, _ = self.trifold("plan", "--config", pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch/configs/dlrm-small.cfg",
                                "--ranks", 2, "--measure-steps", 5, "--json", "p.json")
-        self.assertIn("measured here, 2 thread ranks", told)
+        self.assertRegex(told, r"measured here, 2 thread ranks, \d+ threads? each, \S+")
         plan = json.loads((self.folder / "p.json").read_text())
         self.assertEqual(plan["formula_sent_bytes"], plan["counted_sent_bytes"])
         self.assertGreater(plan["measured_seconds"]["step"], 0)

@@ -192,12 +192,14 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   const auto ahead = [&, distance, last](int64_t i) {
     if (i + distance < last) prefetch_row(task.dy + int64_t{task.bag[i + distance]} * task.dy_stride, width);
   };
-  for (int64_t s = begin; s < end && s < begin + distance; ++s) prefetch_update<Action>(task, s, width);
+  const auto updated = [&task](int64_t s) { return task.touched == nullptr || task.touched[s] != 0; };
+  for (int64_t s = begin; s < end && s < begin + distance; ++s)
+    if (updated(s)) prefetch_update<Action>(task, s, width);
   for (int64_t i = task.begin[begin]; i < last && i < task.begin[begin] + distance; ++i)
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   for (int64_t s = begin; s < end; ++s) {
-    if (s + distance < end) prefetch_update<Action>(task, s + distance, width);
-    if (task.touched != nullptr && task.touched[s] == 0) continue;
+    if (s + distance < end && updated(s + distance)) prefetch_update<Action>(task, s + distance, width);
+    if (!updated(s)) continue;
     if constexpr (Vectors > 0)
       sum_rows_fixed<Vectors>(g, task.dy, task.dy_stride, task.bag, task.weight, task.begin[s],
                               task.begin[s + 1], ahead);
