@@ -58,10 +58,16 @@ TEST_P(AttentionGraphs, DeterministicBackwardIsTakenWithAKnownWorkspace) {
   AttentionShape shape = GetParam().shape;
   shape.deterministic = true;
   int64_t most = 0;
-  for (const Verdict& verdict : expect_taken(attention_backward_graph(shape), GetParam().name))
-    most = std::max(most, verdict.workspace.value_or(0));
-  EXPECT_EQ(cudnn_backward_workspace({shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width}),
-            static_cast<size_t>(most));
+  for (const Verdict& verdict : expect_taken(attention_backward_graph(shape), GetParam().name)) {
+    if (!verdict.workspace) GTEST_SKIP() << "this cuDNN does not say what its engines take";
+    most = std::max(most, *verdict.workspace);
+  }
+  const size_t counted =
+      cudnn_backward_workspace({shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width});
+  EXPECT_GE(counted, static_cast<size_t>(most));
+  if (cudnn_version() / 100 == 919) {
+    EXPECT_EQ(counted, static_cast<size_t>(most)) << "it was written down for 9.19";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
