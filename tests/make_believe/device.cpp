@@ -18,9 +18,28 @@ std::byte* map(int file, size_t bytes, int rights) {
   return static_cast<std::byte*>(memory);
 }
 
+// Of a thread, which has one capture at a time.
+struct Captures {
+  bool writing = false;
+  int64_t until_refused = 0;  // captures from here to the one that fails; 0: none does
+  int64_t piece = 0;          // where it fails; 0: at its end
+  bool refused = false;       // the one being written
+};
+thread_local Captures captures;
+
+void refuse_memory_in_capture() {
+  check(!captures.writing, "memory cannot be allocated by a thread that captures");
+}
+
 }  // namespace
 
+void MakeBelieveDevice::refuse_capture(int64_t capture, int64_t piece) {
+  captures.until_refused = capture;
+  captures.piece = piece;
+}
+
 void* MakeBelieveDevice::allocate(size_t bytes) {
+  refuse_memory_in_capture();
   const int file = memfd_create("make-believe device", 0);
   check(file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0, "no memory of {} bytes could be made",
         bytes);
@@ -54,6 +73,7 @@ void MakeBelieveDevice::release(void* memory) noexcept {
 }
 
 void* MakeBelieveDevice::allocate_shared(size_t bytes) {
+  refuse_memory_in_capture();
   auto* memory = new std::byte[bytes]();
   const std::lock_guard lock(mutex_);
   blocks_[memory] = {bytes, memory};
@@ -113,21 +133,24 @@ void MakeBelieveQueue::refuse_in_capture(const char* what) const {
 }
 
 void MakeBelieveQueue::put(std::function<void()> work) {
-  if (capturing_)
-    captured_.push_back(std::move(work));
-  else
-    work();
+  if (!capturing_) return work();
+  captured_.push_back(std::move(work));
+  if (captures.refused && static_cast<int64_t>(captured_.size()) == captures.piece)
+    fail("a test asked for a refusal at piece {}", captures.piece);
 }
 
 void MakeBelieveQueue::begin_capture() {
   refuse_in_capture("another capture");
-  capturing_ = true;
+  capturing_ = captures.writing = true;
+  captures.refused = captures.until_refused > 0 && --captures.until_refused == 0;
 }
 
 std::unique_ptr<DeviceGraph> MakeBelieveQueue::end_capture() {
   check(capturing_, "a capture ends that has not begun");
-  capturing_ = false;
-  return std::make_unique<WrittenDown>(std::exchange(captured_, {}));
+  capturing_ = captures.writing = false;
+  auto graph = std::make_unique<WrittenDown>(std::exchange(captured_, {}));
+  check(!std::exchange(captures.refused, false), "a test asked for a refusal at the end");
+  return graph;
 }
 
 void MakeBelieveQueue::launch(DeviceGraph& graph) {

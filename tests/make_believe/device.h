@@ -3,6 +3,8 @@
 // orders them by streams and events alone. Its arithmetic is the processor's, so runs must give the same
 // bits.
 //
+// As with CUDA no thread allocates while it captures.
+//
 // An allocation is one piece of memory mapped twice: under the address that everyone is given it may not be
 // touched at all; the device uses the other.
 #pragma once
@@ -30,6 +32,10 @@ class MakeBelieveDevice final : public Device {
   void* allocate_shared(size_t bytes) override;
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue() override;
+
+  // The calling thread's capture number `capture` from now (1: its next) fails when piece `piece` of its
+  // work is put (1: the first), or has not come to that at its end; of piece 0, at its end. 0: none fails.
+  static void refuse_capture(int64_t capture, int64_t piece);
 
   // Times that graphs were launched, on all queues.
   int64_t graph_launches() const { return graph_launches_; }

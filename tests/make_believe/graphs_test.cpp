@@ -6,23 +6,35 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "make_believe/runs.h"
 
 namespace trifold::test {
 namespace {
 
-// Graphs that the make-believe device has launched so far; a real one does not count.
-int64_t graph_launches() {
-  if (!is_make_believe()) return 0;
+// A function that the make-believe device has for tests.
+template <class Function>
+Function* of_make_believe(const char* name) {
   const std::string file = std::string(std::getenv("TRIFOLD_MODULE_PATH")) + "/" + kCudaModuleFile;
   void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   check(module != nullptr, "{} is not loaded", file);
-  const auto count = reinterpret_cast<int64_t (*)()>(dlsym(module, "make_believe_graph_launches"));
-  check(count != nullptr, "{} does not count", file);
+  const auto function = reinterpret_cast<Function*>(dlsym(module, name));
+  check(function != nullptr, "{} has no {}", file, name);
   dlclose(module);
-  return count();
+  return function;
+}
+
+// Graphs that the make-believe device has launched so far; a real one does not count.
+int64_t graph_launches() {
+  return is_make_believe() ? of_make_believe<int64_t()>("make_believe_graph_launches")() : 0;
+}
+
+// Of the calling thread (MakeBelieveDevice::refuse_capture).
+void refuse_capture(int64_t capture, int64_t piece) {
+  of_make_believe<void(int64_t, int64_t)>("make_believe_refuse_capture")(capture, piece);
 }
 
 PretrainConfig with_graphs(PretrainConfig config) {
@@ -167,6 +179,80 @@ TEST(Graphs, EvaluationBetween) {
   const Curve plain = train_evaluate_and_train(config).curve;
   EXPECT_EQ(plain.losses.size(), 5U);
   expect_same_bits(graphs.curve, plain);
+}
+
+struct Noted {
+  Curve curve;       // both of rank 0
+  std::string note;  // Trainer::capture_note
+};
+
+// With capture number `capture` of rank `rank` refused at piece `piece`; 0: none.
+Noted train_and_note(const PretrainConfig& config, int rank, int64_t capture, int64_t piece) {
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  Noted result;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    refuse_capture(world.rank() == rank ? capture : 0, piece);
+    Trainer trainer(world, config, *data, nullptr);
+    Curve mine;
+    append_steps(trainer, config.batch.train_iters, mine);
+    if (world.rank() == 0) result = {std::move(mine), trainer.capture_note()};
+  });
+  return result;
+}
+
+// Whatever part is refused, and wherever: what it had done is taken back, it is done plainly from then on,
+// and the note tells what went wrong first.
+TEST(Graphs, ARefusedCapture) {
+  if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
+  const PretrainConfig config = with_dropout(short_run());
+  const Curve plain = train(config);
+  const int64_t parts = 2 * (config.model.num_layers + 2);
+  const int64_t before = graph_launches();
+  train_and_note(with_graphs(config), 0, 0, 0);
+  const int64_t all = graph_launches() - before;
+  for (const int64_t piece : {0, 1}) {
+    std::set<std::string> notes;
+    for (int64_t capture = 1; capture <= parts; ++capture) {
+      SCOPED_TRACE(fmt::format("capture {} at {}", capture, piece));
+      const int64_t start = graph_launches();
+      const Noted run = train_and_note(with_graphs(config), 0, capture, piece);
+      expect_same_bits(run.curve, plain);
+      EXPECT_NE(run.note.find(" is launched kernel by kernel: a test asked for a refusal at "),
+                std::string::npos)
+          << run.note;
+      EXPECT_TRUE(run.note.ends_with(piece == 0 ? "at the end" : "at piece 1")) << run.note;
+      EXPECT_LT(graph_launches() - start, all);
+      EXPECT_GT(graph_launches() - start, all / 2);
+      notes.insert(run.note);
+    }
+    EXPECT_EQ(static_cast<int64_t>(notes.size()), parts);  // a note for each part of each block
+  }
+}
+
+// All micro-batches of a step are under way at a time, each at addresses of its own.
+TEST(Graphs, MoreAddressesThanGraphsAreKept) {
+  if (!is_make_believe()) GTEST_SKIP() << "a real device does not count launches";
+  PretrainConfig config = scheduled(with_dropout(on_mesh(short_run(), 1, 1, 2)), "gpipe");
+  config.batch.train_iters = 3;
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = 66;
+  const int64_t before = graph_launches();
+  const Noted run = train_and_note(with_graphs(config), 0, 0, 0);
+  EXPECT_EQ(graph_launches() - before, (3 - 1) * 64 * (config.model.num_layers + 2) * 2);
+  expect_same_bits(run.curve, train(config));
+  EXPECT_NE(run.note.find(" meets more than 64 sets of addresses"), std::string::npos) << run.note;
+}
+
+TEST(Graphs, NoMemoryIsAllocatedByAThreadThatCaptures) {
+  if (!is_make_believe()) GTEST_SKIP() << "is about the make-believe device";
+  Device& device = *cuda_ops(0).device;
+  const std::unique_ptr<DeviceQueue> queue = device.make_queue();
+  queue->begin_capture();
+  EXPECT_THROW(Buffer(64, &device), Error);
+  EXPECT_THROW(device.allocate_shared(64), Error);
+  std::thread([&] { EXPECT_NO_THROW(Buffer(64, &device)); }).join();
+  queue->end_capture();
+  EXPECT_NO_THROW(Buffer(64, &device));
 }
 
 }  // namespace

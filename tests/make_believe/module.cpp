@@ -196,4 +196,7 @@ const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
 
 // For tests alone.
 int64_t make_believe_graph_launches() { return trifold::test::the_device().graph_launches(); }
+void make_believe_refuse_capture(int64_t capture, int64_t piece) {
+  trifold::test::MakeBelieveDevice::refuse_capture(capture, piece);
+}
 }
