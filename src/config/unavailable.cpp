@@ -11,7 +11,7 @@ namespace trifold {
 namespace {
 
 // Named here without advice: leave the option out.
-constexpr std::string_view kNames[] = {
+constexpr std::string_view kUnavailable[] = {
     // parallelism
 
     "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
@@ -81,7 +81,7 @@ std::optional<std::string> unavailable(std::string_view name) {
                                     [&](const auto& entry) { return entry.first == name; });
   if (advice != std::end(kAdvice))
     return fmt::format("--{} is not available in this version of Trifold: {}", name, advice->second);
-  if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames))
+  if (std::find(std::begin(kUnavailable), std::end(kUnavailable), name) != std::end(kUnavailable))
     return fmt::format("--{} is not available in this version of Trifold", name);
   return std::nullopt;
 }

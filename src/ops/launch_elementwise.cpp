@@ -8,12 +8,6 @@ namespace trifold::cpu {
 
 namespace {
 
-// body(begin, end) over the elements, in parts of at least `grain`.
-template <class Body>
-void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
-  stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
-}
-
 template <class T>
 void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce how) {
   T* out = y.as<T>();

@@ -9,11 +9,6 @@ namespace trifold::cpu {
 
 namespace {
 
-template <class Body>
-void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
-  stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
-}
-
 // The transpose of w [n, k], strips of whole vectors at a time. With its second factor the right way round
 // oneDNN's product is 5 to 20 % faster, and each tile would turn its part of the factor again.
 template <class T>

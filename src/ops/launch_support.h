@@ -55,6 +55,12 @@ inline const RecommenderKernels<double>& recommender_kernels<double>(const Kerne
 constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
 constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word
 
+// body(begin, end) over the elements, in parts of at least `grain`.
+template <class Body>
+void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
+  stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
+}
+
 // How many parts of `part` cover `extent`.
 inline int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
 
