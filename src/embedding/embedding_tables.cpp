@@ -395,6 +395,7 @@ EmbeddingTables::Memory EmbeddingTables::memory() const {
   }
   memory.buffers = made_.bytes() + received_.bytes() + made_short_.bytes() + received_short_.bytes() +
                    squares_.bytes() + copies_.memory.bytes();
+  for (const Buffer& buffer : copies_.order_memory) memory.buffers += buffer.bytes();
   return memory;
 }
 

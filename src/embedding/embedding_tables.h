@@ -69,7 +69,7 @@ class EmbeddingTables {
   // "adagrad_sum/...". To save, each box is named by one rank; to load, by all that hold it.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
 
-  // Bytes of tables, of state and of exchange buffers here.
+  // Bytes of tables, of state and of what exchanges and updates need here.
   struct Memory {
     size_t tables = 0, state = 0, buffers = 0;
   };

@@ -45,6 +45,12 @@ struct LookupBatch {
   CopyIn written;                    // ids, offsets, weights and factors
   std::vector<Buffer> memory;        // of orders
 
+  // Of memory that operations read; as many as `written` has are pinned on the host of a device.
+  size_t bytes() const {
+    size_t bytes = written.bytes();
+    for (const Buffer& buffer : memory) bytes += buffer.bytes();
+    return bytes;
+  }
   std::span<const BagLookup> shard_lookups() const {
     return std::span(lookups).first(static_cast<size_t>(shards));
   }

@@ -11,6 +11,8 @@ class CopyIn {
  public:
   // Room for tensors of `bytes` in all, each rounded up as `room` does. `ops` must outlive this.
   CopyIn(const OpTable& ops, size_t bytes);
+  // Of memory that operations read; with a device as many are pinned on the host.
+  size_t bytes() const { return ops_.device == nullptr ? host_.bytes() : device_.bytes(); }
   // What a tensor takes of it.
   static size_t room(DType dtype, int64_t elements);
 

@@ -284,7 +284,10 @@ void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
 
 Recommender::Memory Recommender::memory() const {
   const EmbeddingTables::Memory tables = tables_->memory();
-  return {tables.tables, tables.state, tables.buffers, weights_.bytes() + grads_.bytes() + optimizer_.bytes(),
+  size_t batches = 0;
+  for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
+  return {tables.tables, tables.state, tables.buffers + batches,
+          weights_.bytes() + grads_.bytes() + optimizer_.bytes(),
           arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity()};
 }
 

@@ -89,6 +89,7 @@ class Recommender {
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
   void loaded();
 
+  // Bytes that operations use, by what they are for; `exchange` has the two batches that are under way.
   struct Memory {
     size_t tables = 0, table_state = 0, exchange = 0, dense = 0, activations = 0;
     size_t total() const { return tables + table_state + exchange + dense + activations; }

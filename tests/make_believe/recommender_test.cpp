@@ -8,9 +8,11 @@
 
 #include "checkpoint/reader.h"
 #include "comm/cuda_module.h"
+#include "data/click_synthetic.h"
 #include "support/compare.h"
 #include "train/ranks.h"
 #include "train/recommend.h"
+#include "train/recommender.h"
 
 namespace trifold::test {
 namespace {
@@ -161,25 +163,70 @@ TEST_F(DeviceRecommender, EveryModel) {
   }
 }
 
-// Saved on the device, resumed on the processor, and the other way round, on other ranks' tables.
-TEST_F(DeviceRecommender, CheckpointsGoBothWays) {
+// Weighted ids, without a thread that fetches ahead: neither can be asked for by an option.
+std::vector<double> losses_of_weighted(const RecommendConfig& config, bool overlap) {
+  SyntheticClickSpec spec;
+  spec.dense = 5;
+  spec.tables = {{"a", 300, 1}, {"b", 57, 4}, {"c", 3, 1}, {"d", 41, 2}};
+  spec.samples = 400;
+  spec.weighted = true;
+  const SyntheticClicks clicks(spec);
+  std::vector<double> losses;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    RecommenderSetup setup = recommender_setup(config, clicks.schema(), world.size());
+    setup.overlap = overlap;
+    const ClickFeed feed(clicks, 1, setup.global_batch);
+    Recommender model(world, setup);
+    for (int64_t step = 0; step < 6; ++step) {
+      model.fetch([&](ClickBatchBuffer& out) { feed.read(step, world.rank(), model.samples(), out); });
+      const double loss = model.train(feed.real_samples(step), step + 1, 0.1, 0.1, nullptr);
+      if (world.rank() == 0) losses.push_back(loss);
+    }
+  });
+  return losses;
+}
+
+TEST_F(DeviceRecommender, WeightedIds) {
+  for (const bool overlap : {true, false}) {
+    SCOPED_TRACE(overlap);
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.placement.placement = "row,column,replicated,table";
+    const std::vector<double> host = losses_of_weighted(config, overlap);
+    EXPECT_EQ(host.size(), 6U);
+    expect_equal<double>(losses_of_weighted(on_device(config), overlap), host);
+  }
+}
+
+TEST_F(DeviceRecommender, RanksWithoutATable) {
   RecommendConfig config = small_recommender();
-  config.mesh.ranks = 2;
-  config.placement.placement = "row,column,replicated,table";
-  config.training.embedding_optimizer = "adam";
-  const Told whole = run(config);
-  for (const bool device_first : {true, false}) {
-    SCOPED_TRACE(device_first);
+  config.mesh.ranks = 5;
+  config.placement.placement = "table";
+  expect_same(config);
+}
+
+// Saved on the device, resumed on the processor, and the other way round, on other ranks' tables: the numbers
+// of the processor alone.
+TEST_F(DeviceRecommender, CheckpointsGoBothWays) {
+  const auto numbers_of = [&](bool device_first, bool device_then) {
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.placement.placement = "row,column,replicated,table";
+    config.training.embedding_optimizer = "adam";
     RecommendConfig first = config;
     first.training.train_iters = 3;
-    first.checkpoint.save = folder(device_first ? "from_device" : "from_host");
+    first.checkpoint.save = folder(fmt::format("from_{}_to_{}", device_first, device_then));
     Told told = run(device_first ? on_device(first) : first);
-    RecommendConfig second = config;
-    second.checkpoint.load = first.checkpoint.save;
-    const Told rest = run(device_first ? second : on_device(second));
+    config.checkpoint.load = first.checkpoint.save;
+    config.placement.placement = "column";
+    const Told rest = run(device_then ? on_device(config) : config);
     told.numbers.insert(told.numbers.end(), rest.numbers.begin(), rest.numbers.end());
-    expect_equal<double>(told.numbers, whole.numbers);
-  }
+    return told.numbers;
+  };
+  const std::vector<double> host = numbers_of(false, false);
+  EXPECT_EQ(host.size(), 12U);
+  expect_equal<double>(numbers_of(true, false), host);
+  expect_equal<double>(numbers_of(false, true), host);
 }
 
 std::string error_of(const RecommendConfig& config) {
