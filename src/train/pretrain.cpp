@@ -60,16 +60,17 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
 }
 
 // A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
-void check_save(const PretrainConfig& config, int64_t first_step) {
+void check_save(const PretrainConfig& config, std::optional<int64_t> first_step) {
   const std::string& save = *config.checkpoint.save;
   check_writable_folder("--save", save);
+  if (!first_step) return;
   int64_t newest = 0;
   try {
     newest = CheckpointReader(save).meta().step;
   } catch (const Error&) {
     return;  // no checkpoint there yet
   }
-  if (newest > first_step) {
+  if (newest > *first_step) {
     check_not_taken(save);  // its run went on while this one looked where to start
     if (config.checkpoint.load == save && config.checkpoint.finetune)
       bad_input(
@@ -80,7 +81,7 @@ void check_save(const PretrainConfig& config, int64_t first_step) {
     bad_input(
         "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
         "to go on from it, or another --save",
-        save, newest, first_step, save);
+        save, newest, *first_step, save);
   }
 }
 
@@ -160,7 +161,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
-  if (checkpoint.save && first_step) files.attempt([&] { check_save(job.config, *first_step); });
+  if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
