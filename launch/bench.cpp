@@ -31,6 +31,7 @@ Json show(const StepBench& bench) {
              ranks > 1 ? fmt::format("; times {} ranks", ranks) : "");
   fmt::print("            peak resident {}, {:.3f} times the prediction\n", bytes_text(bench.measured_peak),
              static_cast<double>(bench.measured_peak) / static_cast<double>(predicted));
+  if (!bench.capture_note.empty()) fmt::print("warning     --enable-cuda-graph: {}\n", bench.capture_note);
   return {{"seconds", bench.seconds},
           {"tokens_per_second", bench.tokens_per_second},
           {"flops", bench.flops},
@@ -38,7 +39,8 @@ Json show(const StepBench& bench) {
           {"share", bench.share},
           {"predicted_bytes", predicted},
           {"peak_resident_bytes", bench.measured_peak},
-          {"loss", bench.loss}};
+          {"loss", bench.loss},
+          {"capture_note", bench.capture_note}};
 }
 
 Json show(const std::vector<GemmBench>& benches) {

@@ -249,6 +249,8 @@ step() {
 import json, sys
 b = json.load(open(sys.argv[1]))
 b = b.get("step", b)
+if b["capture_note"]:
+    sys.exit(f"{sys.argv[2]}: --enable-cuda-graph: {b['capture_note']}")
 print(f"{sys.argv[2]}: {b['tokens_per_second']:.0f} tokens/s, {100 * b['share']:.1f} % of the product rate "
       f"{b['gemm_flops'] / 1e12:.0f} TFLOP/s, peak {int(sys.argv[3]) / 1024:.1f} GiB")
 PY

@@ -60,6 +60,7 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
   result.gemm_flops = trainer.measure_peak();
   result.share = result.flops / result.gemm_flops;
   result.memory = trainer.memory();
+  result.capture_note = trainer.capture_note();
   result.measured_peak = peak_resident();
   result.ranks_in_process = world.backend() == "thread" ? world.size() : 1;
   return result;

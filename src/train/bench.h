@@ -23,6 +23,8 @@ struct StepBench {
   size_t resident_before = 0;  // resident set before the run was built
   int ranks_in_process = 1;
   double loss = 0;  // of the last step
+  // Trainer::capture_note after the steps. Not empty: --enable-cuda-graph did not do all that it says.
+  std::string capture_note;
 };
 
 struct GemmBench {
