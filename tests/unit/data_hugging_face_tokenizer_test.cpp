@@ -122,10 +122,14 @@ TEST(HuggingFaceTokenizer, PiecesAreCutWhereThePreTokenizerCuts) {
     return nlohmann::json{{"type", "ByteLevel"}, {"add_prefix_space", space}, {"use_regex", false}};
   };
   nlohmann::json json = nlohmann::json::parse(read_file(kFolder + "prefixed.json"));
-  for (const auto& parts :
-       {nlohmann::json{split("MergedWithNext"), bytes(false)}, nlohmann::json{bytes(true)},
-        nlohmann::json{split("MergedWithNext"), bytes(true)}, nlohmann::json{split("Isolated"), bytes(true)},
-        nlohmann::json{split("Removed"), bytes(true)}}) {
+  // Arrays by name: braces around one element are a copy to one compiler and an array to another.
+  const auto array = [](std::initializer_list<nlohmann::json> parts) {
+    return nlohmann::json(nlohmann::json::array_t(parts));
+  };
+  for (const nlohmann::json& parts :
+       {array({split("MergedWithNext"), bytes(false)}), array({bytes(true)}),
+        array({split("MergedWithNext"), bytes(true)}), array({split("Isolated"), bytes(true)}),
+        array({split("Removed"), bytes(true)})}) {
     json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", parts}};
     write_file(dir.file("tokenizer.json"), json.dump());
     const HuggingFaceTokenizer tokenizer(dir.file("tokenizer.json"));
