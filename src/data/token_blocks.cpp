@@ -9,11 +9,8 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kFirstBlock = size_t{1} << 20;  // bytes of text
 constexpr int kDoublings = 3;
 constexpr size_t kShare = size_t{1} << 16;  // bytes of text that a thread takes at a time
-
-size_t bytes_of_block(int64_t block) { return kFirstBlock << std::min<int64_t>(block, kDoublings); }
 
 template <class T>
 std::vector<T> narrow(const std::vector<int32_t>& tokens) {
@@ -57,7 +54,7 @@ TokenBlocks::TokenBlocks(const StreamOptions& options)
       walker_(*options.files, options.fractions, options.split, options.seed),
       pool_(options.threads) {
   check(options.seq_length > 0, "a sample of {} tokens does not exist", options.seq_length);
-  while (documents_.empty() && text_.size() < kFirstBlock)
+  while (documents_.empty() && text_.size() < options_.first_block)
     if (!walker_.read_more(text_, documents_)) break;
   if (!documents_.empty()) {
     std::vector<int32_t> ids;
@@ -109,7 +106,8 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
   text_.clear();
   documents_.clear();
   epoch_ended_ = false;
-  while (text_.size() < bytes_of_block(start_.block) && !stop) {
+  const size_t enough = options_.first_block << std::min<int64_t>(start_.block, kDoublings);
+  while (text_.size() < enough && !stop) {
     const size_t before = documents_.size();
     const bool more = walker_.read_more(text_, documents_);
     if (documents_.size() > before) epoch_has_documents_ = true;

@@ -6,7 +6,7 @@
 // row is cut into windows of seq_length + 1 tokens, neighbours sharing one. Their order inside the block is
 // pseudo-random. What does not fill a window goes in front of the next block, so no token is lost. Blocks
 // grow from 1 to 8 MiB: the first comes soon, the later ones mix samples well. Every sample is a pure
-// function of (seed, files, tokenizer, seq_length).
+// function of (seed, files, tokenizer, seq_length); `first_block` is for tests, which have less text.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,9 @@ struct StreamOptions {
   Split split = Split::Train;
   int64_t seq_length = 0;
   uint64_t seed = 0;
-  int threads = 1;        // that make tokens
-  bool one_pass = false;  // a block ends with the epoch
+  int threads = 1;                       // that make tokens
+  bool one_pass = false;                 // a block ends with the epoch
+  size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times
 };
 
 // Where a block begins: all that is needed to make it.

@@ -29,9 +29,9 @@ using test::write_gzip;
 
 TEST(StreamTrouble, ReadersFarApartDoNotTakeEachOthersBlocks) {
   const TempDir dir;
-  write_file(dir.file("text.txt"), lines(1, 6000000));
+  write_file(dir.file("text.txt"), lines(1, 1500000));
   const StreamOptions options = options_of(dir.file("text.txt"));
-  const std::array<int64_t, 4> places{0, 30000, 70000, 150000};  // of four blocks
+  const std::array<int64_t, 4> places{0, 7500, 17500, 37500};  // of four blocks
   std::array<std::vector<int32_t>, 4> expected;
   {
     const StreamSamples samples(options);
@@ -53,16 +53,16 @@ TEST(StreamTrouble, ReadersFarApartDoNotTakeEachOthersBlocks) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Text at 6 MB of 20: the end of an epoch falls into a block that begins after it and ends before it in the
+// Text at 1.5 MB of 5: the end of an epoch falls into a block that begins after it and ends before it in the
 // next one.
 TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
   const TempDir dir;
   const std::string empty = "{\"text\": \"\", \"id\": \"" + std::string(1000, 'x') + "\"}\n";
-  const std::string nothing_there = empty + std::string(100000, ' ') + "\n";
+  const std::string nothing_there = empty + std::string(25000, ' ') + "\n";
   std::string content;
-  while (content.size() < 6000000) content += nothing_there;
-  content += json_lines(1, 100000);
-  while (content.size() < 20000000) content += nothing_there;
+  while (content.size() < 1500000) content += nothing_there;
+  content += json_lines(1, 25000);
+  while (content.size() < 5000000) content += nothing_there;
   write_gzip(dir.file("mostly_empty.jsonl.gz"), content);
   const StreamOptions options = options_of(dir.file("mostly_empty.jsonl.gz"));
   TokenBlocks blocks(options);
@@ -73,7 +73,7 @@ TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
     ended_without = ended_without || (blocks.epoch_ended() && block->end_sample() == block->first_sample());
   }
   EXPECT_TRUE(ended_without);
-  EXPECT_GE(blocks.start().first_sample, 2 * 100000 / kLength - 2);
+  EXPECT_GE(blocks.start().first_sample, 2 * 25000 / kLength - 2);
   // Where nothing has a token there is nothing to go on with, also for a run that begins in the middle.
   write_file(dir.file("empty.jsonl"), empty + empty);
   TokenBlocks nothing(options_of(dir.file("empty.jsonl")));
@@ -132,7 +132,7 @@ TEST(StreamTrouble, ADamagedBookmarkIsAnError) {
 
 TEST(StreamTrouble, APassThatFailsFailsAgain) {
   const TempDir dir;
-  const std::string good = json_lines(1, 2000000);
+  const std::string good = json_lines(1, 500000);
   write_file(dir.file("bad.jsonl"), good + "{\"text\": 3}\n" + good);
   const StreamPass pass(options_of(dir.file("bad.jsonl")), 100000);
   const std::string first = error_of([&] { (void)pass.count(); });
