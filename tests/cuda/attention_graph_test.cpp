@@ -9,15 +9,16 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/workspace.h"
 
 namespace trifold::cuda {
 namespace {
 
-std::string h200() {
-  std::ifstream file(std::filesystem::path(TRIFOLD_TEST_DATA) / "data" / "h200_device.json");
-  return {std::istreambuf_iterator<char>(file), {}};
+Descriptor device_of(const std::string& card) {
+  std::ifstream file(std::filesystem::path(TRIFOLD_TEST_DATA) / "data" / (card + "_device.json"));
+  return described_device({std::istreambuf_iterator<char>(file), {}});
 }
 
 bool taken(cudnnStatus_t status) {
@@ -26,7 +27,7 @@ bool taken(cudnnStatus_t status) {
 
 // Every engine that cuDNN proposes, and at least one, must take the graph.
 std::vector<Verdict> expect_taken(const Graph& graph, const std::string& what) {
-  const Descriptor device = described_device(h200());
+  const Descriptor device = device_of("h200");
   const auto verdicts = try_engines(graph, {nullptr, &device},
                                     [](Descriptor& /*plan*/, cudnnStatus_t /*status*/) { return true; });
   EXPECT_GE(verdicts.size(), 1U) << what;
@@ -79,12 +80,48 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"BertDropout", {4, 512, 16, 16, 64, DType::F16, false, false, 0.1}},
                       Case{"Bert", {4, 512, 16, 16, 64, DType::F16, false}},
                       Case{"NoWholeTile", {3, 72, 4, 2, 32, DType::BF16, true}},
+                      Case{"Wide", {2, 1024, 4, 2, 256, DType::BF16, true}},
                       Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
     [](const auto& each) { return std::string(each.param.name); });
 
+// The first engine that cuDNN proposes for a card, of those it has for the graph.
+std::vector<Verdict> first_engine(const Graph& graph, const std::string& card) {
+  const Descriptor device = device_of(card);
+  return try_engines(graph, {nullptr, &device},
+                     [](Descriptor& /*plan*/, cudnnStatus_t status) { return !taken(status); });
+}
+
+// Of other generations: what attention_choice.h leaves to cuDNN has an engine there, and what it keeps from
+// it has none that goes backward.
+TEST(AttentionGraph, OtherCardsTakeWhatIsChosenForThem) {
+  for (const auto& [card, major] : {std::pair("a100", 8), std::pair("b200", 10)})
+    for (const int64_t width : {64, 136})
+      for (const double dropout : {0.0, 0.1}) {
+        SCOPED_TRACE(fmt::format("{}, heads of {}, dropout {}", card, width, dropout));
+        const AttentionShape shape{2, 512, 4, 2, width, DType::BF16, true, true, dropout};
+        Attention how;
+        how.head_dim = width;
+        how.dropout.probability = dropout;
+        const auto backward = first_engine(attention_backward_graph(shape), card);
+        if (is_missing_in_cudnn(how, major)) {
+          // A later version may have learned it.
+          if (cudnn_version() / 100 == 919) {
+            EXPECT_EQ(backward.size(), 0U);
+          }
+          continue;
+        }
+        const auto forward = first_engine(attention_forward_graph(shape), card);
+        ASSERT_FALSE(forward.empty() || backward.empty());
+        EXPECT_TRUE(taken(forward.back().status)) << forward.back().message;
+        EXPECT_TRUE(taken(backward.back().status)) << backward.back().message;
+        const size_t counted = cudnn_backward_workspace({2, 512, 4, 2, width});
+        EXPECT_LE(backward.back().workspace.value_or(0), static_cast<int64_t>(counted));
+      }
+}
+
 // What no engine can do is refused by name, so the tests above can fail.
 TEST(AttentionGraph, HeadsOfOddWidthAreRefused) {
-  const Descriptor device = described_device(h200());
+  const Descriptor device = device_of("h200");
   const Graph graph = attention_forward_graph({1, 128, 2, 2, 63, DType::BF16, true});
   try {
     const Plan plan(graph, {nullptr, &device}, "attention");

@@ -53,19 +53,26 @@ TEST_F(CudaProducts, GemmOverwrites) {
 struct Heads {
   int64_t heads, kv_heads;
   bool causal;
+  int64_t seq = 128;
+  int64_t width = 64;
 };
 
 TEST_F(CudaProducts, AttentionForwardAndBackward) {
-  for (const Heads& h : {Heads{4, 4, true}, Heads{4, 2, true}, Heads{4, 4, false}}) {
-    SCOPED_TRACE(fmt::format("{} heads, {} of keys, causal {}", h.heads, h.kv_heads, h.causal));
+  // Whole tiles of keys, half of one, and less; heads that only some cards have
+  // (ops/cuda/attention_choice.h).
+  for (const Heads& h : {Heads{4, 4, true}, Heads{4, 2, true}, Heads{4, 4, false}, Heads{4, 2, false},
+                         Heads{4, 4, true, 192}, Heads{4, 4, false, 192}, Heads{4, 1, true, 72},
+                         Heads{4, 2, true, 256, 192}, Heads{4, 4, true, 200, 256}}) {
+    SCOPED_TRACE(fmt::format("{} heads of {}, {} of keys, {} positions, causal {}", h.heads, h.width,
+                             h.kv_heads, h.seq, h.causal));
     Attention how;
     how.batch = 2;
-    how.seq = 128;
+    how.seq = h.seq;
     how.heads = how.global_heads = h.heads;
     how.kv_heads = h.kv_heads;
-    how.head_dim = 64;
+    how.head_dim = h.width;
     how.causal = h.causal;
-    how.scale = 0.125;
+    how.scale = 1 / std::sqrt(static_cast<double>(h.width));
     const int64_t rows = how.batch * how.seq;
     const Shape packed{rows, (h.heads + 2 * h.kv_heads) * how.head_dim};
     const Shape out{rows, h.heads * how.head_dim};

@@ -30,6 +30,16 @@ TEST(AttentionChoice, CudnnTakesSixteenBitsAndWholePacks) {
   EXPECT_FALSE(is_for_cudnn(padded, DType::BF16));
 }
 
+TEST(AttentionChoice, WideHeadsAreHoppersAndDropoutIsNotBlackwells) {
+  Attention dropping = shape(1024, true);
+  dropping.dropout.probability = 0.1;
+  for (const int major : {8, 9, 10, 12}) {
+    EXPECT_FALSE(is_missing_in_cudnn(shape(1024, true, 128), major)) << major;
+    EXPECT_EQ(is_missing_in_cudnn(shape(1024, true, 136), major), major != 9) << major;
+    EXPECT_EQ(is_missing_in_cudnn(dropping, major), major == 10) << major;
+  }
+}
+
 TEST(AttentionChoice, HalfATileOfKeysWithoutAMaskIsWrongBefore926) {
   for (const int64_t seq : {64, 192, 320, 1216}) {
     EXPECT_TRUE(is_wrong_in_cudnn(shape(seq, false), 91900)) << seq;

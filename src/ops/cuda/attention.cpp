@@ -47,8 +47,11 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
-bool is_plain(const Attention& how, DType dtype) {
-  return !is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version());
+bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
+  if (!is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version())) return true;
+  if (stream.queue() == nullptr) return false;  // nothing is computed
+  const CudaDevice& device = static_cast<CudaQueue&>(*stream.queue()).device();
+  return is_missing_in_cudnn(how, device.properties().major);
 }
 
 // How the scores of one call are scaled, and what keys its dropout. cuDNN counts the weights of a call from
@@ -188,7 +191,7 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
 }  // namespace
 
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
-  if (is_plain(how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
+  if (is_plain(stream, how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
   check_tensors("attention", how, out, lse, qkv);
   const AttentionShape shape = shape_of("attention", how, out.dtype);
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", how), o = out.data,
@@ -198,7 +201,8 @@ void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attenti
 
 void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                         const Attention& how) {
-  if (is_plain(how, out.dtype)) return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
+  if (is_plain(stream, how, out.dtype))
+    return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
   check_tensors("attention_backward", how, out, lse, qkv);
   cpu::expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());

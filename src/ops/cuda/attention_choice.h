@@ -15,6 +15,14 @@ inline bool is_for_cudnn(const Attention& how, DType dtype) {
          how.head_dim <= 256 && how.seq > 1;
 }
 
+// What its engines do not take on devices of a generation (`major`: of the compute capability), as those of
+// 9.19 say for devices that are described to them (tests/cuda/attention_graph_test.cpp): backward of heads
+// wider than 128 is Hopper's alone, and on Blackwell's data center cards nothing drops weights.
+inline bool is_missing_in_cudnn(const Attention& how, int major) {
+  constexpr int kHopper = 9, kBlackwell = 10;
+  return (how.head_dim > 128 && major != kHopper) || (how.dropout.probability > 0 && major == kBlackwell);
+}
+
 // Versions (CUDNN_VERSION: 91900 is 9.19.0) whose results for it may be wrong.
 //   - Before 9.26, on Hopper: backward walks keys in tiles of 128 and takes the second half of a last tile
 //     that is half empty for keys, unless a mask hides them. Where a row's log-sum-exp is below -88 the
