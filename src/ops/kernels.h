@@ -32,6 +32,17 @@ struct LateIndex {
   }
 };
 
+// The same of an update rule: all its numbers.
+template <class Rule>
+struct LateRule {
+  Rule rule{};
+  const Rule* numbers = nullptr;  // or null
+  HD Rule now() const {
+    if (numbers == nullptr) return rule;
+    return *numbers;
+  }
+};
+
 // Dropout in the form kernels need: keep where word >= threshold, multiply what is kept.
 struct DropRule {
   bool active = false;
@@ -237,7 +248,6 @@ struct RowTask {
 // What is done with the gradient of a touched row; the first four as in SparseKind.
 enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Squares, Store };
 struct RowRule {
-  RowAction action;
   double grad_scale, lr, eps;
   double beta1, beta2;
   double root_scale;  // 1 / sqrt(1 - beta2^step)
@@ -256,7 +266,8 @@ struct RecommenderKernels {
   void (*embedding_bag)(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
                         const int32_t* offsets, const float* weights, int64_t begin, int64_t end);
   // Touched rows [begin, end); `gradient` has room for one row.
-  void (*update_rows)(const RowTask<T>& task, const RowRule& rule, T* gradient, int64_t begin, int64_t end);
+  void (*update_rows)(const RowTask<T>& task, RowAction action, const RowRule& rule, T* gradient,
+                      int64_t begin, int64_t end);
   // Rows of x and y as in ops.h. Scratch: interaction_scratch() numbers.
   void (*dot_interaction)(T* y, const T* x, int64_t rows, int64_t vectors, int64_t width, bool self,
                           T* scratch);

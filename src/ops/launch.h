@@ -91,7 +91,7 @@ void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Te
 void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m,
                   Tensor v, Tensor p, Tensor g, const Lamb& rule);
 void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
-          const Lamb& rule, double trust_ratio);
+          const Lamb& rule);
 
 void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
 void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y);
@@ -113,7 +113,7 @@ void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z);
 void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z, Tensor labels,
                 ClickLoss how);
 void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
-                         Tensor weight, double scale, ClickLoss how);
+                         Tensor weight, const Factor& scale, ClickLoss how);
 void copy_columns(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
                   std::span<const ColumnCopy> copies);
 

@@ -161,11 +161,12 @@ RowTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
 }
 
 void over_touched_rows(const char* op, const KernelTable& table, Stream& stream, Tensor dy,
-                       std::span<const RowUpdate> updates, const RowRule& rule) {
-  expect_updates(op, updates, dy, rule.action);
+                       std::span<const RowUpdate> updates, RowAction action, const LateRule<RowRule>& rule) {
+  expect_updates(op, updates, dy, action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), kernel = recommender_kernels<T>(table).update_rows] {
+      const RowRule now = rule.now();
       over_pieces(
           *pool, updates.size(),
           [&](size_t i) { return parts(updates[i].order->row.elements(), kUpdatePiece); },
@@ -178,7 +179,7 @@ void over_touched_rows(const char* op, const KernelTable& table, Stream& stream,
             const auto last =
                 std::lower_bound(begin + first, begin + count, (piece + 1) * kUpdatePiece) - begin;
             const RowTask<T> task = task_of<T>(updates[i], dy);
-            if (first < last) kernel(task, rule, scratch<T>(task.width), first, last);
+            if (first < last) kernel(task, action, now, scratch<T>(task.width), first, last);
           });
     });
   });
@@ -188,21 +189,19 @@ void over_touched_rows(const char* op, const KernelTable& table, Stream& stream,
 
 void update_rows(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  const SparseRule& rule) {
-  over_touched_rows("update_rows", table, stream, dy, updates, fold(rule));
+  over_touched_rows("update_rows", table, stream, dy, updates, action_of(rule.kind),
+                    late("update_rows", rule));
 }
 
 void row_squares(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  double grad_scale) {
-  RowRule rule{};
-  rule.action = RowAction::Squares;
-  rule.grad_scale = grad_scale;
-  over_touched_rows("row_squares", table, stream, dy, updates, rule);
+  LateRule<RowRule> rule;
+  rule.rule.grad_scale = grad_scale;
+  over_touched_rows("row_squares", table, stream, dy, updates, RowAction::Squares, rule);
 }
 
 void row_gradients(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates) {
-  RowRule rule{};
-  rule.action = RowAction::Store;
-  over_touched_rows("row_gradients", table, stream, dy, updates, rule);
+  over_touched_rows("row_gradients", table, stream, dy, updates, RowAction::Store, {});
 }
 
 }  // namespace trifold::cpu

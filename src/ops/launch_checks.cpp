@@ -1,5 +1,4 @@
 // What every back end's launchers check and fold alike.
-#include <cmath>
 #include <limits>
 
 #include "ops/launch_support.h"
@@ -7,35 +6,6 @@
 namespace trifold::cpu {
 
 namespace {
-
-// The rule's own names for beta^step corrections.
-template <class Rule>
-MomentRule moment_rule(const char* op, const Rule& rule) {
-  check(rule.step >= 1, "{}: the first step is 1, not {}", op, rule.step);
-  return {.grad_scale = rule.grad_scale,
-          .beta1 = rule.beta1,
-          .one_minus_beta1 = 1 - rule.beta1,
-          .beta2 = rule.beta2,
-          .one_minus_beta2 = 1 - rule.beta2,
-          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, static_cast<double>(rule.step))),
-          .eps = rule.eps};
-}
-
-double first_correction(double beta1, int64_t step) { return 1 - std::pow(beta1, static_cast<double>(step)); }
-
-RowAction action_of(SparseKind kind) {
-  switch (kind) {
-    case SparseKind::Sgd:
-      return RowAction::Sgd;
-    case SparseKind::Adagrad:
-      return RowAction::Adagrad;
-    case SparseKind::RowwiseAdagrad:
-      return RowAction::RowwiseAdagrad;
-    case SparseKind::Adam:
-      return RowAction::Adam;
-  }
-  fail("there is no sparse optimizer number {}", static_cast<int>(kind));
-}
 
 void expect_lookup(const char* op, const BagLookup& lookup, int64_t bags) {
   expect(op, "offsets", lookup.offsets, DType::I32, bags + 1);
@@ -145,36 +115,6 @@ void expect_copies(const Tensor& y, const Tensor& x, std::span<const ColumnCopy>
           to_width);
     if (copy.row_scale.data != nullptr) expect("copy_columns", "row_scale", copy.row_scale, x.dtype, rows);
   }
-}
-
-AdamWRule fold(const char* op, const AdamW& rule) {
-  return {.moments = moment_rule(op, rule),
-          .decay = 1 - rule.lr * rule.weight_decay,
-          .step_size = rule.lr / first_correction(rule.beta1, rule.step)};
-}
-
-LambRule fold(const char* op, const Lamb& rule, double trust_ratio) {
-  return {.moments = moment_rule(op, rule),
-          .first_scale = 1 / first_correction(rule.beta1, rule.step),
-          .weight_decay = rule.weight_decay,
-          .step_size = rule.lr * trust_ratio};
-}
-
-SgdRule fold(const Sgd& rule) { return {rule.grad_scale, rule.weight_decay, rule.momentum, rule.lr}; }
-
-AdagradRule fold(const Adagrad& rule) { return {rule.grad_scale, rule.weight_decay, rule.eps, rule.lr}; }
-
-RowRule fold(const SparseRule& rule) {
-  check(rule.step >= 1, "update_rows: the first step is 1, not {}", rule.step);
-  const auto step = static_cast<double>(rule.step);
-  return {.action = action_of(rule.kind),
-          .grad_scale = rule.grad_scale,
-          .lr = rule.lr,
-          .eps = rule.eps,
-          .beta1 = rule.beta1,
-          .beta2 = rule.beta2,
-          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, step)),
-          .step_size = rule.lr / (1 - std::pow(rule.beta1, step))};
 }
 
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {

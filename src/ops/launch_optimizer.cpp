@@ -29,11 +29,12 @@ T* from(T* array, int64_t begin) {
 
 // Enqueues kernel(p, copy, states..., count, rule) over parts of the elements.
 template <class T, class Rule, class Kernel, class... Arrays>
-void update(Stream& stream, Kernel kernel, const Tensor& p, WeightCopy copy, const Rule& rule,
+void update(Stream& stream, Kernel kernel, const Tensor& p, WeightCopy copy, const LateRule<Rule>& rule,
             Arrays*... arrays) {
   stream.run([=, pool = &stream.pool(), weights = p.as<T>(), count = p.elements()] {
-    pool->parallel_for(count, kUpdateGrain, [=](int64_t begin, int64_t end) {
-      kernel(weights + begin, from<T>(copy, begin), from(arrays, begin)..., end - begin, rule);
+    const Rule now = rule.now();
+    pool->parallel_for(count, kUpdateGrain, [=, &now](int64_t begin, int64_t end) {
+      kernel(weights + begin, from<T>(copy, begin), from(arrays, begin)..., end - begin, now);
     });
   });
 }
@@ -61,7 +62,7 @@ void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tens
   expect("adamw", "m", m, p.dtype, p.elements());
   expect("adamw", "v", v, p.dtype, p.elements());
   expect("adamw", "g", g, p.dtype, p.elements());
-  const AdamWRule folded = fold("adamw", rule);
+  const LateRule<AdamWRule> folded = late("adamw", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).adamw, p, copy_of("adamw", p, copy), folded, m.as<T>(), v.as<T>(),
@@ -74,7 +75,7 @@ void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor
   const bool has_momentum = rule.momentum != 0;
   if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
   expect("sgd", "g", g, p.dtype, p.elements());
-  const SgdRule folded = fold(rule);
+  const LateRule<SgdRule> folded = late("sgd", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).sgd, p, copy_of("sgd", p, copy), folded,
@@ -86,7 +87,7 @@ void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Te
              const Adagrad& rule) {
   expect("adagrad", "s", s, p.dtype, p.elements());
   expect("adagrad", "g", g, p.dtype, p.elements());
-  const AdagradRule folded = fold(rule);
+  const LateRule<AdagradRule> folded = late("adagrad", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).adagrad, p, copy_of("adagrad", p, copy), folded, s.as<T>(),
@@ -107,24 +108,25 @@ void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Te
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), weight_out = p_squares.as<double>(),
                 direction_out = u_squares.as<double>(), first = m.as<T>(), second = v.as<T>(),
-                weight = p.as<T>(), grad = g.as<T>(), count, chunks, folded = fold("lamb_moments", rule, 1),
+                weight = p.as<T>(), grad = g.as<T>(), count, chunks, folded = late("lamb_moments", rule),
                 kernel = kernels<T>(table).lamb_moments] {
+      const LambRule now = folded.now();
       pool->parallel_for(chunks, kChunkGrain / 4, [&](int64_t begin, int64_t end) {
         const int64_t at = begin * kNormChunk;
         kernel(weight_out + begin, direction_out + begin, first + at, second + at, weight + at, grad + at,
-               std::min(count, end * kNormChunk) - at, folded);
+               std::min(count, end * kNormChunk) - at, now);
       });
     });
   });
 }
 
 void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
-          const Lamb& rule, double trust_ratio) {
+          const Lamb& rule) {
   expect("lamb", "m", m, p.dtype, p.elements());
   expect("lamb", "v", v, p.dtype, p.elements());
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
-    update<T>(stream, kernels<T>(table).lamb, p, copy_of("lamb", p, copy), fold("lamb", rule, trust_ratio),
+    update<T>(stream, kernels<T>(table).lamb, p, copy_of("lamb", p, copy), late("lamb", rule),
               static_cast<const T*>(m.as<T>()), static_cast<const T*>(v.as<T>()));
   });
 }

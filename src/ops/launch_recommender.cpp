@@ -174,18 +174,19 @@ void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z,
 }
 
 void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
-                         Tensor weight, double scale, ClickLoss how) {
+                         Tensor weight, const Factor& scale, ClickLoss how) {
   const int64_t n = dz.elements();
   expect("click_loss_backward", "z", z, dz.dtype, n);
   expect("click_loss_backward", "labels", labels, DType::F32, n);
   expect("click_loss_backward", "weight", weight, DType::F32, n);
+  const LateFactor factor = late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(
         stream, n, kMathGrain,
         [=, out = dz.as<T>(), in = z.as<T>(), label = labels.as<float>(), weights = weight.as<float>(),
          kernel = recommender_kernels<T>(table).click_loss_backward](int64_t begin, int64_t end) {
-          kernel(out + begin, in + begin, label + begin, weights + begin, scale, end - begin,
+          kernel(out + begin, in + begin, label + begin, weights + begin, factor.now(), end - begin,
                  how == ClickLoss::Squared);
         });
   });

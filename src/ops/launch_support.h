@@ -124,10 +124,23 @@ void expect_copies(const Tensor& y, const Tensor& x, std::span<const ColumnCopy>
 // Update rules with everything that does not depend on the element folded into constants; they throw where a
 // rule cannot be.
 AdamWRule fold(const char* op, const AdamW& rule);
-LambRule fold(const char* op, const Lamb& rule, double trust_ratio);
-SgdRule fold(const Sgd& rule);
-AdagradRule fold(const Adagrad& rule);
-RowRule fold(const SparseRule& rule);
+LambRule fold(const char* op, const Lamb& rule);
+SgdRule fold(const char* op, const Sgd& rule);
+AdagradRule fold(const char* op, const Adagrad& rule);
+RowRule fold(const char* op, const SparseRule& rule);
+
+// That, or where the rule's numbers stand instead.
+template <class Rule>
+auto late(const char* op, const Rule& rule) {
+  LateRule<decltype(fold(op, rule))> late{fold(op, rule)};
+  const Tensor& numbers = rule.numbers;
+  if (numbers.data == nullptr) return late;
+  expect(op, "numbers", numbers, DType::F64, kRuleNumbers);
+  late.numbers = reinterpret_cast<decltype(late.numbers)>(numbers.as<double>());
+  return late;
+}
+
+RowAction action_of(SparseKind kind);
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy);
 
 // Partial sums of chunk_squares.

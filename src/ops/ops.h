@@ -23,6 +23,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/recommender.h"
+#include "ops/update_rules.h"
 
 namespace trifold {
 
@@ -91,44 +92,6 @@ struct Rotary {
   int64_t x_column = 0;
   int64_t y_column = 0;
   bool inverse = false;
-};
-
-// One AdamW step (Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019).
-struct AdamW {
-  double lr = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  int64_t step = 1;       // 1 for the first update: bias corrections are 1 - beta^step
-  double grad_scale = 1;  // the gradient is multiplied by this first (clipping, averaging)
-};
-
-// One LAMB step (You et al., arXiv 1904.00962, algorithm 2) with bias correction; fields as in AdamW.
-struct Lamb {
-  double lr = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;  // times the weight, part of the direction
-  int64_t step = 1;
-  double grad_scale = 1;
-};
-
-// One step of gradient descent with momentum. Weight decay is added to the gradient.
-struct Sgd {
-  double lr = 0;
-  double momentum = 0.9;
-  double weight_decay = 0;
-  double grad_scale = 1;
-};
-
-// One Adagrad step (Duchi et al., JMLR 2011). Weight decay is added to the gradient.
-struct Adagrad {
-  double lr = 0;
-  double eps = 1e-10;
-  double weight_decay = 0;
-  double grad_scale = 1;
 };
 
 struct OpTable {
@@ -265,10 +228,11 @@ struct OpTable {
   // m and v as Adam does and gives the chunks' squares (as chunk_squares does) of p and of the direction
   //   u = m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay p;
   // the second computes u again, from what the first left, instead of keeping it:  p -= lr trust_ratio u.
+  // The first does not look at lr and trust_ratio.
   // p_squares, u_squares f64 [ceil(n / kNormChunk)]
   void (*lamb_moments)(Stream&, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                        const Lamb& rule);
-  void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio);
+  void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule);
 
   // ---- recommender: f32 and f64; structs in ops/recommender.h. Lists stay valid until the stream is past
   // ---- y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
@@ -298,7 +262,7 @@ struct OpTable {
   // loss[r] = that of logit z[r] and labels[r].  labels [R] f32
   void (*click_loss)(Stream&, Tensor loss, Tensor z, Tensor labels, ClickLoss how);
   // dz[r] = weight[r] * scale * dloss/dz.  labels, weight [R] f32
-  void (*click_loss_backward)(Stream&, Tensor dz, Tensor z, Tensor labels, Tensor weight, double scale,
+  void (*click_loss_backward)(Stream&, Tensor dz, Tensor z, Tensor labels, Tensor weight, const Factor& scale,
                               ClickLoss how);
   // Copies of columns between matrices of as many rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);

@@ -55,6 +55,7 @@ struct SparseRule {
   double beta2 = 0.999;
   int64_t step = 1;  // counts from 1
   double grad_scale = 1;
+  Tensor numbers = {};  // as other rules' (ops/update_rules.h)
 };
 
 // The tensors of one table's update. The gradient of bag b is columns [column, column + D) of row b of dy.

@@ -25,12 +25,19 @@ class AdamWUpdate final : public UpdateRule {
   void update(const Slice& slice, const StepValues& values, const OpTable& ops,
               Stream& stream) const override {
     check_state(*this, slice);
-    const AdamW rule{values.lr,          config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
-                     slice.weight_decay, values.step,        values.grad_scale};
-    ops.adamw(stream, slice.master, slice.weight, slice.state[0], slice.state[1], slice.grad, rule);
+    ops.adamw(stream, slice.master, slice.weight, slice.state[0], slice.state[1], slice.grad,
+              rule(slice.weight_decay, values, slice.numbers));
+  }
+  RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
+    return numbers_of(rule(weight_decay, values));
   }
 
  private:
+  AdamW rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
+    return {values.lr,    config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
+            weight_decay, values.step,        values.grad_scale,  numbers};
+  }
+
   OptimizerConfig config_;
 };
 
@@ -47,19 +54,22 @@ class LambUpdate final : public UpdateRule {
                Stream& stream) const override {
     check_state(*this, slice);
     ops.lamb_moments(stream, squares.weight, squares.direction, slice.state[0], slice.state[1], slice.master,
-                     slice.grad, rule(slice, values));
+                     slice.grad, rule(slice.weight_decay, values, slice.numbers));
   }
   void update(const Slice& slice, const StepValues& values, const OpTable& ops,
               Stream& stream) const override {
     check_state(*this, slice);
-    ops.lamb(stream, slice.master, slice.weight, slice.state[0], slice.state[1], rule(slice, values),
-             values.trust_ratio);
+    ops.lamb(stream, slice.master, slice.weight, slice.state[0], slice.state[1],
+             rule(slice.weight_decay, values, slice.numbers));
+  }
+  RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
+    return numbers_of(rule(weight_decay, values));
   }
 
  private:
-  Lamb rule(const Slice& slice, const StepValues& values) const {
-    return {values.lr,          config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
-            slice.weight_decay, values.step,        values.grad_scale};
+  Lamb rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
+    return {values.lr,   config_.adam_beta1, config_.adam_beta2, config_.adam_eps, weight_decay,
+            values.step, values.grad_scale,  values.trust_ratio, numbers};
   }
 
   OptimizerConfig config_;
@@ -79,10 +89,17 @@ class SgdUpdate final : public UpdateRule {
     check_state(*this, slice);
     const Tensor momentum = slice.state.empty() ? Tensor{} : slice.state[0];
     ops.sgd(stream, slice.master, slice.weight, momentum, slice.grad,
-            {values.lr, momentum_, slice.weight_decay, values.grad_scale});
+            rule(slice.weight_decay, values, slice.numbers));
+  }
+  RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
+    return numbers_of(rule(weight_decay, values));
   }
 
  private:
+  Sgd rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
+    return {values.lr, momentum_, weight_decay, values.grad_scale, numbers};
+  }
+
   double momentum_;
 };
 
@@ -98,10 +115,17 @@ class AdagradUpdate final : public UpdateRule {
               Stream& stream) const override {
     check_state(*this, slice);
     ops.adagrad(stream, slice.master, slice.weight, slice.state[0], slice.grad,
-                {values.lr, eps_, slice.weight_decay, values.grad_scale});
+                rule(slice.weight_decay, values, slice.numbers));
+  }
+  RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
+    return numbers_of(rule(weight_decay, values));
   }
 
  private:
+  Adagrad rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
+    return {values.lr, eps_, weight_decay, values.grad_scale, numbers};
+  }
+
   double eps_;
 };
 

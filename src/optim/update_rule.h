@@ -38,6 +38,9 @@ struct Slice {
   Tensor grad;                 // [n] like master
   SmallList<Tensor, 2> state;  // [n] like master each: what state_names() lists; all zero before step 1
   double weight_decay = 0;     // 0 for parameters that are left out of it
+  // Where it has memory, f64 [kRuleNumbers]: UpdateRule::numbers of the step, for the work to read when it
+  // runs, instead of the values it came with (optim/step_numbers.h).
+  Tensor numbers = {};
 };
 
 // What all slices of a step have in common, but for the ratio: that belongs to a parameter.
@@ -61,6 +64,9 @@ class UpdateRule {
   // One for each tensor of state an element needs, in the order of Slice::state. They are the first part of
   // the state's names in checkpoints ("adam_m/..."). None for sgd without momentum.
   virtual std::span<const std::string_view> state_names() const = 0;
+
+  // What a step with these values comes to for a slice with this weight decay.
+  virtual RuleNumbers numbers(double weight_decay, const StepValues& values) const = 0;
 
   // Whether `measure` comes before every `update`.
   virtual bool needs_norms() const { return false; }

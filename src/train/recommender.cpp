@@ -38,6 +38,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
       optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
                  setup.seed, compute_),
+      numbers_(ops_, 2),
       arenas_{Arena(0), Arena(0), Arena(0)},
       sums_(Buffer::shared(sizeof(double), ops_.device)),
       logits_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)) {
@@ -203,15 +204,21 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     arenas_.flow.reset();
     Run run = run_with(compute_, arenas_);
     Saved saved(model_.slots());
-    grads_.zero(compute_);
-    const Tensor logits = forward(run, fetched, saved);
-    const Event summed = sum_losses(run, fetched, logits);
-    const Tensor dfeatures = backward(run, fetched, logits, saved, real);
-    loss = mean_loss(summed, real);
-    if (!std::isfinite(loss)) fail_not_finite(fetched, logits, loss, step);
     SparseRule rule = setup_.sparse;
     rule.lr = sparse_lr;
     rule.step = step;
+    const double scale = 1.0 / static_cast<double>(real);
+    numbers_.send(compute_, [&](int64_t row) { return row == 0 ? numbers_of(rule) : RuleNumbers{scale}; });
+    rule.numbers = numbers_.row(0);
+    const Tensor late_scale = numbers_.row(1);
+    grads_.zero(compute_);
+    const Tensor logits = forward(run, fetched, saved);
+    const Event summed = sum_losses(run, fetched, logits);
+    const Tensor dfeatures =
+        backward(run, fetched, logits, saved,
+                 late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale));
+    loss = mean_loss(summed, real);
+    if (!std::isfinite(loss)) fail_not_finite(fetched, logits, loss, step);
     mark(StepPart::Update, true);
     tables_->update(*fetched.lookups, dfeatures, rule);
     mark(StepPart::Update, false);
@@ -225,10 +232,11 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
 }
 
 // Returns the gradient of the features.
-Tensor Recommender::backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, int64_t real) {
+Tensor Recommender::backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved,
+                             const Factor& loss_scale) {
   const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
-  ops_.click_loss_backward(compute_, dlogits, logits, fetched.labels, fetched.weights,
-                           1.0 / static_cast<double>(real), setup_.loss);
+  ops_.click_loss_backward(compute_, dlogits, logits, fetched.labels, fetched.weights, loss_scale,
+                           setup_.loss);
   const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
   mark(StepPart::Top, false);
   tables_->backward(*fetched.lookups, dfeatures);

@@ -28,6 +28,7 @@
 #include "data/click_batch.h"
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"
+#include "optim/step_numbers.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -133,7 +134,7 @@ class Recommender {
   Tensor dense_of(Run& run, Tensor dense);
   Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
   Fetched& oldest();
-  Tensor backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, int64_t real);
+  Tensor backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, const Factor& loss_scale);
   Event sum_losses(Run& run, const Fetched& fetched, Tensor logits);
   double mean_loss(const Event& summed, int64_t real);
   [[noreturn]] void fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step);
@@ -160,6 +161,7 @@ class Recommender {
   ParamStore weights_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
+  StepNumbers numbers_;  // the rule of the tables; the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
   Arenas arenas_;

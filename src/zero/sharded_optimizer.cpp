@@ -32,7 +32,8 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
       parts_(parts_of(*rule_, dtype)),
-      elements_(grads.slice() ? layout.shard_elements() : layout.elements()) {
+      elements_(grads.slice() ? layout.shard_elements() : layout.elements()),
+      numbers_(ops, layout.params().size()) {
   const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
   if (weights.state_on_host())
     buffer_ = Buffer::shared(bytes, ops.device);
@@ -119,7 +120,8 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
   slice.grad = grads_.summed(segment);
   for (size_t i = 0; i < rule_->state_names().size(); ++i)
     slice.state.push_back(part(i + (masters_ ? 1 : 0), segment));
-  slice.weight_decay = layout_.params()[segment.id].decay ? weight_decay_ : 0;
+  slice.weight_decay = decay_of(segment.id);
+  slice.numbers = numbers_.row(segment.id.index);
   return slice;
 }
 
@@ -150,16 +152,27 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
     sum.add_limbs(std::span<const int64_t>(limbs_).subspan(index * ExactSum::kLimbs, ExactSum::kLimbs));
     return sum.value();
   };
-  ratios_.clear();
   for (int i = 0; i < params.size(); ++i) {
     const auto at = 2 * static_cast<size_t>(i);
-    ratios_.push_back(trust_ratio(total(at), total(at + 1), params[{i}].decay ? weight_decay_ : 0));
+    ratios_.push_back(trust_ratio(total(at), total(at + 1), decay_of({i})));
   }
+}
+
+void ShardedOptimizer::send_numbers(StepValues values, Stream& stream) {
+  numbers_.send(stream, [&](int64_t param) {
+    if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(param)];
+    return rule_->numbers(decay_of({static_cast<int>(param)}), values);
+  });
 }
 
 // Unit by unit, so that the first are on their way to the other ranks while the next are computed.
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
-  if (rule_->needs_norms()) find_trust_ratios(version, values, stream);
+  ratios_.clear();
+  send_numbers(values, stream);
+  if (rule_->needs_norms()) {
+    find_trust_ratios(version, values, stream);
+    send_numbers(values, stream);
+  }
   for (size_t unit = 0; unit < segments_.size(); ++unit) {
     stream_through(unit, [&](const FlatLayout::Segment& segment) {
       if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];

@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "core/exact_sum.h"
 #include "data_parallel/gradient_buffer.h"
+#include "optim/step_numbers.h"
 #include "optim/update_rule.h"
 #include "zero/param_store.h"
 
@@ -67,6 +68,9 @@ class ShardedOptimizer {
   void expect(const FlatLayout::Segment& segment) const;
   void release(const FlatLayout::Segment& segment) const;
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
+  double decay_of(ParamId id) const { return layout_.params()[id].decay ? weight_decay_ : 0; }
+  // Fills numbers_ with those of each parameter: the ratios are known where ratios_ has them.
+  void send_numbers(StepValues values, Stream& stream);
   // Fills ratios_.
   void find_trust_ratios(int version, const StepValues& values, Stream& stream);
 
@@ -90,6 +94,7 @@ class ShardedOptimizer {
   std::vector<ExactSum> sums_;
   std::vector<int64_t> limbs_;
   std::vector<double> ratios_;
+  StepNumbers numbers_;  // a row for each parameter
 };
 
 }  // namespace trifold

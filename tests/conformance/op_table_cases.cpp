@@ -256,15 +256,24 @@ void sums(std::vector<OpCase>& cases) {
        })});
 }
 
-// Calls update(p, copy) for every type of copy that weights of the run's type can have.
-void with_copies(OpRun& run, int64_t n, const std::function<void(Tensor p, Tensor copy)>& update) {
+// Calls update(p, copy, rule) for every type of copy that weights of the run's type can have: with the rule,
+// and with one of another step whose numbers are those of the rule.
+template <class Rule>
+void with_copies(OpRun& run, int64_t n, const Rule& rule,
+                 const std::function<void(Tensor p, Tensor copy, const Rule& rule)>& update) {
   const Values p = normal(n, 11);
-  update(run.out({n}, p), {});
-  update(run.out({n}, p), run.out({n}));
+  const RuleNumbers numbers = numbers_of(rule);
+  Rule late = rule;
+  late.lr = 100;
+  late.grad_scale = -3;
+  late.numbers = run.in(DType::F64, {static_cast<int64_t>(kRuleNumbers)}, {numbers.begin(), numbers.end()});
+  update(run.out({n}, p), {}, late);
+  update(run.out({n}, p), {}, rule);
+  update(run.out({n}, p), run.out({n}), late);
   if (run.rounded() != DType::F32) return;
   // The reference, in f64, has copies in f64.
   for (DType narrow : {DType::BF16, DType::F16})
-    update(run.out({n}, p), run.out(run.dtype() == DType::F32 ? narrow : DType::F64, {n}));
+    update(run.out({n}, p), run.out(run.dtype() == DType::F32 ? narrow : DType::F64, {n}), rule);
 }
 
 Values squares(Values values) {
@@ -274,46 +283,46 @@ Values squares(Values values) {
 
 void updates(std::vector<OpCase>& cases) {
   cases.push_back({"adamw", entries(&OpTable::adamw), true, 1, each_count([](OpRun& run, int64_t n) {
-                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                     const AdamW how{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5};
+                     with_copies<AdamW>(run, n, how, [&](Tensor p, Tensor copy, const AdamW& rule) {
                        run.ops().adamw(run.stream(), p, copy, run.out({n}, normal(n, 1)),
-                                       run.out({n}, squares(normal(n, 2))), run.in({n}, normal(n, 3)),
-                                       {.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5});
+                                       run.out({n}, squares(normal(n, 2))), run.in({n}, normal(n, 3)), rule);
                      });
                    })});
   cases.push_back({"sgd", entries(&OpTable::sgd), true, 1, each_count([](OpRun& run, int64_t n) {
-                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                     Sgd how{.lr = 0.1, .weight_decay = 0.1, .grad_scale = 0.5};
+                     with_copies<Sgd>(run, n, how, [&](Tensor p, Tensor copy, const Sgd& rule) {
                        run.ops().sgd(run.stream(), p, copy, run.out({n}, normal(n, 1)),
-                                     run.in({n}, normal(n, 3)),
-                                     {.lr = 0.1, .weight_decay = 0.1, .grad_scale = 0.5});
+                                     run.in({n}, normal(n, 3)), rule);
                      });
-                     with_copies(run, n, [&](Tensor p, Tensor copy) {
-                       run.ops().sgd(run.stream(), p, copy, {}, run.in({n}, normal(n, 3)),
-                                     {.lr = 0.1, .momentum = 0, .weight_decay = 0.1, .grad_scale = 0.5});
+                     how.momentum = 0;
+                     with_copies<Sgd>(run, n, how, [&](Tensor p, Tensor copy, const Sgd& rule) {
+                       run.ops().sgd(run.stream(), p, copy, {}, run.in({n}, normal(n, 3)), rule);
                      });
                    })});
   cases.push_back({"adagrad", entries(&OpTable::adagrad), true, 1, each_count([](OpRun& run, int64_t n) {
-                     with_copies(run, n, [&](Tensor p, Tensor copy) {
+                     const Adagrad how{.lr = 0.1, .eps = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5};
+                     with_copies<Adagrad>(run, n, how, [&](Tensor p, Tensor copy, const Adagrad& rule) {
                        run.ops().adagrad(run.stream(), p, copy, run.out({n}, squares(normal(n, 1))),
-                                         run.in({n}, normal(n, 3)),
-                                         {.lr = 0.1, .eps = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5});
+                                         run.in({n}, normal(n, 3)), rule);
                      });
                    })});
-  cases.push_back({"lamb", entries(&OpTable::lamb_moments, &OpTable::lamb), true, 2,
-                   each_count([](OpRun& run, int64_t n) {
-                     const Lamb rule{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5};
-                     const Shape chunks = {(n + kNormChunk - 1) / kNormChunk};
-                     with_copies(run, n, [&](Tensor p, Tensor copy) {
-                       const Tensor m = run.out({n}, normal(n, 1));
-                       Values second = squares(normal(n, 2));
-                       for (double& x : second) x += 0.1;
-                       const Tensor v = run.out({n}, second);
-                       // In f32 the directions themselves are rounded before they are squared.
-                       run.ops().lamb_moments(run.stream(), run.in(DType::F64, chunks, {}),
-                                              run.in(DType::F64, chunks, {}), m, v, p,
-                                              run.in({n}, normal(n, 3)), rule);
-                       run.ops().lamb(run.stream(), p, copy, m, v, rule, 0.75);
-                     });
-                   })});
+  cases.push_back(
+      {"lamb", entries(&OpTable::lamb_moments, &OpTable::lamb), true, 2,
+       each_count([](OpRun& run, int64_t n) {
+         const Lamb how{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5, .trust_ratio = 0.75};
+         const Shape chunks = {(n + kNormChunk - 1) / kNormChunk};
+         with_copies<Lamb>(run, n, how, [&](Tensor p, Tensor copy, const Lamb& rule) {
+           const Tensor m = run.out({n}, normal(n, 1));
+           Values second = squares(normal(n, 2));
+           for (double& x : second) x += 0.1;
+           const Tensor v = run.out({n}, second);
+           // In f32 the directions themselves are rounded before they are squared.
+           run.ops().lamb_moments(run.stream(), run.in(DType::F64, chunks, {}),
+                                  run.in(DType::F64, chunks, {}), m, v, p, run.in({n}, normal(n, 3)), rule);
+           run.ops().lamb(run.stream(), p, copy, m, v, rule);
+         });
+       })});
   cases.push_back(
       {"lamb's squares", entries(&OpTable::lamb_moments), true, 1, each_count([](OpRun& run, int64_t n) {
          const Lamb rule{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.5};

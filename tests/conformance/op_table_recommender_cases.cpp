@@ -34,22 +34,23 @@ void dense(std::vector<OpCase>& cases) {
                                                 u);
                      }
                    }});
-  cases.push_back({"clicks", entries(&OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward),
-                   true, 1, [](OpRun& run) {
-                     for (int64_t n : {1, 9, 1030}) {
-                       Values logits = normal(n, 1);
-                       for (double& z : logits) z *= 20;
-                       const Tensor z = run.in({n}, logits);
-                       const Tensor labels = run.in(DType::F32, {n}, whole(n, 2, 2));
-                       const Tensor weight = run.in(DType::F32, {n}, whole(n, 3, 3));
-                       run.ops().sigmoid(run.stream(), run.out({n}), z);
-                       for (ClickLoss how : {ClickLoss::Logistic, ClickLoss::Squared}) {
-                         run.ops().click_loss(run.stream(), run.out({n}), z, labels, how);
-                         run.ops().click_loss_backward(run.stream(), run.out({n}), z, labels, weight, 0.25,
-                                                       how);
-                       }
-                     }
-                   }});
+  cases.push_back(
+      {"clicks", entries(&OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward), true, 1,
+       [](OpRun& run) {
+         for (int64_t n : {1, 9, 1030}) {
+           Values logits = normal(n, 1);
+           for (double& z : logits) z *= 20;
+           const Tensor z = run.in({n}, logits);
+           const Tensor labels = run.in(DType::F32, {n}, whole(n, 2, 2));
+           const Tensor weight = run.in(DType::F32, {n}, whole(n, 3, 3));
+           run.ops().sigmoid(run.stream(), run.out({n}), z);
+           for (ClickLoss how : {ClickLoss::Logistic, ClickLoss::Squared}) {
+             run.ops().click_loss(run.stream(), run.out({n}), z, labels, how);
+             for (const Factor& scale : {Factor(0.25), Factor(0.5, run.in(DType::F64, {1}, {0.5}))})
+               run.ops().click_loss_backward(run.stream(), run.out({n}), z, labels, weight, scale, how);
+           }
+         }
+       }});
   cases.push_back({"copy_columns", entries(&OpTable::copy_columns), true, 1, [](OpRun& run) {
                      for (int64_t rows : {1, 40}) {
                        const Tensor scale = run.in({rows}, normal(rows, 1));
@@ -190,12 +191,16 @@ void row_updates(std::vector<OpCase>& cases) {
       if (given == Given::Squares && kind != SparseKind::RowwiseAdagrad) continue;
       cases.push_back({"update_rows " + std::to_string(static_cast<int>(kind)),
                        entries(&OpTable::update_rows), true, 20, [kind, given](OpRun& run) {
-                         const SparseRule rule{
-                             .kind = kind, .lr = 0.1, .eps = 0.01, .step = 2, .grad_scale = 0.5};
-                         with_updates(run, kind == SparseKind::RowwiseAdagrad, given,
-                                      [&](const Tensor& dy, std::span<const RowUpdate> updates) {
-                                        run.ops().update_rows(run.stream(), dy, updates, rule);
-                                      });
+                         SparseRule rule{.kind = kind, .lr = 0.1, .eps = 0.01, .step = 2, .grad_scale = 0.5};
+                         const auto update = [&](const Tensor& dy, std::span<const RowUpdate> updates) {
+                           run.ops().update_rows(run.stream(), dy, updates, rule);
+                         };
+                         with_updates(run, kind == SparseKind::RowwiseAdagrad, given, update);
+                         const RuleNumbers numbers = numbers_of(rule);
+                         rule.lr = 100;
+                         rule.numbers = run.in(DType::F64, {static_cast<int64_t>(kRuleNumbers)},
+                                               {numbers.begin(), numbers.end()});
+                         with_updates(run, kind == SparseKind::RowwiseAdagrad, given, update);
                        }});
     }
   cases.push_back({"row_gradients", entries(&OpTable::row_gradients), true, 20, [](OpRun& run) {

@@ -24,6 +24,7 @@ struct Held {
       value.lengths = device.real(arg.lengths);
       value.sample = device.real(arg.sample);
     }
+    if constexpr (requires { arg.numbers; }) value.numbers = device.real(arg.numbers);  // update rules
   }
   const Arg& get() const { return value; }
   Arg value;

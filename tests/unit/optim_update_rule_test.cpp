@@ -244,6 +244,38 @@ TEST(UpdateRuleTest, WithoutACopyOnlyTheMasterIsWritten) {
   }
 }
 
+// What is read when the work runs is what counts, whatever came with the call.
+TEST(UpdateRuleTest, NumbersInMemoryHaveTheBitsOfValues) {
+  const int64_t n = 40 * kNormChunk + 33;
+  const StepValues values{.lr = 0.01, .step = 3, .grad_scale = 0.37, .trust_ratio = 0.5};
+  const StepValues others{.lr = 9, .step = 7, .grad_scale = -2, .trust_ratio = 4};
+  Machine machine(3);
+  for (const OptimizerConfig& config : every_config())
+    for (const OpTable* ops : all_cpu_ops())
+      for (const DType dtype : {DType::F32, DType::F64}) {
+        SCOPED_TRACE(config.optimizer + ", " + ops->name);
+        const auto rule = make_update_rule(config);
+        const Parameter plain(*rule, dtype, random_values(n, 1), 0.1);
+        const Parameter late(*rule, dtype, random_values(n, 1), 0.1);
+        const Host grad(dtype, {n}, random_values(n, 2));
+        const Host squares(DType::F64, {n / kNormChunk + 1});
+        const RuleNumbers numbers = rule->numbers(0.1, values);
+        const Host in_memory(DType::F64, {static_cast<int64_t>(kRuleNumbers)},
+                             {numbers.begin(), numbers.end()});
+        for (const Parameter* each : {&plain, &late}) {
+          Slice slice = each->slice(grad, 0, n);
+          if (each == &late) slice.numbers = in_memory;
+          const StepValues& given = each == &late ? others : values;
+          if (rule->needs_norms()) rule->measure(slice, given, {squares, squares}, *ops, machine.stream);
+          rule->update(slice, given, *ops, machine.stream);
+        }
+        EXPECT_EQ(late.master.values(), plain.master.values());
+        EXPECT_EQ(late.copy.values(), plain.copy.values());
+        for (size_t i = 0; i < plain.state.size(); ++i)
+          EXPECT_EQ(late.state[i].values(), plain.state[i].values());
+      }
+}
+
 TEST(UpdateRuleTest, NamesItsState) {
   const auto names = [](const OptimizerConfig& config) {
     const auto rule = make_update_rule(config);
@@ -284,6 +316,9 @@ TEST(UpdateRuleTest, WrongCallsAreErrors) {
   refused(slice, {});
   const Host wide(DType::F64, {8});
   slice.weight = wide;
+  refused(slice, {});
+  slice = sound;
+  slice.numbers = wide;
   refused(slice, {});
 }
 

@@ -53,7 +53,7 @@ void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& r
 void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);
 void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                   const Lamb& rule);
-void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio);
+void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule);
 
 // y += bias, then where `relu` is set max(0, that): what `linear` has behind its product.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
@@ -69,8 +69,8 @@ void cross(Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x);
 void cross_backward(Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u);
 void sigmoid(Stream& stream, Tensor p, Tensor z);
 void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss how);
-void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight, double scale,
-                         ClickLoss how);
+void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight,
+                         const Factor& scale, ClickLoss how);
 void copy_columns(Stream& stream, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
 
 // The plain products of product.cu and attention.cu: to check the libraries' against, and for f64 and f32.

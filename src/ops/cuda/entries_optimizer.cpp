@@ -6,7 +6,8 @@ namespace trifold::cuda {
 
 using cpu::chunks_of;
 using cpu::copy_of;
-using cpu::fold;
+using cpu::late;
+using cpu::LateRule;
 
 void chunk_squares(Stream& stream, Tensor partials, Tensor x) {
   expect("chunk_squares", "partials", partials, DType::F64, chunks_of(x.elements()));
@@ -23,7 +24,7 @@ void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, 
   expect("adamw", "m", m, p.dtype, p.elements());
   expect("adamw", "v", v, p.dtype, p.elements());
   expect("adamw", "g", g, p.dtype, p.elements());
-  const Given<cpu::AdamWRule> folded{fold("adamw", rule)};
+  const LateRule<cpu::AdamWRule> folded = late("adamw", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "adamw",
@@ -38,7 +39,7 @@ void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& r
   const bool has_momentum = rule.momentum != 0;
   if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
   expect("sgd", "g", g, p.dtype, p.elements());
-  const Given<cpu::SgdRule> folded{fold(rule)};
+  const LateRule<cpu::SgdRule> folded = late("sgd", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* velocity = has_momentum ? b.as<T>() : nullptr;
@@ -51,7 +52,7 @@ void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& r
 void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule) {
   expect("adagrad", "s", s, p.dtype, p.elements());
   expect("adagrad", "g", g, p.dtype, p.elements());
-  const Given<cpu::AdagradRule> folded{fold(rule)};
+  const LateRule<cpu::AdagradRule> folded = late("adagrad", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(
@@ -69,7 +70,7 @@ void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, 
   expect("lamb_moments", "m", m, p.dtype, n);
   expect("lamb_moments", "v", v, p.dtype, n);
   expect("lamb_moments", "g", g, p.dtype, n);
-  const cpu::LambRule folded = fold("lamb_moments", rule, 1);
+  const LateRule<cpu::LambRule> folded = late("lamb_moments", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "lamb_moments",
@@ -80,10 +81,10 @@ void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, 
   });
 }
 
-void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule, double trust_ratio) {
+void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule) {
   expect("lamb", "m", m, p.dtype, p.elements());
   expect("lamb", "v", v, p.dtype, p.elements());
-  const Given<cpu::LambRule> folded{fold("lamb", rule, trust_ratio)};
+  const LateRule<cpu::LambRule> folded = late("lamb", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(

@@ -114,15 +114,15 @@ UpdateTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
 }
 
 void over_touched_rows(const char* op, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
-                       const cpu::RowRule& rule) {
-  cpu::expect_updates(op, updates, dy, rule.action);
+                       cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
+  cpu::expect_updates(op, updates, dy, action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, op, [=](CudaStream on) {
       std::vector<UpdateTask<T>> tasks;
       tasks.reserve(updates.size());
       for (const RowUpdate& update : updates) tasks.push_back(task_of<T>(update, dy));
-      update_rows<T>(on, tasks, rule);
+      update_rows<T>(on, tasks, action, rule);
     });
   });
 }
@@ -130,20 +130,18 @@ void over_touched_rows(const char* op, Stream& stream, Tensor dy, std::span<cons
 }  // namespace
 
 void update_rows(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, const SparseRule& rule) {
-  over_touched_rows("update_rows", stream, dy, updates, cpu::fold(rule));
+  over_touched_rows("update_rows", stream, dy, updates, cpu::action_of(rule.kind),
+                    cpu::late("update_rows", rule));
 }
 
 void row_squares(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, double grad_scale) {
-  cpu::RowRule rule{};
-  rule.action = cpu::RowAction::Squares;
-  rule.grad_scale = grad_scale;
-  over_touched_rows("row_squares", stream, dy, updates, rule);
+  cpu::LateRule<cpu::RowRule> rule;
+  rule.rule.grad_scale = grad_scale;
+  over_touched_rows("row_squares", stream, dy, updates, cpu::RowAction::Squares, rule);
 }
 
 void row_gradients(Stream& stream, Tensor dy, std::span<const RowUpdate> updates) {
-  cpu::RowRule rule{};
-  rule.action = cpu::RowAction::Store;
-  over_touched_rows("row_gradients", stream, dy, updates, rule);
+  over_touched_rows("row_gradients", stream, dy, updates, cpu::RowAction::Store, {});
 }
 
 void dot_interaction(Stream& stream, Tensor y, Tensor x, int64_t width, bool self) {
@@ -215,18 +213,19 @@ void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss 
   });
 }
 
-void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight, double scale,
-                         ClickLoss how) {
+void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight,
+                         const Factor& scale, ClickLoss how) {
   const int64_t n = dz.elements();
   expect("click_loss_backward", "z", z, dz.dtype, n);
   expect("click_loss_backward", "labels", labels, DType::F32, n);
   expect("click_loss_backward", "weight", weight, DType::F32, n);
+  const cpu::LateFactor factor = cpu::late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "click_loss_backward",
             [=, out = dz.as<T>(), in = z.as<T>(), label = labels.as<float>(),
              weights = weight.as<float>()](CudaStream on) {
-              click_loss_backward<T>(on, out, in, label, weights, scale, n, how == ClickLoss::Squared);
+              click_loss_backward<T>(on, out, in, label, weights, factor, n, how == ClickLoss::Squared);
             });
   });
 }

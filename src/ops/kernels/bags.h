@@ -217,8 +217,9 @@ inline void update_with(const RowTask<T>& task, const RowRule& rule, T* g, int64
 }
 
 template <class T>
-void update_rows(const RowTask<T>& task, const RowRule& rule, T* gradient, int64_t begin, int64_t end) {
-  switch (rule.action) {
+void update_rows(const RowTask<T>& task, RowAction action, const RowRule& rule, T* gradient, int64_t begin,
+                 int64_t end) {
+  switch (action) {
     case RowAction::Sgd:
       return update_with<RowAction::Sgd>(task, rule, gradient, begin, end);
     case RowAction::Adagrad:

@@ -84,8 +84,9 @@ struct ElementRule {
   cpu::RowAction action;
   W grad_scale, lr, eps, beta1, rest1, beta2, rest2, root_scale, step_size;
 
-  __device__ inline explicit ElementRule(const cpu::RowRule& rule)
-      : action(rule.action),
+  ElementRule() = default;
+  __device__ inline ElementRule(cpu::RowAction does, const cpu::RowRule& rule)
+      : action(does),
         grad_scale(static_cast<W>(rule.grad_scale)),
         lr(static_cast<W>(rule.lr)),
         eps(static_cast<W>(rule.eps)),
@@ -136,16 +137,16 @@ __device__ inline bool needs_squares(cpu::RowAction action, bool given) {
 // `lanes` neighbouring lanes share the row, and all lanes of the warp come here. Lanes with `idle` set only
 // keep the others company, and gather.
 template <class W, class Gather>
-__device__ inline void update_row(const cpu::RowTask<W>& task, const cpu::RowRule& rule, int64_t s, int lanes,
-                                  bool idle, Gather gather) {
+__device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule<W>& element, int64_t s,
+                                  int lanes, bool idle, Gather gather) {
   constexpr int kPer = kPerPack<W>;
-  const ElementRule<W> element(rule);
+  const cpu::RowAction action = element.action;
   const int64_t width = task.width;
   const int64_t first = static_cast<int64_t>(threadIdx.x) % lanes * kPer;
   const int64_t strips = (width + lanes * kPer - 1) / (lanes * kPer);
   W sum[kPer];
   W squares = 0;
-  const bool has_squares = needs_squares(rule.action, task.squares != nullptr);
+  const bool has_squares = needs_squares(action, task.squares != nullptr);
   if (has_squares) {
     for (int64_t strip = 0; strip < strips; ++strip) {
       const int64_t column = first + strip * lanes * kPer;
@@ -157,13 +158,13 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const cpu::RowRul
     }
     squares = combine_lanes(squares, Plus{}, lanes);
   }
-  if (rule.action == cpu::RowAction::Squares) {
+  if (action == cpu::RowAction::Squares) {
     if (!idle && first == 0) task.squares[s] = squares;
     return;
   }
   const int64_t row = idle ? 0 : task.row[s];
   W step = element.lr * element.grad_scale;
-  if (rule.action == cpu::RowAction::RowwiseAdagrad) {
+  if (action == cpu::RowAction::RowwiseAdagrad) {
     W state = 0;
     if (!idle) {
       const W all = task.squares != nullptr ? task.squares[s] : squares;
@@ -173,7 +174,7 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const cpu::RowRul
     __syncwarp();  // every lane has read the state
     if (!idle && first == 0) task.state[row] = state;
   }
-  if (rule.action == cpu::RowAction::Store && !idle && first == 0) task.state[row] = 1;
+  if (action == cpu::RowAction::Store && !idle && first == 0) task.state[row] = 1;
   for (int64_t strip = 0; strip < strips; ++strip) {
     const int64_t column = first + strip * lanes * kPer;
     const int count = count_at(column, width, kPer);
@@ -194,7 +195,8 @@ constexpr int64_t kFew = 64;
 
 // Two blocks at a time: for a third, ptxas would rather spill.
 template <class W>
-__global__ void __launch_bounds__(kThreads, 2) update_few(Updates<W> updates, cpu::RowRule rule) {
+__global__ void __launch_bounds__(kThreads, 2)
+    update_few(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule) {
   const UpdateTask<W>& update = updates.at[blockIdx.y];
   const cpu::RowTask<W>& task = update.rows;
   const int lanes = lanes_of<W>(task.width);
@@ -204,7 +206,8 @@ __global__ void __launch_bounds__(kThreads, 2) update_few(Updates<W> updates, cp
   const int64_t last = touched ? task.begin[s + 1] : 0;
   const bool idle = !touched || last - first > kFew;
   const bool aligned = in_packs(task.width | task.dy_stride, task.dy, task.dy);
-  update_row(task, rule, s, lanes, idle, [&](W(&sum)[kPerPack<W>], int64_t column, int count) {
+  const ElementRule<W> element(action, rule.now());
+  update_row(task, element, s, lanes, idle, [&](W(&sum)[kPerPack<W>], int64_t column, int count) {
     if (!idle)
       sum_rows(sum, task.dy, task.dy_stride, task.bag, task.weight, first, last, 1, column, count, aligned);
     else
@@ -215,9 +218,11 @@ __global__ void __launch_bounds__(kThreads, 2) update_few(Updates<W> updates, cp
 // One block for each kFew lookups: at most one row with more of them begins there, the last. Its warps take
 // every eighth lookup, their sums are added in order, and the first warp moves the row.
 template <class W>
-__global__ void __launch_bounds__(kThreads) update_many(Updates<W> updates, cpu::RowRule rule) {
+__global__ void __launch_bounds__(kThreads)
+    update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule) {
   constexpr int kPer = kPerPack<W>;
   __shared__ W of_warp[kWarps][kWarp * kPer];
+  __shared__ ElementRule<W> element;  // in registers it would halve the blocks at a time
   const UpdateTask<W>& update = updates.at[blockIdx.y];
   const cpu::RowTask<W>& task = update.rows;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kFew;
@@ -235,10 +240,12 @@ __global__ void __launch_bounds__(kThreads) update_many(Updates<W> updates, cpu:
   const int64_t first = task.begin[s];
   const int64_t last = task.begin[s + 1];
   if (first < begin || last - first <= kFew || !is_touched(task, s)) return;
+  if (threadIdx.x == 0) element = ElementRule<W>(action, rule.now());
+  __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool aligned = in_packs(task.width | task.dy_stride, task.dy, task.dy);
-  update_row(task, rule, s, kWarp, warp != 0, [&](W(&sum)[kPer], int64_t column, int count) {
+  update_row(task, element, s, kWarp, warp != 0, [&](W(&sum)[kPer], int64_t column, int count) {
     sum_rows(sum, task.dy, task.dy_stride, task.bag, task.weight, first + warp, last, kWarps, column, count,
              aligned);
 #pragma unroll
@@ -274,7 +281,8 @@ void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_
 }
 
 template <class W>
-void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, const cpu::RowRule& rule) {
+void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, cpu::RowAction action,
+                 const cpu::LateRule<cpu::RowRule>& rule) {
   for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
     Updates<W> some{};
     unsigned count = 0;
@@ -289,15 +297,16 @@ void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, const 
     int64_t lanes = 1;
     while (lanes < kWarp && lanes * kPerPack<W> < widest) lanes *= 2;
     TRIFOLD_LAUNCH((update_few<W>), dim3(static_cast<unsigned>(parts(lookups * lanes, kThreads)), count),
-                   dim3(kThreads), 0, stream, some, rule);
+                   dim3(kThreads), 0, stream, some, action, rule);
     TRIFOLD_LAUNCH((update_many<W>), dim3(static_cast<unsigned>(parts(lookups, kFew)), count), dim3(kThreads),
-                   0, stream, some, rule);
+                   0, stream, some, action, rule);
   }
 }
 
 #define INSTANTIATE(W)                                                                        \
   template void embedding_bags<W>(CudaStream, std::span<const BagTask<W>>, int64_t, int64_t); \
-  template void update_rows<W>(CudaStream, std::span<const UpdateTask<W>>, const cpu::RowRule&);
+  template void update_rows<W>(CudaStream, std::span<const UpdateTask<W>>, cpu::RowAction,    \
+                               const cpu::LateRule<cpu::RowRule>&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

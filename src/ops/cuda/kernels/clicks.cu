@@ -43,10 +43,11 @@ struct ClickLossOf {
 };
 template <class W>
 struct ClickSlope {
-  W factor;
+  cpu::LateFactor scale;
   bool squared;
   __device__ void operator()(W& dz, W z, float label, float weight) const {
-    dz = static_cast<W>(weight) * factor * cpu::Click::slope(z, static_cast<W>(label), squared);
+    dz = static_cast<W>(weight) * static_cast<W>(scale.now()) *
+         cpu::Click::slope(z, static_cast<W>(label), squared);
   }
 };
 
@@ -128,9 +129,8 @@ void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int
 }
 template <class W>
 void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
-                         double scale, int64_t n, bool squared) {
-  map(stream, n, ClickSlope<W>{static_cast<W>(scale), squared}, Out<W>{dz}, In<W>{z}, In<float>{labels},
-      In<float>{weight});
+                         const cpu::LateFactor& scale, int64_t n, bool squared) {
+  map(stream, n, ClickSlope<W>{scale, squared}, Out<W>{dz}, In<W>{z}, In<float>{labels}, In<float>{weight});
 }
 template <class W>
 void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
@@ -146,14 +146,14 @@ void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t
     map_rows(stream, rows, width, Scaled{}, Out<W>{y, y_stride}, from);
 }
 
-#define INSTANTIATE(W)                                                                               \
-  template void bias_relu<W>(CudaStream, W*, const W*, int64_t, int64_t, bool);                      \
-  template void cross<W>(CudaStream, W*, const W*, const W*, const W*, int64_t);                     \
-  template void cross_backward<W>(CudaStream, W*, W*, const W*, const W*, const W*, int64_t);        \
-  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                                       \
-  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);                \
-  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*, double, \
-                                       int64_t, bool);                                               \
+#define INSTANTIATE(W)                                                                        \
+  template void bias_relu<W>(CudaStream, W*, const W*, int64_t, int64_t, bool);               \
+  template void cross<W>(CudaStream, W*, const W*, const W*, const W*, int64_t);              \
+  template void cross_backward<W>(CudaStream, W*, W*, const W*, const W*, const W*, int64_t); \
+  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                                \
+  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);         \
+  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*,  \
+                                       const cpu::LateFactor&, int64_t, bool);                \
   template void copy_columns<W>(CudaStream, W*, int64_t, const W*, int64_t, const W*, int64_t, int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -125,28 +125,21 @@ template <class W>
 void chunk_squares(CudaStream stream, double* partials, const W* x, int64_t n);
 template <class W>
 void lamb_moments(CudaStream stream, double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g,
-                  int64_t n, const cpu::LambRule& rule);
+                  int64_t n, const cpu::LateRule<cpu::LambRule>& rule);
 
 // ---- update rules (optimizer.cu) ----
-// A rule whose numbers change from step to step: as an argument of the launch, or, where `device` is not
-// null, in device memory, so that a captured graph of launches stays good for the next step.
-template <class Rule>
-struct Given {
-  Rule rule{};
-  const Rule* device = nullptr;
-};
 template <class W>
 void adamw(CudaStream stream, W* p, cpu::WeightCopy copy, W* m, W* v, const W* g, int64_t n,
-           const Given<cpu::AdamWRule>& rule);
+           const cpu::LateRule<cpu::AdamWRule>& rule);
 template <class W>
 void sgd(CudaStream stream, W* p, cpu::WeightCopy copy, W* b, const W* g, int64_t n,
-         const Given<cpu::SgdRule>& rule);  // b may be null
+         const cpu::LateRule<cpu::SgdRule>& rule);  // b may be null
 template <class W>
 void adagrad(CudaStream stream, W* p, cpu::WeightCopy copy, W* s, const W* g, int64_t n,
-             const Given<cpu::AdagradRule>& rule);
+             const cpu::LateRule<cpu::AdagradRule>& rule);
 template <class W>
 void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
-          const Given<cpu::LambRule>& rule);
+          const cpu::LateRule<cpu::LambRule>& rule);
 
 // ---- recommenders (clicks.cu) ----
 // y += bias, then where `relu` is set max(0, that)
@@ -162,7 +155,7 @@ template <class W>
 void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int64_t n, bool squared);
 template <class W>
 void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
-                         double scale, int64_t n, bool squared);
+                         const cpu::LateFactor& scale, int64_t n, bool squared);
 // Columns [0, width) of rows that are so far apart; times row_scale[r] unless that is null.
 template <class W>
 void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
@@ -216,7 +209,8 @@ struct UpdateTask {
   int64_t lookups;
 };
 template <class W>
-void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, const cpu::RowRule& rule);
+void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, cpu::RowAction action,
+                 const cpu::LateRule<cpu::RowRule>& rule);
 
 // ---- products (product.cu, attention.cu): plain ones, to check the libraries' against ----
 // c = alpha op(a) op(b) + beta c, C being T or Accumulate<T>

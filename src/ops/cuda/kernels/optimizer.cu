@@ -7,13 +7,11 @@ namespace trifold::cuda {
 
 namespace {
 
-// A rule as functors take it: read from device memory where it is there.
+// A rule as functors take it: asked for when they run.
 template <template <class> class Step, class W, class Rule>
 struct Stepped {
-  Given<Rule> given;
-  __device__ inline Step<W> step() const {
-    return Step<W>(given.device != nullptr ? *given.device : given.rule);
-  }
+  cpu::LateRule<Rule> rule;
+  __device__ inline Step<W> step() const { return Step<W>(rule.now()); }
 };
 
 // The new weight goes to p and, with a copy, there too; the map rounds it to the copy's type.
@@ -83,34 +81,35 @@ void update(CudaStream stream, int64_t n, const Map& f, cpu::WeightCopy copy, Ar
 
 template <class W>
 void adamw(CudaStream stream, W* p, cpu::WeightCopy copy, W* m, W* v, const W* g, int64_t n,
-           const Given<cpu::AdamWRule>& rule) {
+           const cpu::LateRule<cpu::AdamWRule>& rule) {
   update<W>(stream, n, AdamWMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{m}, Both<W>{v}, In<W>{g});
 }
 template <class W>
 void sgd(CudaStream stream, W* p, cpu::WeightCopy copy, W* b, const W* g, int64_t n,
-         const Given<cpu::SgdRule>& rule) {
+         const cpu::LateRule<cpu::SgdRule>& rule) {
   if (b == nullptr) return update<W>(stream, n, PlainSgdMap<W>{{rule}}, copy, Both<W>{p}, In<W>{g});
   update<W>(stream, n, SgdMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{b}, In<W>{g});
 }
 template <class W>
 void adagrad(CudaStream stream, W* p, cpu::WeightCopy copy, W* s, const W* g, int64_t n,
-             const Given<cpu::AdagradRule>& rule) {
+             const cpu::LateRule<cpu::AdagradRule>& rule) {
   update<W>(stream, n, AdagradMap<W>{{rule}}, copy, Both<W>{p}, Both<W>{s}, In<W>{g});
 }
 template <class W>
 void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
-          const Given<cpu::LambRule>& rule) {
+          const cpu::LateRule<cpu::LambRule>& rule) {
   update<W>(stream, n, LambMap<W>{{rule}}, copy, Both<W>{p}, In<W>{m}, In<W>{v});
 }
 
-#define INSTANTIATE(W)                                                                                      \
-  template void adamw<W>(CudaStream, W*, cpu::WeightCopy, W*, W*, const W*, int64_t,                        \
-                         const Given<cpu::AdamWRule>&);                                                     \
-  template void sgd<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t, const Given<cpu::SgdRule>&); \
-  template void adagrad<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t,                          \
-                           const Given<cpu::AdagradRule>&);                                                 \
-  template void lamb<W>(CudaStream, W*, cpu::WeightCopy, const W*, const W*, int64_t,                       \
-                        const Given<cpu::LambRule>&);
+#define INSTANTIATE(W)                                                                \
+  template void adamw<W>(CudaStream, W*, cpu::WeightCopy, W*, W*, const W*, int64_t,  \
+                         const cpu::LateRule<cpu::AdamWRule>&);                       \
+  template void sgd<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t,        \
+                       const cpu::LateRule<cpu::SgdRule>&);                           \
+  template void adagrad<W>(CudaStream, W*, cpu::WeightCopy, W*, const W*, int64_t,    \
+                           const cpu::LateRule<cpu::AdagradRule>&);                   \
+  template void lamb<W>(CudaStream, W*, cpu::WeightCopy, const W*, const W*, int64_t, \
+                        const cpu::LateRule<cpu::LambRule>&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(kChunkThreads)
 template <class W>
 __global__ void __launch_bounds__(kChunkThreads)
     lamb_moments_kernel(double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g, int64_t n,
-                        cpu::LambRule rule) {
-  const cpu::LambDirection<W> direction(rule);
+                        cpu::LateRule<cpu::LambRule> rule) {
+  const cpu::LambDirection<W> direction(rule.now());
   const int slot = static_cast<int>(threadIdx.x) % kSlots;
   const int64_t chunk = static_cast<int64_t>(blockIdx.x) * kChunksAtOnce + threadIdx.x / kSlots;
   const int64_t first = chunk * cpu::kSquaresChunk + slot;
@@ -159,7 +159,7 @@ void chunk_squares(CudaStream stream, double* partials, const W* x, int64_t n) {
 }
 template <class W>
 void lamb_moments(CudaStream stream, double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g,
-                  int64_t n, const cpu::LambRule& rule) {
+                  int64_t n, const cpu::LateRule<cpu::LambRule>& rule) {
   if (n == 0) return;
   TRIFOLD_LAUNCH((lamb_moments_kernel<W>), dim3(chunk_blocks(n)), dim3(kChunkThreads), 0, stream, p_squares,
                  u_squares, m, v, p, g, n, rule);
@@ -175,7 +175,7 @@ INSTANTIATE(Float16)
   template void weighted_sum<W>(CudaStream, void*, double*, const W*, const float*, int64_t);      \
   template void chunk_squares<W>(CudaStream, double*, const W*, int64_t);                          \
   template void lamb_moments<W>(CudaStream, double*, double*, W*, W*, const W*, const W*, int64_t, \
-                                const cpu::LambRule&);
+                                const cpu::LateRule<cpu::LambRule>&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

@@ -1,0 +1,71 @@
+// Update rules as the OpTable takes them, with their numbers of one step.
+//
+// Those change from step to step, but need not come with a launch (see Factor in ops/ops.h): where a rule's
+// `numbers` has memory, f64 [kRuleNumbers], it holds what numbers_of gave for the rule of the step, and the
+// work reads it when it runs, instead of the fields. Of these only what says which tensors there are still
+// counts then: whether `momentum` is 0, and `kind` of a SparseRule.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/tensor.h"
+#include "ops/recommender.h"
+
+namespace trifold {
+
+// One AdamW step (Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019).
+struct AdamW {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  int64_t step = 1;       // 1 for the first update: bias corrections are 1 - beta^step
+  double grad_scale = 1;  // the gradient is multiplied by this first (clipping, averaging)
+  Tensor numbers = {};
+};
+
+// One LAMB step (You et al., arXiv 1904.00962, algorithm 2) with bias correction; fields as in AdamW.
+struct Lamb {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // times the weight, part of the direction
+  int64_t step = 1;
+  double grad_scale = 1;
+  double trust_ratio = 1;  // of the parameter; the second phase's alone
+  Tensor numbers = {};
+};
+
+// One step of gradient descent with momentum. Weight decay is added to the gradient.
+struct Sgd {
+  double lr = 0;
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double grad_scale = 1;
+  Tensor numbers = {};
+};
+
+// One Adagrad step (Duchi et al., JMLR 2011). Weight decay is added to the gradient.
+struct Adagrad {
+  double lr = 0;
+  double eps = 1e-10;
+  double weight_decay = 0;
+  double grad_scale = 1;
+  Tensor numbers = {};
+};
+
+// All that a rule comes to in a step, in an order of its own. Computed by the host, so that devices update
+// with its bits: their powers and roots may be others.
+constexpr size_t kRuleNumbers = 10;
+using RuleNumbers = std::array<double, kRuleNumbers>;
+RuleNumbers numbers_of(const AdamW& rule);
+RuleNumbers numbers_of(const Lamb& rule);
+RuleNumbers numbers_of(const Sgd& rule);
+RuleNumbers numbers_of(const Adagrad& rule);
+RuleNumbers numbers_of(const SparseRule& rule);
+
+}  // namespace trifold
