@@ -110,9 +110,10 @@ void BlockGraphs::capture(const BlockWork& work, Part& part, Entry& entry, Funct
     entry.graph = written_down(*stream_.queue(), compute);
   } catch (const Error& error) {
     part.refused = true;
-    if (note_.empty())
+    if (!refused_)
       note_ = fmt::format("{} of block {} is launched kernel by kernel: {}", name_of(work.kind), work.block,
                           error.what());
+    refused_ = true;
     if (work.through != nullptr) *work.through = through;
     std::copy(saved_before.begin(), saved_before.end(), saved.begin());
     restore(work.run, fill_before);

@@ -51,8 +51,11 @@ class BlockGraphs {
   // Does `work`, or what it would do. `compute` does it through the layer, and sets work.through.
   void run(const BlockWork& work, FunctionRef<void()> compute);
 
-  // What could not be captured, and why; empty until something could not be.
+  // What could not be captured, and why; empty until something could not be. A part that the queue refused
+  // is told before one with too many addresses, and of several the first.
   const std::string& note() const { return note_; }
+  // Whether `note` is of a part that the queue refused.
+  bool refused() const { return refused_; }
 
  private:
   // Of a block's part: sets of addresses that are kept. Each graph takes memory of the device.
@@ -81,6 +84,7 @@ class BlockGraphs {
   std::map<std::pair<ActionKind, int>, Part> parts_;
   Key key_;  // of the work at hand
   std::string note_;
+  bool refused_ = false;
 };
 
 }  // namespace trifold

@@ -106,6 +106,7 @@ class Executor {
   void capture_blocks(const ParamList& params);
   // What could not be captured, and why; empty: everything could, or was not asked for.
   const std::string& capture_note() const;
+  bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
 
   // The memory a rank's row will need for micro-batches of the given size: walks it without computing or
   // communicating.

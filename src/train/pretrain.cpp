@@ -198,13 +198,13 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
-  bool told = !speaks;
+  std::string told;  // of what graphs could not do
   while (trainer.steps_done() < config.batch.train_iters) {
     for (const StepReport& step : trainer.advance(&signal))
       if (speaks) observer.on_step(step);
-    if (!told && !trainer.capture_note().empty()) {
-      observer.on_warning("--enable-cuda-graph: " + trainer.capture_note());
-      told = true;
+    if (speaks && trainer.capture_note() != told) {
+      told = trainer.capture_note();
+      observer.on_warning("--enable-cuda-graph: " + told);
     }
     if (job.valid && due(config.eval.eval_interval)) {
       const EvalReport eval = trainer.evaluate();

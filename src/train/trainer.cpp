@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "checkpoint/collective.h"
 #include "optim/lr_schedule.h"
 #include "train/device_workspace.h"
 #include "train/finite_check.h"
@@ -105,10 +106,28 @@ ReadOrder Trainer::read_order() const {
 Trainer::Agreement Trainer::agree(bool stop, const Traffic& before) {
   const Traffic now = replica_.world().world_traffic();
   double sums[] = {stop ? 1.0 : 0.0, static_cast<double>(now.sent - before.sent),
-                   static_cast<double>(now.left_node - before.left_node)};
+                   static_cast<double>(now.left_node - before.left_node),
+                   executor_->capture_note() != shared_note_ ? 1.0 : 0.0};
   Stream host = replica_.compute().host();
-  replica_.world().all_reduce({sums, DType::F64, {3}}, Reduce::Sum, host);
-  return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}};
+  replica_.world().all_reduce({sums, DType::F64, {4}}, Reduce::Sum, host);
+  return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}, sums[3] > 0};
+}
+
+void Trainer::share_notes() {
+  Communicator& world = replica_.world();
+  shared_note_ = executor_->capture_note();
+  // Before each note how much it counts.
+  const std::vector<std::string> notes = gather_texts(world, "comparing what was captured", [&] {
+    const char* weight = shared_note_.empty() ? "0" : executor_->capture_refused() ? "2" : "1";
+    return weight + shared_note_;
+  });
+  const auto first =
+      std::max_element(notes.begin(), notes.end(),
+                       [](const std::string& a, const std::string& b) { return a.front() < b.front(); });
+  if (first->front() == '0')
+    return;  // of another plan, which has an executor of its own: what was told holds
+  capture_note_ = first->substr(1);
+  if (world.size() > 1) capture_note_ = fmt::format("rank {}: {}", first - notes.begin(), capture_note_);
 }
 
 int64_t Trainer::tokens_per_step() const {
@@ -258,6 +277,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
   const Agreement agreed = agree(signal != nullptr && signal->load() != 0, traffic);
   stop_agreed_ = agreed.stop;
+  if (agreed.noted) share_notes();
   report_steps(norms, used_scale, seconds_since(start));
   for (StepReport& report : reports_) {
     report.sent_bytes = agreed.traffic.sent / order_.batches;

@@ -69,8 +69,9 @@ class Trainer {
   // Collective.
   double measure_peak();
 
-  // What --enable-cuda-graph could not capture so far, and why; empty: nothing.
-  const std::string& capture_note() const { return executor_->capture_note(); }
+  // What --enable-cuda-graph could not capture so far on some rank, and why; empty: nothing. The same on all
+  // ranks: of the lowest that was refused something, or else that has a note.
+  const std::string& capture_note() const { return capture_note_; }
 
   int64_t steps_done() const { return steps_done_; }
   RunReport report();  // collective over the pipeline axis
@@ -120,8 +121,11 @@ class Trainer {
   struct Agreement {
     bool stop = false;
     Traffic traffic;
+    bool noted = false;  // some rank's executor has another note than when they were shared last
   };
   Agreement agree(bool stop, const Traffic& before);
+  // Makes capture_note_ of all ranks' notes. Collective.
+  void share_notes();
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
@@ -156,6 +160,8 @@ class Trainer {
   int64_t consumed_samples_ = 0;
   int64_t skipped_ = 0;  // of the steps done, those that overflowed
   bool stop_agreed_ = false;
+  std::string capture_note_;
+  std::string shared_note_;  // this rank's, when they were shared last
 };
 
 }  // namespace trifold

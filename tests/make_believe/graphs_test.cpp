@@ -243,6 +243,24 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
   EXPECT_NE(run.note.find(" meets more than 64 sets of addresses"), std::string::npos) << run.note;
 }
 
+// Whichever rank meets it, all are told; a note about addresses makes way for it.
+TEST(Graphs, ARefusalOfAnyRankIsTold) {
+  if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
+  PretrainConfig config = scheduled(on_mesh(short_run(), 1, 1, 2), "gpipe");
+  config.batch.micro_batch_size = 1;
+  config.batch.train_iters = 3;
+  for (const int64_t batch : {8, 66}) {
+    config.batch.global_batch_size = batch;
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE(fmt::format("rank {} of samples {}", rank, batch));
+      const std::string note = train_and_note(with_graphs(config), rank, 1, 0).note;
+      EXPECT_TRUE(note.starts_with(fmt::format("rank {}: ", rank))) << note;
+      EXPECT_TRUE(note.ends_with(" is launched kernel by kernel: a test asked for a refusal at the end"))
+          << note;
+    }
+  }
+}
+
 TEST(Graphs, NoMemoryIsAllocatedByAThreadThatCaptures) {
   if (!is_make_believe()) GTEST_SKIP() << "is about the make-believe device";
   Device& device = *cuda_ops(0).device;
