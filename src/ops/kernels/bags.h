@@ -189,16 +189,28 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   T* const g = Vectors > 0 ? fixed_width : any_width;
   const int64_t distance = rows_ahead<T>(rows_of_update<Action>() * width);
   const int64_t last = task.begin[end];
-  const auto ahead = [&, distance, last](int64_t i) {
-    if (i + distance < last) prefetch_row(task.dy + int64_t{task.bag[i + distance]} * task.dy_stride, width);
-  };
   const auto updated = [&task](int64_t s) { return task.touched == nullptr || task.touched[s] != 0; };
-  for (int64_t s = begin; s < end && s < begin + distance; ++s)
-    if (updated(s)) prefetch_update<Action>(task, s, width);
-  for (int64_t i = task.begin[begin]; i < last && i < task.begin[begin] + distance; ++i)
+  const auto prefetch_gradient = [&task, width](int64_t i) {
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
+  };
+  // Where rows are left out, gradients are asked for with their rows: so many lookups on there may be none
+  // to read.
+  const bool all = task.touched == nullptr;
+  const auto prefetch_all_of = [&](int64_t s) {
+    if (!updated(s)) return;
+    prefetch_update<Action>(task, s, width);
+    if (!all)
+      for (int64_t i = task.begin[s]; i < task.begin[s + 1]; ++i) prefetch_gradient(i);
+  };
+  const auto ahead = [&, distance, last](int64_t i) {
+    if (all && i + distance < last) prefetch_gradient(i + distance);
+  };
+  for (int64_t s = begin; s < end && s < begin + distance; ++s) prefetch_all_of(s);
+  if (all)
+    for (int64_t i = task.begin[begin]; i < last && i < task.begin[begin] + distance; ++i)
+      prefetch_gradient(i);
   for (int64_t s = begin; s < end; ++s) {
-    if (s + distance < end && updated(s + distance)) prefetch_update<Action>(task, s + distance, width);
+    if (s + distance < end) prefetch_all_of(s + distance);
     if (!updated(s)) continue;
     if constexpr (Vectors > 0)
       sum_rows_fixed<Vectors>(g, task.dy, task.dy_stride, task.bag, task.weight, task.begin[s],
