@@ -13,44 +13,14 @@ const EmbeddingTable& table_of(const Placement& placement, const Shard& shard) {
   return placement.tables()[static_cast<size_t>(shard.table)];
 }
 
-// The ids of one table's bags where the host writes them.
-struct Written {
-  int32_t* ids = nullptr;
-  float* weights = nullptr;
-};
-
-// Room for the offsets of `bags` bags of an entry, the first of them 0.
-int32_t* take_offsets(LookupBatch& batch, size_t entry, int64_t bags) {
-  const Tensor offsets = batch.written.take(DType::I32, {bags + 1});
-  batch.lookups[entry].offsets = batch.written.there(offsets);
-  offsets.as<int32_t>()[0] = 0;
-  return offsets.as<int32_t>();
-}
-
-// Room for `n` lookups of an entry.
-Written take_lookups(LookupBatch& batch, size_t entry, int64_t n, bool weighted) {
-  BagLookup& lookup = batch.lookups[entry];
-  LookupOrder& order = batch.orders[entry];
-  const Shape all{n};
-  const Tensor ids = batch.written.take(DType::I32, all);
-  lookup.ids = batch.written.there(ids);
-  order.row.shape = order.bag.shape = all;
-  order.begin.shape = {n + 1};
-  order.scratch.shape = {2 * n};
-  if (!weighted) return {ids.as<int32_t>(), nullptr};
-  const Tensor weights = batch.written.take(DType::F32, all);
-  lookup.weights = batch.written.there(weights);
-  order.weight.shape = all;
-  return {ids.as<int32_t>(), weights.as<float>()};
-}
-
 void add_up(int32_t* offsets, const int32_t* lengths, int64_t bags) {
   for (int64_t i = 0; i < bags; ++i) offsets[i + 1] = offsets[i] + lengths[i];
 }
 
 }  // namespace
 
-IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how)
+IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
+                       const LookupHow& how)
     : placement_(placement),
       comm_(comm),
       ops_(ops),
@@ -72,53 +42,15 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
 }
 
 std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
-  struct Entry {
-    int64_t rows, bags, column, most;  // most: ids
-  };
-  std::vector<Entry> entries;
-  const size_t tables = placement_.tables().size();
-  size_t written = how_.mean ? tables * CopyIn::room(how_.dtype, how_.samples) : 0;
-  const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column) {
-    const int64_t most = bags * table.max_ids;
-    check(most < int64_t{1} << 31, "table {}: {} ids in a global batch are too many", table.name, most);
-    entries.push_back({rows, bags, column, most});
-    written += CopyIn::room(DType::I32, bags + 1) + (how_.weighted ? 2 : 1) * CopyIn::room(DType::I32, most);
-  };
-  const bool alone = placement_.ranks() == 1;
-  for (const Shard& shard : placement_.shards_of(comm_.rank())) {
-    const EmbeddingTable& table = table_of(placement_, shard);
-    // One rank looks up straight into the features, behind the bottom MLP's vector.
-    add(table, shard.rect.extent[0], global_, shard.column + (alone ? table.width : 0));
-  }
-  const auto shards = static_cast<int64_t>(entries.size());
-  for (size_t t = 0; t < tables; ++t) {
-    const EmbeddingTable& table = placement_.tables()[t];
-    if (placement_.replicated(static_cast<int>(t)))
-      add(table, table.rows, how_.samples, static_cast<int64_t>(t + 1) * table.width);
-  }
+  return std::make_unique<LookupBatch>(ops_, placement_, comm_.rank(), how_);
+}
 
-  auto batch = std::make_unique<LookupBatch>(ops_, written);
-  batch->shards = shards;
-  batch->mean_factors.resize(how_.mean ? tables : 0);
-  const auto take = [&](DType dtype, int64_t count) {
-    batch->memory.emplace_back(static_cast<size_t>(count) * size_of(dtype), ops_.device);
-    return batch->memory.back().tensor(dtype, {count});
-  };
-  for (const Entry& entry : entries) {
-    BagLookup lookup;
-    lookup.column = entry.column;
-    batch->lookups.push_back(lookup);
-    LookupOrder order;
-    order.rows = entry.rows;
-    order.row = take(DType::I32, entry.most);
-    order.begin = take(DType::I32, entry.most + 1);
-    order.bag = take(DType::I32, entry.most);
-    if (how_.weighted) order.weight = take(DType::F32, entry.most);
-    order.count = take(DType::I64, 1);
-    order.scratch = take(DType::I64, 2 * entry.most);
-    batch->orders.push_back(order);
-  }
-  return batch;
+void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
+  if (ops_.device == nullptr) return;
+  batch.fill_up();
+  batch.written.copy(stream);
+  ops_.sort_lookups(stream, batch.orders, batch.lookups);
+  stream.synchronize();
 }
 
 // Returns the number of 32-bit words written behind `ids`.
@@ -186,7 +118,7 @@ void IdExchange::unpack(LookupBatch& out) const {
   const auto shards = static_cast<size_t>(out.shards);
   const auto* const messages = reinterpret_cast<const int32_t*>(receive_.data());
   std::vector<int32_t*> offsets;
-  for (size_t s = 0; s < shards; ++s) offsets.push_back(take_offsets(out, s, global_));
+  for (size_t s = 0; s < shards; ++s) offsets.push_back(out.take_offsets(s));
   const int32_t* message = messages;
   for (int source = 0; source < placement_.ranks(); ++source) {
     for (size_t s = 0; s < shards; ++s)
@@ -194,9 +126,8 @@ void IdExchange::unpack(LookupBatch& out) const {
              how_.samples);
     message += receive_counts_[static_cast<size_t>(source)];
   }
-  std::vector<Written> written;
-  for (size_t s = 0; s < shards; ++s)
-    written.push_back(take_lookups(out, s, offsets[s][global_], how_.weighted));
+  std::vector<LookupBatch::Ids> written;
+  for (size_t s = 0; s < shards; ++s) written.push_back(out.take_ids(s, offsets[s][global_]));
   message = messages;
   for (int source = 0; source < placement_.ranks(); ++source) {
     const int32_t* ids = message + static_cast<int64_t>(shards) * how_.samples;
@@ -219,8 +150,8 @@ void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
   for (size_t t = 0; t < placement_.tables().size(); ++t) {
     if (!placement_.replicated(static_cast<int>(t))) continue;
     const Tensor& ids = batch.ids[t];
-    add_up(take_offsets(out, entry, how_.samples), batch.lengths[t].as<int32_t>(), how_.samples);
-    const Written written = take_lookups(out, entry++, ids.elements(), how_.weighted);
+    add_up(out.take_offsets(entry), batch.lengths[t].as<int32_t>(), how_.samples);
+    const LookupBatch::Ids written = out.take_ids(entry++, ids.elements());
     std::memcpy(written.ids, ids.data, ids.bytes());
     if (how_.weighted) std::memcpy(written.weights, batch.id_weights[t].data, ids.bytes());
   }

@@ -23,8 +23,7 @@
 #include "comm/communicator.h"
 #include "core/tensor.h"
 #include "data/click_batch.h"
-#include "embedding/placement.h"
-#include "ops/copy_in.h"
+#include "embedding/lookup_batch.h"
 
 namespace trifold {
 
@@ -32,46 +31,17 @@ inline int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// The lookups of one global batch on one rank: first those in its shards (bags of the whole global batch),
-// then those in replicated tables (its own samples' bags). Memory is taken once, for the largest batch; a run
-// keeps two, one in use and one being filled.
-struct LookupBatch {
-  LookupBatch(const OpTable& ops, size_t bytes) : written(ops, bytes) {}
-
-  int64_t shards = 0;  // entries of the lists that are shards'
-  std::vector<BagLookup> lookups;
-  std::vector<LookupOrder> orders;
-  std::vector<Tensor> mean_factors;  // for each table, of the vectors' type [b]: 1 / length, 0 for empty bags
-  CopyIn written;                    // ids, offsets, weights and factors
-  std::vector<Buffer> memory;        // of orders
-
-  // Of memory that operations read; as many as `written` has are pinned on the host of a device.
-  size_t bytes() const {
-    size_t bytes = written.bytes();
-    for (const Buffer& buffer : memory) bytes += buffer.bytes();
-    return bytes;
-  }
-  std::span<const BagLookup> shard_lookups() const {
-    return std::span(lookups).first(static_cast<size_t>(shards));
-  }
-  std::span<const BagLookup> copy_lookups() const {
-    return std::span(lookups).subspan(static_cast<size_t>(shards));
-  }
-};
-
 class IdExchange {
  public:
-  struct How {
-    int64_t samples = 0;    // of this rank in a global batch
-    bool weighted = false;  // ids have weights
-    bool mean = false;      // bags are averaged: factors are needed
-    DType dtype = DType::F32;
-  };
   // `comm` is this object's own. References must outlive it.
-  IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how);
+  IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const LookupHow& how);
 
-  // A batch whose lookups have no tables yet.
+  // A batch whose lookups have no tables yet; a run keeps two, one in use and one being filled.
   std::unique_ptr<LookupBatch> make_batch() const;
+  // Sorts a batch as large as one can be, on a device: what it takes for that beside the batch
+  // (LookupMemory::sorting) is taken now, and not while it trains, when it would wait for all that is under
+  // way. `batch` is overwritten.
+  void reserve_sorting(LookupBatch& batch, Stream& stream) const;
   // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. Ids travel on
   // the calling thread; `stream`, which must be inline, then carries the copy to its device and the sorting.
   // What used `out` before must come before that on it.
@@ -89,7 +59,7 @@ class IdExchange {
   const Placement& placement_;
   Communicator& comm_;
   const OpTable& ops_;
-  How how_;
+  LookupHow how_;
   int64_t global_;
   Buffer send_, receive_;
   std::vector<int64_t> send_counts_, receive_counts_, ones_;

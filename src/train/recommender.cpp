@@ -48,8 +48,8 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   if (setup.overlap && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
   weights_.initialise(setup.seed);
-  ids_ = std::make_unique<IdExchange>(
-      placement_, *id_comm_, ops_, IdExchange::How{samples_, setup.schema.weighted, setup.mean, setup.dtype});
+  ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_,
+                                      LookupHow{samples_, setup.schema.weighted, setup.mean, setup.dtype});
   tables_ = std::make_unique<EmbeddingTables>(
       placement_, *vector_comm_, ops_,
       EmbeddingTables::How{samples_, setup.dtype, setup.sparse.kind, setup.mean, setup.bf16_exchange,
@@ -60,6 +60,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     fetched_.back()->lookups = ids_->make_batch();
     tables_->connect(*fetched_.back()->lookups);
   }
+  if (setup.training) ids_->reserve_sorting(*fetched_[0]->lookups, fetch_worker_ ? *fetch_worker_ : compute_);
   measure();
 }
 

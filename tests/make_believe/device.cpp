@@ -46,9 +46,21 @@ void* MakeBelieveDevice::allocate(size_t bytes) {
   std::byte* own = map(file, bytes, PROT_READ | PROT_WRITE);
   std::byte* shown = map(file, bytes, PROT_NONE);
   close(file);
-  const std::lock_guard lock(mutex_);
-  blocks_[shown] = {bytes, own};
+  keep(shown, {bytes, own, false});
   return shown;
+}
+
+void MakeBelieveDevice::keep(std::byte* shown, const Block& block) {
+  const std::lock_guard lock(mutex_);
+  blocks_[shown] = block;
+  ++asked_;
+}
+
+MakeBelieveDevice::Asked MakeBelieveDevice::asked() const {
+  const std::lock_guard lock(mutex_);
+  Asked asked{asked_};
+  for (const auto& each : blocks_) (each.second.shared ? asked.shared : asked.device) += each.second.bytes;
+  return asked;
 }
 
 // As cudaFree does.
@@ -75,8 +87,7 @@ void MakeBelieveDevice::release(void* memory) noexcept {
 void* MakeBelieveDevice::allocate_shared(size_t bytes) {
   refuse_memory_in_capture();
   auto* memory = new std::byte[bytes]();
-  const std::lock_guard lock(mutex_);
-  blocks_[memory] = {bytes, memory};
+  keep(memory, {bytes, memory, true});
   return memory;
 }
 

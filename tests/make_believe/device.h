@@ -39,6 +39,12 @@ class MakeBelieveDevice final : public Device {
 
   // Times that graphs were launched, on all queues.
   int64_t graph_launches() const { return graph_launches_; }
+  // What it was asked for: how often so far, and the bytes that were not given back.
+  struct Asked {
+    int64_t times = 0;
+    size_t device = 0, shared = 0;
+  };
+  Asked asked() const;
 
   // The tensor where the device itself reads it. Throws for memory that the device cannot reach.
   Tensor real(Tensor tensor) const;
@@ -50,11 +56,14 @@ class MakeBelieveDevice final : public Device {
   struct Block {
     size_t bytes;
     std::byte* own;  // the address under which the device uses it
+    bool shared;
   };
+  void keep(std::byte* shown, const Block& block);
   void wait_for_queues() noexcept;
 
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;  // by the address that was given out
+  int64_t asked_ = 0;                         // times
   std::set<MakeBelieveQueue*> queues_;
   std::atomic<int64_t> graph_launches_ = 0;
 };

@@ -1,31 +1,16 @@
 // --enable-cuda-graph: steps whose blocks are launched as they were written down have the bits of steps
 // without. On the make-believe device every number that came with a launch is the one it came with, so one
 // that changes from step to step and is not read from the device's memory shows here.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <set>
-#include <string>
 #include <thread>
 
 #include "make_believe/runs.h"
 
 namespace trifold::test {
 namespace {
-
-// A function that the make-believe device has for tests.
-template <class Function>
-Function* of_make_believe(const char* name) {
-  const std::string file = std::string(std::getenv("TRIFOLD_MODULE_PATH")) + "/" + kCudaModuleFile;
-  void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  check(module != nullptr, "{} is not loaded", file);
-  const auto function = reinterpret_cast<Function*>(dlsym(module, name));
-  check(function != nullptr, "{} has no {}", file, name);
-  dlclose(module);
-  return function;
-}
 
 // Graphs that the make-believe device has launched so far; a real one does not count.
 int64_t graph_launches() {

@@ -9,6 +9,7 @@
 #include "comm/cuda_module.h"
 #include "make_believe/device.h"
 #include "make_believe/fp8.h"
+#include "ops/cuda/workspace.h"
 
 namespace trifold::test {
 namespace {
@@ -100,6 +101,23 @@ void copy(Stream& stream, Tensor y, Tensor x) {
   stream.enqueue([queue = stream.queue(), y, x] { queue->copy(y.data, x.data, x.bytes()); });
 }
 
+// What the CUDA table takes of the queue's memory for operations of recommenders (ops/cuda/workspace.h).
+void take_workspace(Stream& stream, size_t bytes) {
+  stream.enqueue([queue = stream.queue(), bytes] { queue->workspace(bytes); });
+}
+
+void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
+  take_workspace(stream, cuda::kProductWorkspace);
+  On<&OpTable::linear>::call(stream, y, x, w, bias, relu);
+}
+
+void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups) {
+  std::vector<int64_t> keys;
+  for (const BagLookup& lookup : lookups) keys.push_back(lookup.ids.elements());
+  take_workspace(stream, cuda::sort_workspace(keys));
+  On<&OpTable::sort_lookups>::call(stream, orders, lookups);
+}
+
 OpTable make_table(Device& device) {
   OpTable table = cpu_ops();
   table.name = "make-believe";
@@ -151,10 +169,10 @@ OpTable make_table(Device& device) {
   table.adagrad = On<&OpTable::adagrad>::call;
   table.lamb_moments = On<&OpTable::lamb_moments>::call;
   table.lamb = On<&OpTable::lamb>::call;
-  table.linear = On<&OpTable::linear>::call;
+  table.linear = linear;
   table.relu_backward = On<&OpTable::relu_backward>::call;
   table.embedding_bags = On<&OpTable::embedding_bags>::call;
-  table.sort_lookups = On<&OpTable::sort_lookups>::call;
+  table.sort_lookups = sort_lookups;
   table.update_rows = On<&OpTable::update_rows>::call;
   table.row_squares = On<&OpTable::row_squares>::call;
   table.row_gradients = On<&OpTable::row_gradients>::call;
@@ -197,6 +215,12 @@ const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
 
 // For tests alone.
 int64_t make_believe_graph_launches() { return trifold::test::the_device().graph_launches(); }
+void make_believe_asked(int64_t* times, size_t* device, size_t* shared) {
+  const auto asked = trifold::test::the_device().asked();
+  *times = asked.times;
+  *device = asked.device;
+  *shared = asked.shared;
+}
 void make_believe_refuse_capture(int64_t capture, int64_t piece) {
   trifold::test::MakeBelieveDevice::refuse_capture(capture, piece);
 }

@@ -1,8 +1,11 @@
 // Runs on the device of the module in TRIFOLD_MODULE_PATH, held against the processor's.
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "comm/cuda_module.h"
@@ -17,6 +20,18 @@ inline PretrainConfig on_device(PretrainConfig config) {
 }
 
 inline bool is_make_believe() { return std::string_view(cuda_ops(0).name) == "make-believe"; }
+
+// A function that the make-believe device has for tests.
+template <class Function>
+inline Function* of_make_believe(const char* name) {
+  const std::string file = std::string(std::getenv("TRIFOLD_MODULE_PATH")) + "/" + kCudaModuleFile;
+  void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  check(module != nullptr, "{} is not loaded", file);
+  const auto function = reinterpret_cast<Function*>(dlsym(module, name));
+  check(function != nullptr, "{} has no {}", file, name);
+  dlclose(module);
+  return function;
+}
 
 inline void expect_same_bits(const Curve& device, const Curve& host) {
   if (!is_make_believe()) {

@@ -184,7 +184,7 @@ void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor ids, Te
   expect("embedding_backward", "order", order, DType::I32, rows);
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue_with_scratch(stream, "embedding_backward", embedding_scratch(rows, held),
+    enqueue_with_scratch(stream, "embedding_backward", embedding_scratch(rows),
                          [=, out = dtable.as<Accumulate<T>>(), grad = dy.as<T>(), id = ids.as<int32_t>()](
                              CudaStream on, void* scratch) {
                            embedding_backward<T>(on, scratch, out, grad, id, rows, columns, first_id, held);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace trifold::cuda {
 
@@ -24,6 +25,25 @@ constexpr size_t kProductWorkspace = kLtWorkspace + kMostBiasColumns * sizeof(do
 constexpr size_t kFp8Scratch = 4096;
 constexpr size_t fp8_factor_workspace(int64_t elements) {
   return kWorkspaceAlignment + kFp8Scratch + aligned_workspace(static_cast<size_t>(elements));
+}
+
+// ---- sorting of lookups (kernels/sort.cuh) ----
+
+constexpr int64_t kSortTile = 2048;      // keys that a block counts
+constexpr int64_t kSortDigits = 256;     // values of a digit
+constexpr size_t kSortListsAtOnce = 32;  // in one launch
+
+// Of lists of so many keys, in the order in which they are sorted: how often each digit is met in each tile,
+// of the lists of one launch.
+inline size_t sort_workspace(std::span<const int64_t> keys) {
+  int64_t most = 0;
+  for (size_t begin = 0; begin < keys.size(); begin += kSortListsAtOnce) {
+    int64_t tiles = 0;
+    for (size_t i = begin; i < keys.size() && i < begin + kSortListsAtOnce; ++i)
+      tiles += (keys[i] + kSortTile - 1) / kSortTile;
+    most = tiles > most ? tiles : most;
+  }
+  return static_cast<size_t>(most * kSortDigits) * sizeof(uint32_t);
 }
 
 // ---- attention by cuDNN (attention.h) ----

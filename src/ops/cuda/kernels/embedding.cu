@@ -160,9 +160,8 @@ void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int6
 }
 
 // The keys twice, then what sorting them takes.
-size_t embedding_scratch(int64_t rows, int64_t held) {
-  const SortList list{nullptr, nullptr, rows, bits_below(held + 1)};
-  return static_cast<size_t>(2 * rows) * sizeof(uint64_t) + sort_lists_scratch({&list, 1});
+size_t embedding_scratch(int64_t rows) {
+  return static_cast<size_t>(2 * rows) * sizeof(uint64_t) + sort_workspace({&rows, 1});
 }
 
 template <class T>

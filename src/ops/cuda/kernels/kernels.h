@@ -96,7 +96,7 @@ void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64
 template <class T>
 void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns,
                int64_t first_id, int64_t held, bool accumulate);
-size_t embedding_scratch(int64_t rows, int64_t held);
+size_t embedding_scratch(int64_t rows);
 template <class T>
 void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable, const T* dy,
                         const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id, int64_t held);

@@ -13,6 +13,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kEach = 8;  // neighbours that a thread looks at
 constexpr int kTile = kThreads * kEach;
+static_assert(kTile >= kSortTile);  // a list's tiles are counted where its digits were
 
 struct Tasks {
   SortTask at[kTablesAtOnce];
@@ -160,15 +161,10 @@ void sort_some(CudaStream stream, void* scratch, std::span<const SortTask> tasks
 }  // namespace
 
 size_t sort_scratch(std::span<const SortTask> tasks) {
-  size_t most = 0;
-  for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
-    std::vector<SortList> lists;
-    for (size_t i = begin; i < tasks.size() && i < begin + kTablesAtOnce; ++i)
-      lists.push_back(list_of(tasks[i]));
-    const size_t bytes = sort_lists_scratch(lists);
-    most = bytes > most ? bytes : most;
-  }
-  return most;
+  std::vector<int64_t> keys;
+  keys.reserve(tasks.size());
+  for (const SortTask& task : tasks) keys.push_back(task.n);
+  return sort_workspace(keys);
 }
 
 void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> tasks) {

@@ -12,6 +12,7 @@ constexpr int kRounds = 8;  // keys of a lane
 constexpr int kTile = kThreads * kRounds;
 constexpr int kMostDigit = 8;  // bits
 constexpr int kDigits = 1 << kMostDigit;
+static_assert(kTile == kSortTile && kDigits == kSortDigits);
 
 // A list in one pass. counts [kDigits][tiles]
 struct Pass {
@@ -138,12 +139,6 @@ int sort_passes(std::span<const SortList> lists) {
     passes = wanted > passes ? wanted : passes;
   }
   return passes;
-}
-
-size_t sort_lists_scratch(std::span<const SortList> lists) {
-  int64_t tiles = 0;
-  for (const SortList& list : lists) tiles += tiles_of(list.n);
-  return static_cast<size_t>(tiles * kDigits) * sizeof(uint32_t);
 }
 
 void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> lists) {

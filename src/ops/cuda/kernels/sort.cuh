@@ -6,10 +6,11 @@
 #include <span>
 
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/workspace.h"
 
 namespace trifold::cuda {
 
-constexpr int kSortListsAtOnce = kTablesAtOnce;
+static_assert(kSortListsAtOnce == kTablesAtOnce);
 
 // Keys are sorted by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare.
 struct SortList {
@@ -22,8 +23,7 @@ struct SortList {
 // Passes over all lists: as many as the list with most bits needs; the others take smaller digits.
 int sort_passes(std::span<const SortList> lists);
 inline bool sorted_in_spare(int passes) { return passes % 2 == 1; }
-// Bytes of scratch, for at most kSortListsAtOnce lists.
-size_t sort_lists_scratch(std::span<const SortList> lists);
+// At most kSortListsAtOnce lists; `scratch` is of sort_workspace (ops/cuda/workspace.h).
 void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> lists);
 
 // Bits that numbers below `limit` have.

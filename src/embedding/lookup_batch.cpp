@@ -1,0 +1,124 @@
+#include "embedding/lookup_batch.h"
+
+#include <algorithm>
+
+#include "ops/cuda/workspace.h"
+
+namespace trifold {
+
+namespace {
+
+std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, int64_t samples) {
+  std::vector<LookupBatch::Room> rooms;
+  const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column) {
+    const int64_t ids = bags * table.max_ids;
+    check(ids < int64_t{1} << 31, "table {}: {} ids in a global batch are too many", table.name, ids);
+    rooms.push_back({rows, bags, ids, column});
+  };
+  const bool alone = placement.ranks() == 1;
+  for (const Shard& shard : placement.shards_of(rank)) {
+    const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
+    // One rank looks up straight into the features, behind the bottom MLP's vector.
+    add(table, shard.rect.extent[0], samples * placement.ranks(), shard.column + (alone ? table.width : 0));
+  }
+  for (size_t t = 0; t < placement.tables().size(); ++t) {
+    const EmbeddingTable& table = placement.tables()[t];
+    if (placement.replicated(static_cast<int>(t)))
+      add(table, table.rows, samples, static_cast<int64_t>(t + 1) * table.width);
+  }
+  return rooms;
+}
+
+// The tensors of one list's order: their types and sizes.
+template <class Take>
+LookupOrder make_order(const LookupBatch::Room& room, bool weighted, Take take) {
+  LookupOrder order;
+  order.rows = room.rows;
+  order.row = take(DType::I32, room.ids);
+  order.begin = take(DType::I32, room.ids + 1);
+  order.bag = take(DType::I32, room.ids);
+  if (weighted) order.weight = take(DType::F32, room.ids);
+  order.count = take(DType::I64, 1);
+  order.scratch = take(DType::I64, 2 * room.ids);
+  return order;
+}
+
+}  // namespace
+
+LookupMemory lookup_memory(const Placement& placement, int rank, const LookupHow& how) {
+  LookupMemory memory;
+  if (how.mean) memory.written = placement.tables().size() * CopyIn::room(how.dtype, how.samples);
+  std::vector<int64_t> ids;
+  for (const LookupBatch::Room& room : rooms_of(placement, rank, how.samples)) {
+    memory.written +=
+        CopyIn::room(DType::I32, room.bags + 1) + (how.weighted ? 2 : 1) * CopyIn::room(DType::I32, room.ids);
+    make_order(room, how.weighted, [&](DType dtype, int64_t count) {
+      memory.orders += static_cast<size_t>(count) * size_of(dtype);
+      return Tensor{};
+    });
+    ids.push_back(room.ids);
+  }
+  memory.sorting = cuda::sort_workspace(ids);
+  return memory;
+}
+
+LookupBatch::LookupBatch(const OpTable& ops, const Placement& placement, int rank, const LookupHow& how)
+    : weighted(how.weighted),
+      shards(static_cast<int64_t>(placement.shards_of(rank).size())),
+      rooms(rooms_of(placement, rank, how.samples)),
+      mean_factors(how.mean ? placement.tables().size() : 0),
+      written(ops, lookup_memory(placement, rank, how).written) {
+  for (const Room& room : rooms) {
+    BagLookup lookup;
+    lookup.column = room.column;
+    lookups.push_back(lookup);
+    orders.push_back(make_order(room, weighted, [&](DType dtype, int64_t count) {
+      memory.emplace_back(static_cast<size_t>(count) * size_of(dtype), ops.device);
+      return memory.back().tensor(dtype, {count});
+    }));
+  }
+}
+
+int32_t* LookupBatch::take_offsets(size_t list) {
+  const Tensor offsets = written.take(DType::I32, {rooms[list].bags + 1});
+  lookups[list].offsets = written.there(offsets);
+  offsets.as<int32_t>()[0] = 0;
+  return offsets.as<int32_t>();
+}
+
+LookupBatch::Ids LookupBatch::take_ids(size_t list, int64_t count) {
+  BagLookup& lookup = lookups[list];
+  LookupOrder& order = orders[list];
+  const Shape all{count};
+  const Tensor ids = written.take(DType::I32, all);
+  lookup.ids = written.there(ids);
+  order.row.shape = order.bag.shape = all;
+  order.begin.shape = {count + 1};
+  order.scratch.shape = {2 * count};
+  if (!weighted) return {ids.as<int32_t>(), nullptr};
+  const Tensor weights = written.take(DType::F32, all);
+  lookup.weights = written.there(weights);
+  order.weight.shape = all;
+  return {ids.as<int32_t>(), weights.as<float>()};
+}
+
+void LookupBatch::fill_up() {
+  written.restart();
+  for (size_t list = 0; list < rooms.size(); ++list) {
+    const Room& room = rooms[list];
+    int32_t* offsets = take_offsets(list);
+    for (int64_t bag = 1; bag <= room.bags; ++bag)
+      offsets[bag] = static_cast<int32_t>(bag * (room.ids / room.bags));
+    const Ids all = take_ids(list, room.ids);
+    std::fill_n(all.ids, room.ids, 0);
+    if (weighted) std::fill_n(all.weights, room.ids, 1.0F);
+  }
+}
+
+size_t LookupBatch::bytes() const {
+  size_t bytes = written.bytes();
+  for (const Buffer& buffer : memory) bytes += buffer.bytes();
+  return bytes;
+}
+
+}  // namespace trifold

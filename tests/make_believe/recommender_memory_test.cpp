@@ -1,0 +1,95 @@
+// What recommenders ask a device for: all of it before the second step. See device_test.cpp.
+#include <algorithm>
+#include <atomic>
+
+#include "make_believe/runs.h"
+#include "train/ranks.h"
+#include "train/recommend.h"
+
+namespace trifold::test {
+namespace {
+
+struct Asked {
+  int64_t times = 0;
+  size_t device = 0, shared = 0;  // bytes
+};
+Asked asked() {
+  Asked asked;
+  of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&asked.times, &asked.device,
+                                                                          &asked.shared);
+  return asked;
+}
+
+RecommendConfig on_ranks(int ranks, const char* placement) {
+  RecommendConfig config;
+  config.model.embedding_dim = 6;
+  config.model.bottom_mlp = "9-6";
+  config.model.top_mlp = "11-1";
+  config.training.global_batch_size = 2203;  // more ids than sorting counts in one tile
+  config.placement.placement = placement;
+  config.mesh.ranks = ranks;
+  config.mesh.device = "cuda";
+  config.mesh.threads_per_rank = 1;
+  config.mesh.distributed_timeout_minutes = 1;
+  return config;
+}
+
+ClickSchema four_tables() {
+  ClickSchema schema;
+  schema.dense = 5;
+  schema.tables = {{"a", 300, 1}, {"b", 57, 4}, {"c", 3, 3}, {"d", 41, 2}};
+  return schema;
+}
+
+// Bags that grow from step to step.
+void read_clicks(const ClickSchema& schema, int64_t samples, int64_t step, ClickBatchBuffer& out) {
+  out.begin(0, samples, samples);
+  for (int64_t i = 0; i < samples; ++i) {
+    out.label(i) = static_cast<float>(i % 2);
+    std::fill_n(out.dense(i), schema.dense, 0.5F);
+    for (int t = 0; t < schema.table_count(); ++t) {
+      const ClickTable& table = schema.table(t);
+      const int count = std::min(table.max_ids, static_cast<int>(step));
+      int32_t* ids = out.bag(t, i, count);
+      for (int k = 0; k < count; ++k) ids[k] = static_cast<int32_t>((7 * i + k) % table.rows);
+      if (schema.weighted) std::fill_n(out.bag_weights(t, count), count, 0.5F);
+    }
+  }
+  out.finish();
+}
+
+void train_steps(Recommender& model, const ClickSchema& schema, int64_t first, int64_t last) {
+  for (int64_t step = first; step <= last; ++step) {
+    model.fetch([&, step](ClickBatchBuffer& out) { read_clicks(schema, model.samples(), step, out); });
+    model.train(2203, step, 0.1, 0.1, nullptr);
+  }
+}
+
+// cudaMalloc in the middle of training waits for the device, and no plan counts it. The first batch has one
+// id a bag, the last as many as there can be.
+TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  for (const bool weighted : {false, true})
+    for (const bool overlap : {true, false}) {
+      SCOPED_TRACE(fmt::format("weighted {}, overlap {}", weighted, overlap));
+      ClickSchema schema = four_tables();
+      schema.weighted = weighted;
+      const RecommendConfig config = on_ranks(2, "row,column,replicated,table");
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        RecommenderSetup setup = recommender_setup(config, schema, world.size());
+        setup.overlap = overlap;
+        Recommender model(world, setup);
+        train_steps(model, schema, 1, 1);
+        world.barrier();
+        const int64_t before = asked().times;
+        world.barrier();
+        train_steps(model, schema, 2, 5);
+        world.barrier();
+        EXPECT_EQ(asked().times, before);
+        world.barrier();
+      });
+    }
+}
+
+}  // namespace
+}  // namespace trifold::test
