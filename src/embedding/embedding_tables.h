@@ -12,24 +12,23 @@
 //             with the sum over the global batch. Gradients are of the loss's mean over the global batch, on
 //             any number of ranks.
 //
-// So each way b (sum of W_s over the other ranks) numbers come to a rank, and (B - b) W leave it; with
-// `bf16_exchange` they travel as bf16, rounded once. On one rank nothing travels and nothing is copied.
+// On one rank nothing travels and nothing is copied (vector_exchange.h). Gradients of replicated tables are
+// added up over the ranks (table_copies.h).
 //
 // All of it is on the device of the table of operations, where that has one. What a step waits for is on
 // streams alone: how much travels follows from the placement, and no number of the device is asked for.
 //
-// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
-// placement. Row-wise Adagrad of a table whose columns are on several ranks adds up the squares of its rows
-// over the ranks first.
+// Row-wise Adagrad of a table whose columns are on several ranks adds up the squares of its rows over the
+// ranks first.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
-#include "checkpoint/writer.h"
 #include "embedding/id_exchange.h"
-#include "embedding/step_marks.h"
+#include "embedding/table_copies.h"
+#include "embedding/table_part.h"
+#include "embedding/vector_exchange.h"
 
 namespace trifold {
 
@@ -74,39 +73,14 @@ class EmbeddingTables {
     size_t tables = 0, state = 0, buffers = 0;
   };
   Memory memory() const;
+  // The same of any rank of a placement, before there is one.
+  static Memory memory(const Placement& placement, int rank, const How& how);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:
-  // The part of a table that is here; lists are in the order of LookupBatch.
-  struct Part {
-    int table = 0;
-    Rect rect;
-    Buffer values, state, second;
-    bool names_rows = true;  // of a state that belongs to rows: this part saves it
-  };
-  // Gradients of replicated tables: all rows, and which of them were touched.
-  struct Copies {
-    Buffer memory;
-    Tensor all;  // what is added up over the ranks
-    std::vector<Tensor> gradients;
-    std::vector<Buffer> order_memory;
-    std::vector<LookupOrder> orders;  // of all rows: what was touched says `touched` of the update
-    std::vector<RowUpdate> stores, updates;
-  };
-
+  static VectorExchange::How exchange_how(const How& how);
   void add_part(int table, const Rect& rect, bool names_rows);
-  Buffer room_for(int64_t numbers, DType dtype) const;
-  void initialise(const Part& part) const;
-  void write_initial(const Part& part, int64_t first, Tensor rows) const;
-  void make_copies();
-  void make_row_orders();
-  Tensor values(const Part& part) const;
-  Tensor state(const Part& part, const Buffer& buffer) const;
-  void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part);
-  void mark_travel(StepPart part, bool begins);
   void add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale);
-  void update_copies(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule);
-  bool alone() const { return placement_.ranks() == 1; }
 
   const Placement& placement_;
   Communicator& comm_;
@@ -114,23 +88,15 @@ class EmbeddingTables {
   How how_;
   Stream& compute_;
   Stream& comm_stream_;
-  int64_t width_ = 0;  // D
-  std::vector<Part> parts_;
-  size_t shards_ = 0;  // parts that are shards; the rest are copies
-  Copies copies_;
-  Buffer made_;      // [B, W] of this rank's shards: vectors, then their gradients
-  Buffer received_;  // [b, W_s] of every rank s, one after another
-  Buffer made_short_, received_short_;
-  Buffer squares_;
-  std::vector<int64_t> squares_at_;  // of each shard; -1 where its columns are whole
-  std::vector<int64_t> made_counts_, received_counts_;
-  std::vector<std::vector<ColumnCopy>> unpack_, pack_;  // from and to each rank
+  std::vector<TablePart> parts_;  // in the order of LookupBatch
+  size_t shards_ = 0;             // parts that are shards; the rest are copies
   std::vector<RowUpdate> updates_;
   std::vector<ColumnCopy> mean_;
-  Event arrived_;
+  // Of several ranks:
+  std::optional<VectorExchange> exchange_;
+  std::optional<TableCopies> copies_;
+  Buffer squares_;
+  std::vector<int64_t> squares_at_;  // of each shard; -1 where its columns are whole
 };
-
-// The rule's name in checkpoints of its state ("embedding_s/..."), and its bytes for a row of D numbers.
-size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);
 
 }  // namespace trifold

@@ -1,0 +1,45 @@
+// TableCopies: the update of replicated tables. Gradients of all their rows are added up over the ranks; then
+// every rank updates the rows that any rank has touched.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "embedding/lookup_batch.h"
+#include "embedding/table_part.h"
+
+namespace trifold {
+
+class TableCopies {
+ public:
+  // `parts` are the replicated tables in their order; `dtype` is theirs. References, and the parts' memory,
+  // must outlive it; streams are on the device of `ops`. Whoever owns it waits for `comm_stream` before it
+  // goes.
+  TableCopies(const Placement& placement, std::span<const TablePart> parts, Communicator& comm,
+              const OpTable& ops, DType dtype, Stream& compute, Stream& comm_stream);
+  TableCopies(const TableCopies&) = delete;
+  TableCopies& operator=(const TableCopies&) = delete;
+
+  // `orders` of this rank's lookups in these tables; `dfeatures` [b, (F + 1) D].
+  void update(std::span<const LookupOrder> orders, Tensor dfeatures, const SparseRule& rule);
+
+  // Of what it holds beside the tables; the second one before there is one.
+  size_t bytes() const;
+  static size_t bytes(const Placement& placement, DType dtype);
+
+ private:
+  void make_orders(std::span<const TablePart> parts);
+
+  Communicator& comm_;
+  const OpTable& ops_;
+  Stream& compute_;
+  Stream& comm_stream_;
+  Buffer memory_;
+  Tensor all_;  // what is added up over the ranks: gradients of all rows, and which of them were touched
+  std::vector<Tensor> gradients_;
+  std::vector<Buffer> order_memory_;
+  std::vector<LookupOrder> orders_;  // of all rows: what was touched says `touched` of the update
+  std::vector<RowUpdate> stores_, updates_;
+};
+
+}  // namespace trifold

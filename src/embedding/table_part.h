@@ -1,0 +1,57 @@
+// TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, where
+// operations read them.
+//
+// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
+// placement.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/writer.h"
+#include "core/stream.h"
+#include "embedding/placement.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+// Bytes of the rule's state for a row of `width` numbers.
+size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);
+
+class TablePart {
+ public:
+  struct How {
+    DType dtype = DType::F32;
+    SparseKind optimizer = SparseKind::Sgd;
+    bool training = true;  // without, there is no state
+    uint64_t seed = 0;
+  };
+  // `names_rows`: this part saves what belongs to whole rows. Values are made on `stream`, of the device of
+  // `ops`; what a device has not got yet when this returns is under way there.
+  TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect& rect, bool names_rows,
+            const How& how, Stream& stream);
+
+  const Rect& rect() const { return rect_; }
+  Tensor values() const { return values_.tensor(how_.dtype, rect_.extent); }
+  // The update of its rows by gradients that begin at `column`; without an order yet.
+  RowUpdate update(int64_t column) const;
+
+  // As boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
+  void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
+
+  size_t value_bytes() const { return values_.bytes(); }
+  size_t state_bytes() const { return state_.bytes() + second_.bytes(); }
+
+ private:
+  void initialise(Stream& stream) const;
+  void write_initial(int64_t first, Tensor rows, Stream& stream) const;
+  Tensor state(const Buffer& buffer) const;
+
+  const OpTable& ops_;
+  EmbeddingTable table_;
+  Rect rect_;
+  bool names_rows_;
+  How how_;
+  Buffer values_, state_, second_;
+};
+
+}  // namespace trifold

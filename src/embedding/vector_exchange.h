@@ -1,0 +1,68 @@
+// VectorExchange: what a rank looked up in its shards travels to the ranks whose samples it is for, all to
+// all, and the gradients travel back. b = samples of this rank, B = ranks * b, W = columns of the shards of a
+// rank, `features` [b, (F + 1) D] as in embedding_tables.h.
+//
+// Each way b (sum of W over the other ranks) numbers come to a rank, and (B - b) W leave it. The parts of one
+// bag that come from several ranks are added up in the order of the ranks.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "embedding/placement.h"
+#include "embedding/step_marks.h"
+
+namespace trifold {
+
+class VectorExchange {
+ public:
+  struct How {
+    int64_t samples = 0;  // b
+    DType dtype = DType::F32;
+    bool bf16 = false;  // on the way, rounded once
+    StepMarks marks;    // told of Vectors and Gradients
+  };
+  // References must outlive it; streams are on the device of `ops`. Whoever owns it waits for `comm_stream`
+  // before it goes.
+  VectorExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how,
+                 Stream& compute, Stream& comm_stream);
+  VectorExchange(const VectorExchange&) = delete;
+  VectorExchange& operator=(const VectorExchange&) = delete;
+
+  // [B, W] of this rank's shards: vectors to be sent, later the gradients that came.
+  Tensor made() const;
+
+  void send_vectors();
+  // Their places in `features` are assigned.
+  void receive_vectors(Tensor features);
+  void send_gradients(Tensor dfeatures);
+  // To made().
+  void receive_gradients();
+
+  // Of what it holds; the second one for any rank, before there is one.
+  size_t bytes() const;
+  static size_t bytes(const Placement& placement, int rank, const How& how);
+
+ private:
+  Tensor flat(const Buffer& buffer, int64_t numbers) const { return buffer.tensor(how_.dtype, {numbers}); }
+  Tensor block(int64_t at, size_t rank) const;
+  void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part);
+  void mark(StepPart part, bool begins);
+  void widen(Tensor out, const Buffer& from);
+
+  Communicator& comm_;
+  const OpTable& ops_;
+  How how_;
+  Stream& compute_;
+  Stream& comm_stream_;
+  int64_t ranks_, columns_;
+  std::vector<int64_t> made_counts_, received_counts_;
+  int64_t made_numbers_ = 0, received_numbers_ = 0;
+  std::vector<std::vector<ColumnCopy>> unpack_, pack_;  // from and to each rank
+  Buffer made_;                                         // [B, W] of this rank's shards
+  Buffer received_;                                     // [b, W_s] of every rank s, one after another
+  Buffer made_short_, received_short_;
+  Event arrived_;
+};
+
+}  // namespace trifold
