@@ -14,8 +14,9 @@ struct Matrix {
   Shape shape() const { return {rows, columns}; }
 };
 
-// One row, one column, odd ends, rows of whole packs, a row of several warps, one that registers do not hold.
-constexpr Matrix kMatrices[] = {{1, 1}, {1, 771}, {70, 3}, {5, 13}, {37, 128}, {3, 1600}, {1, 4500}};
+// One row, one column, odd ends, rows of whole packs, a row of several warps, two that registers do not hold.
+constexpr Matrix kMatrices[] = {{1, 1},    {1, 771},  {70, 3},   {5, 13},
+                                {37, 128}, {3, 1600}, {1, 4500}, {1, 4101}};
 constexpr int64_t kCounts[] = {1, 3, 17, 1024, 4099};
 
 using Body = std::function<void(OpRun&)>;

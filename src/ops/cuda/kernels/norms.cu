@@ -1,6 +1,7 @@
 // Layer norm and root-mean-square norm: the threads of a row hold it in registers between its sums and its
-// results, so it is read once. What is beyond kHeld packs of each thread (rows of more than 16384 16-bit
-// numbers) is read again.
+// results, so it is read once, and all its packs are asked for before the first is used: few threads of an SM
+// must keep the memory busy. What is beyond kHeld packs of each thread (rows of more than 16384 16-bit
+// numbers) is read again, pack by pack. Whole: rows are whole packs, see packs().
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -11,56 +12,59 @@ namespace {
 constexpr int kHeld = 4;
 
 // Packs of a row, those of this thread: body(pack number, first column, numbers of it).
-template <class T, class Body>
-__device__ inline void each_pack(int columns, Body body) {
+template <class T, bool Whole, class Body>
+__device__ inline void each_held(int columns, Body body) {
   constexpr int kPer = kPerPack<T>;
   const int step = static_cast<int>(blockDim.x) * kPer;
   const int first = static_cast<int>(threadIdx.x) * kPer;
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
     const int column = first + k * step;
-    if (column < columns) body(k, column, columns - column < kPer ? columns - column : kPer);
+    if (column < columns) body(k, column, Whole || columns - column >= kPer ? kPer : columns - column);
   }
-  for (int column = first + kHeld * step; column < columns; column += step)
-    body(kHeld, column, columns - column < kPer ? columns - column : kPer);
+}
+template <class T, bool Whole, class Body>
+__device__ inline void each_pack(int columns, Body body) {
+  constexpr int kPer = kPerPack<T>;
+  each_held<T, Whole>(columns, body);
+  const int step = static_cast<int>(blockDim.x) * kPer;
+  for (int column = static_cast<int>(threadIdx.x) * kPer + kHeld * step; column < columns; column += step)
+    body(kHeld, column, Whole || columns - column >= kPer ? kPer : columns - column);
 }
 
-// The packs of one array that a thread holds.
-template <class T>
+// The packs of one array that a thread holds; without Keep, each is read when it is asked for.
+template <class T, bool Whole, bool Keep = true>
 struct HeldRow {
   const T* row;
-  bool aligned;
   FullPack<T> packs[kHeld];
 
-  __device__ inline HeldRow(const T* row_, bool aligned_) : row(row_), aligned(aligned_) {}
-
-  // Pack k, which begins at `column`: read the first time, and always where it is not held.
-  __device__ inline FullPack<T> read(int k, int column, int count) {
-    FullPack<T> pack;
-    pack.load(row + column, count, aligned);
-    if (k < kHeld) packs[k] = pack;
-    return pack;
+  __device__ inline HeldRow(const T* row_, int columns) : row(row_) {
+    if constexpr (!Keep) return;
+    each_held<T, Whole>(
+        columns, [&](int k, int column, int count) { packs[k].template load<Whole>(row + column, count); });
   }
-  __device__ inline FullPack<T> again(int k, int column, int count) const {
-    if (k < kHeld) return packs[k];
-    FullPack<T> pack;
-    pack.load(row + column, count, aligned);
-    return pack;
+  // Pack k, which begins at `column`: read again where it is not held.
+  __device__ inline FullPack<T> pack(int k, int column, int count) const {
+    if (Keep && k < kHeld) return packs[k];
+    FullPack<T> beyond;
+    beyond.template load<Whole>(row + column, count);
+    return beyond;
   }
 };
 
-template <class T, bool Centered>
-__global__ void __launch_bounds__(kMostRowThreads, 1)
+// Two blocks of the most threads: 64 registers, which ptxas reaches without spills where packs are whole.
+template <class T, bool Centered, bool Whole>
+__global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
     norm_kernel(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
-                int64_t rows, int columns, Accumulate<T> eps, bool aligned) {
+                int64_t rows, int columns, Accumulate<T> eps) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int mine = row < rows ? columns : 0;
-  HeldRow<T> in{x + row * columns, aligned};
+  const HeldRow<T, Whole> in(x + row * columns, mine);
   Wide sum[1] = {0};
-  each_pack<T>(mine, [&](int k, int column, int count) {
-    const FullPack<T> pack = in.read(k, column, count);
+  each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+    const FullPack<T> pack = in.pack(k, column, count);
 #pragma unroll
     for (int i = 0; i < kPer; ++i)
       if (i < count) sum[0] += Centered ? value(pack.at[i]) : value(pack.at[i]) * value(pack.at[i]);
@@ -70,8 +74,8 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   if constexpr (Centered) {
     center = sum[0] / static_cast<Wide>(columns);
     sum[0] = 0;
-    each_pack<T>(mine, [&](int k, int column, int count) {
-      const FullPack<T> pack = in.again(k, column, count);
+    each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+      const FullPack<T> pack = in.pack(k, column, count);
 #pragma unroll
       for (int i = 0; i < kPer; ++i) {
         const Wide d = value(pack.at[i]) - center;
@@ -81,19 +85,21 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     combine_row(sum, Plus{});
   }
   const Wide inverse = 1 / cpu::root_of(sum[0] / static_cast<Wide>(columns) + eps);
-  each_pack<T>(mine, [&](int k, int column, int count) {
-    FullPack<T> pack = in.again(k, column, count);
-    FullPack<T> gains;
+  // From the cache, where all rows but the first find them: to hold the biases too would take registers.
+  const HeldRow<T, Whole> gains_of(gain, mine);
+  const HeldRow<T, Whole, false> biases_of(bias, mine);
+  each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+    FullPack<T> pack = in.pack(k, column, count);
+    const FullPack<T> gains = gains_of.pack(k, column, count);
     FullPack<T> biases;
-    gains.load(gain + column, count, aligned);
-    if constexpr (Centered) biases.load(bias + column, count, aligned);
+    if constexpr (Centered) biases = biases_of.pack(k, column, count);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
       const Wide scaled = (value(pack.at[i]) - center) * inverse * value(gains.at[i]);
       put(pack.at[i], Centered ? scaled + value(biases.at[i]) : scaled);
     }
-    pack.store(y + row * columns + column, count, aligned);
+    pack.template store<Whole>(y + row * columns + column, count);
   });
   if (row < rows && threadIdx.x == 0) {
     if constexpr (Centered) mean[row] = center;
@@ -103,28 +109,28 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
 
 // With n = (x - mean) rstd and g = dy gain: dx = rstd (g - avg(g) - n avg(g n)), without avg(g) where the
 // norm does not center.
-template <class T, bool Centered>
+template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_backward_kernel(T* dx, const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                         const T* gain, int64_t rows, int columns, bool aligned) {
+                         const T* gain, int64_t rows, int columns) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int mine = row < rows ? columns : 0;
-  HeldRow<T> in{x + row * columns, aligned};
-  HeldRow<T> grad{dy + row * columns, aligned};
+  const HeldRow<T, Whole> in(x + row * columns, mine);
+  const HeldRow<T, Whole> grad(dy + row * columns, mine);
   Wide center = 0;
   Wide inverse = 0;
   if (row < rows) {
     if constexpr (Centered) center = mean[row];
     inverse = rstd[row];
   }
+  const HeldRow<T, Whole, false> gains_of(gain, mine);
   Wide sums[2] = {0, 0};
-  each_pack<T>(mine, [&](int k, int column, int count) {
-    const FullPack<T> xs = in.read(k, column, count);
-    const FullPack<T> dys = grad.read(k, column, count);
-    FullPack<T> gains;
-    gains.load(gain + column, count, aligned);
+  each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+    const FullPack<T> xs = in.pack(k, column, count);
+    const FullPack<T> dys = grad.pack(k, column, count);
+    const FullPack<T> gains = gains_of.pack(k, column, count);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
@@ -136,18 +142,18 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   combine_row(sums, Plus{});
   const Wide avg = sums[0] / static_cast<Wide>(columns);
   const Wide along = sums[1] / static_cast<Wide>(columns);
-  each_pack<T>(mine, [&](int k, int column, int count) {
-    const FullPack<T> xs = in.again(k, column, count);
-    FullPack<T> dys = grad.again(k, column, count);
-    FullPack<T> gains;
-    gains.load(gain + column, count, aligned);
+  const HeldRow<T, Whole> gains_again(gain, mine);  // to hold them from the start would take registers
+  each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+    const FullPack<T> xs = in.pack(k, column, count);
+    FullPack<T> dys = grad.pack(k, column, count);
+    const FullPack<T> gains = gains_again.pack(k, column, count);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
       const Wide normal = (value(xs.at[i]) - center) * inverse;
       put(dys.at[i], inverse * (value(dys.at[i]) * value(gains.at[i]) - avg - normal * along));
     }
-    dys.store(dx + row * columns + column, count, aligned);
+    dys.template store<Whole>(dx + row * columns + column, count);
   });
 }
 
@@ -158,10 +164,12 @@ void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, con
           const T* bias, int64_t rows, int64_t columns, double eps) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
-  const bool aligned = packs<T>(columns, y, x, gain, bias);
-  const auto kernel = bias != nullptr ? norm_kernel<T, true> : norm_kernel<T, false>;
+  const bool whole = packs<T>(columns, y, x, gain, bias);
+  const auto centered = whole ? norm_kernel<T, true, true> : norm_kernel<T, true, false>;
+  const auto plain = whole ? norm_kernel<T, false, true> : norm_kernel<T, false, false>;
+  const auto kernel = bias != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, y, mean, rstd, x, gain, bias, rows,
-                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps), aligned);
+                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps));
 }
 
 template <class T>
@@ -169,10 +177,12 @@ void norm_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accu
                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
-  const bool aligned = packs<T>(columns, dx, dy, x, gain);
-  const auto kernel = mean != nullptr ? norm_backward_kernel<T, true> : norm_backward_kernel<T, false>;
+  const bool whole = packs<T>(columns, dx, dy, x, gain);
+  const auto centered = whole ? norm_backward_kernel<T, true, true> : norm_backward_kernel<T, true, false>;
+  const auto plain = whole ? norm_backward_kernel<T, false, true> : norm_backward_kernel<T, false, false>;
+  const auto kernel = mean != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, dx, dy, x, mean, rstd, gain, rows,
-                 static_cast<int>(columns), aligned);
+                 static_cast<int>(columns));
 }
 
 #define INSTANTIATE(T)                                                                                \

@@ -48,23 +48,49 @@ struct Numbers {
 
   alignas(Word) T at[N];
 
+  // All N numbers at `from`, whose address allows whole words. No branch: loads that follow each other in the
+  // source are under way together.
+  __device__ inline void load(const T* from) {
+    Word words[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word*>(from)[i];
+    memcpy(at, words, sizeof at);
+  }
+  __device__ inline void store(T* to) const {
+    Word words[kWords];
+    memcpy(words, at, sizeof at);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
+  }
   // The first `count` of N numbers at `from`; in whole words where `aligned` says that the address allows it.
+  // The branch that decides this waits for what was loaded before: a loop over packs takes load<Whole>.
   __device__ inline void load(const T* from, int count, bool aligned) {
-    if (aligned && count == N) {
-      Word words[kWords];
-      for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word*>(from)[i];
-      memcpy(at, words, sizeof at);
+    if (aligned && count == N)
+      load(from);
+    else
+      load<false>(from, count);
+  }
+  __device__ inline void store(T* to, int count, bool aligned) const {
+    if (aligned && count == N)
+      store(to);
+    else
+      store<false>(to, count);
+  }
+  // The same decided when the kernel is launched: where Whole, the address allows words and count is N.
+  template <bool Whole>
+  __device__ inline void load(const T* from, int count) {
+    if constexpr (Whole) {
+      load(from);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i)
         if (i < count) at[i] = from[i];
     }
   }
-  __device__ inline void store(T* to, int count, bool aligned) const {
-    if (aligned && count == N) {
-      Word words[kWords];
-      memcpy(words, at, sizeof at);
-      for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
+  template <bool Whole>
+  __device__ inline void store(T* to, int count) const {
+    if constexpr (Whole) {
+      store(to);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i)
