@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/random.h"
+#include "core/thread_pool.h"
 
 namespace trifold {
 
@@ -65,24 +66,37 @@ namespace {
 
 // Calls visit(global element index) for every element of the box, in the box's memory order.
 template <class Visit>
-void for_each_global_element(const ShardSpec& shard, Visit&& visit) {
-  const int rank = shard.global.rank();
-  Shape at = shard.local.offset;
-  const int64_t row = rank == 0 ? 1 : shard.local.extent[rank - 1];
-  for (int64_t done = 0; done < shard.local.elements(); done += row) {
+void for_each_global_element(const Shape& global, const Rect& box, Visit&& visit) {
+  const int rank = global.rank();
+  Shape at = box.offset;
+  const int64_t row = rank == 0 ? 1 : box.extent[rank - 1];
+  for (int64_t done = 0; done < box.elements(); done += row) {
     int64_t first = 0;
-    for (int dim = 0; dim < rank; ++dim) first = first * shard.global[dim] + at[dim];
+    for (int dim = 0; dim < rank; ++dim) first = first * global[dim] + at[dim];
     for (int64_t i = 0; i < row; ++i) visit(first + i);
     for (int dim = rank - 2; dim >= 0; --dim) {
-      if (++at[dim] < shard.local.offset[dim] + shard.local.extent[dim]) break;
-      at[dim] = shard.local.offset[dim];
+      if (++at[dim] < box.offset[dim] + box.extent[dim]) break;
+      at[dim] = box.offset[dim];
     }
   }
 }
 
+// Calls draw(box, place of its first element) for boxes of whole rows (first dim), which together are `box`.
+void share_out(const Rect& box, ThreadPool& pool, FunctionRef<void(const Rect& part, int64_t place)> draw) {
+  constexpr int64_t kElements = 4096;  // at least, for a thread
+  if (box.extent.rank() == 0 || box.elements() == 0) return draw(box, 0);
+  const int64_t row = box.elements() / box.extent[0];
+  pool.parallel_for(box.extent[0], (kElements + row - 1) / row, [&](int64_t begin, int64_t end) {
+    Rect part = box;
+    part.offset[0] += begin;
+    part.extent[0] = end - begin;
+    draw(part, begin * row);
+  });
+}
+
 }  // namespace
 
-void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed) {
+void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool& pool) {
   check(weight.shape == spec.shard.local.extent, "{} is {}, its box is {}", spec.shard.name,
         to_string(weight.shape), to_string(spec.shard.local.extent));
   const PhiloxKey key = philox_key(seed, spec.shard.name);
@@ -100,10 +114,13 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed) {
         std::fill_n(out, weight.elements(), T(1));
         break;
       case Init::Kind::Normal:
-        for_each_global_element(spec.shard, [&](int64_t element) {
-          *out++ = element < last
-                       ? static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)))
-                       : T(0);
+        share_out(spec.shard.local, pool, [&](const Rect& part, int64_t place) {
+          T* next = out + place;
+          for_each_global_element(spec.shard.global, part, [&](int64_t element) {
+            *next++ = element < last
+                          ? static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)))
+                          : T(0);
+          });
         });
         break;
     }

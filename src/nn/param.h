@@ -118,7 +118,7 @@ class GradSink {
 };
 
 // Writes the initial values of a parameter's local box, zero where it is padding, into `weight`, which has
-// that box's extent.
-void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed);
+// that box's extent. A billion numbers take most of a minute of one core, so all threads of the pool draw.
+void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool& pool);
 
 }  // namespace trifold

@@ -47,7 +47,6 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   // While a device computes the rank's core is spare.
   if (setup.overlap && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
-  weights_.initialise(setup.seed);
   ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_,
                                       LookupHow{samples_, setup.schema.weighted, setup.mean, setup.dtype});
   tables_ = std::make_unique<EmbeddingTables>(

@@ -41,7 +41,6 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   how.state_on_host = zero.offloads_to_host();
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
-  weights_->initialise(seed);
   place_.forward_row = with_residency(forward_row_of(place_));
   if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device);

@@ -19,10 +19,10 @@ namespace trifold {
 class Replica {
  public:
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
-  // start at their initial values for `seed`, which also keys dropout. `rank_of_stage` says where each stage
-  // of the pipeline is; empty: one stage on each pipeline rank. BadInput when the model has fewer blocks than
-  // there are stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each. `fp8` as in
-  // PrecisionConfig.
+  // are zero until something loads them or an optimizer gives them their initial values. `seed` keys dropout.
+  // `rank_of_stage` says where each stage of the pipeline is; empty: one stage on each pipeline rank.
+  // BadInput when the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank
+  // as in ParamStore; empty: one each. `fp8` as in PrecisionConfig.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
           const std::vector<int>& weight_versions = {}, bool fp8 = false);

@@ -40,7 +40,7 @@ void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& seg
   int64_t done = 0;
   for (const Rect& rect : rects_of_range(spec.shard.local, segment.first, segment.first + segment.count)) {
     spec.shard.local = rect;
-    initialise(spec, values.rows(done, done + rect.elements()).reshape(rect.extent), seed);
+    initialise(spec, values.rows(done, done + rect.elements()).reshape(rect.extent), seed, stream.pool());
     done += rect.elements();
   }
 }
@@ -190,13 +190,13 @@ void ParamStore::restart_at(int version) {
   first_ = static_cast<int>(static_cast<size_t>(first_ + version) % versions_.size());
 }
 
-void ParamStore::initialise(uint64_t seed) {
+void ParamStore::initialise(uint64_t seed, Stream& stream) {
   const std::optional<int> slice = how_.sharded ? std::optional<int>(groups_.slice()) : std::nullopt;
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
-        initialise_segment(layout_, part, owned(part), seed, ops_, comm_stream_);
+        initialise_segment(layout_, part, owned(part), seed, ops_, stream);
         release(part);
       }
 }

@@ -83,8 +83,8 @@ class ParamStore final : public ParamSource {
   void restart_at(int version);
 
   // Sets every weight to its initial value; keyed by global position, so every mesh starts from the same
-  // model.
-  void initialise(uint64_t seed);
+  // model. Done when it returns.
+  void initialise(uint64_t seed, Stream& stream);
   // In memory: all, or with slices in a file what is gathered and the slice that it is gathered from.
   size_t bytes() const;
   size_t file_bytes() const { return file_.bytes(); }

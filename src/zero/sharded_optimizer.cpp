@@ -48,7 +48,10 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
   }
   if (rule_->needs_norms())
     squares_ = Buffer::shared(static_cast<size_t>(2 * chunks(largest)) * sizeof(double), ops.device);
-  if (!masters_) return;
+  if (!masters_) {
+    weights_.initialise(seed, stream);
+    return;
+  }
   for (size_t unit = 0; unit < segments_.size(); ++unit)
     stream_through(unit, [&](const FlatLayout::Segment& segment) {
       initialise_segment(layout, segment, part(0, segment), seed, ops, stream);

@@ -23,8 +23,8 @@ namespace trifold {
 
 class ShardedOptimizer {
  public:
-  // References must outlive the optimizer. State starts at zero, masters at the weights' initial values for
-  // `seed`, to which the weights are set. Owns what `grads` sums here. Collective over the data axis.
+  // References must outlive the optimizer. State starts at zero, the weights and their masters at their
+  // initial values for `seed`. Owns what `grads` sums here. Collective over the data axis.
   ShardedOptimizer(const FlatLayout& layout, const DataGroups& groups, const Mesh& mesh, ParamStore& weights,
                    const GradientBuffer& grads, const OpTable& ops, const OptimizerConfig& config,
                    DType dtype, uint64_t seed, Stream& stream);

@@ -43,7 +43,7 @@ class PlainStore final : public ParamSource, public GradSink {
       weights_.push_back(memory_.back().tensor(dtype, shape));
       memory_.emplace_back(bytes);
       grads_.push_back(memory_.back().tensor(accumulate_type(dtype), shape));
-      initialise(spec, exact, 7);
+      initialise(spec, exact, 7, stream.pool());
       cpu_ops().convert(stream, rounded, exact);
       cpu_ops().convert(stream, exact, rounded);
       cpu_ops().convert(stream, weights_.back(), exact);
