@@ -20,7 +20,7 @@ namespace {
 
 // The functions of cuBLASLt that are used.
 struct Lt {
-  Library library{"libcublasLt.so.13", "cuBLASLt"};
+  Library library{fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "cuBLASLt"};
   decltype(cublasLtCreate)* create;
   decltype(cublasLtGetStatusString)* text;
   decltype(cublasLtMatmulDescCreate)* desc_create;
@@ -79,9 +79,10 @@ cudaDataType_t type_of(const NarrowFactor& factor, DType otherwise) {
   return factor.format == cpu::Fp8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
-// The power of two, at most 256, that an address is a multiple of.
+// The power of two that an address is a multiple of, at most the 128 bytes that arenas align to: beyond them
+// it is a matter of chance, which should not choose algorithms.
 uint32_t alignment_of(const void* pointer) {
-  const auto bits = std::bit_cast<uintptr_t>(pointer) | 256U;
+  const auto bits = std::bit_cast<uintptr_t>(pointer) | 128U;
   return static_cast<uint32_t>(bits & -bits);
 }
 
@@ -304,6 +305,9 @@ std::byte* factor_memory(CudaQueue& queue, size_t bytes) {
 bool is_taken(Stream& stream, const Product& product) {
   if (stream.mode() == Stream::Mode::Dry || product.m == 0 || product.n == 0) return true;
   if (stream.mode() == Stream::Mode::Worker) return false;
+  // Of a bias cuBLASLt asks no alignment, but its epilogues load whole vectors of it.
+  constexpr uint32_t kVector = 16;
+  if (alignment_of(product.bias) < kVector || alignment_of(product.aux) < kVector) return false;
   return engine_of(static_cast<CudaQueue&>(*stream.queue()).device()).takes(product);
 }
 
