@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Everything that a machine with an NVIDIA GPU can show, in one table: what the card reaches (products, copies), then
 # that every operation, product, attention and training run computes what the processor does, then kernels against the
-# copy and training steps against the products and against PyTorch. Under 8 minutes on an H200 with a built tree.
+# copy and training steps against the products and against PyTorch. A line of the table is printed when it is known, so
+# that a run that is cut off has shown what it did. Meant to take under 8 minutes on an H200 with a built tree, besides
+# PyTorch; no GPU has timed it yet.
 #
-#   tests/gpu.sh              all of it
-#   tests/gpu.sh --no-torch   without the comparison
+#   tests/gpu.sh                 all of it
+#   tests/gpu.sh --no-torch      without the comparison
+#   tests/gpu.sh --only REGEX    the parts whose title matches, with what is built
+#   tests/gpu.sh --no-build      what is built, also on a machine without compilers
 #
 # Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named.
 # shellcheck disable=SC2317  # the functions are called through part()
@@ -12,25 +16,47 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 with_torch=yes
-case ${1:-} in
-  '') ;;
-  --no-torch) with_torch=no ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
-esac
+with_build=yes
+only=
+while (($#)); do
+  case $1 in
+    --no-torch) with_torch=no ;;
+    --no-build) with_build=no ;;
+    --only)
+      only=${2:?--only wants a regular expression of titles}
+      with_build=no
+      shift
+      ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+  shift
+done
 
 if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L | grep -q GPU; then
   echo "tests/gpu.sh: skipped, this machine has no NVIDIA GPU (nvidia-smi finds none)"
   exit 0
 fi
-if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
-  echo "tests/gpu.sh: skipped, nvcc is needed to build the CUDA module"
+export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, nvcc
+if [[ $with_build == yes ]] && ! command -v nvcc >/dev/null; then
+  echo "tests/gpu.sh: skipped, nvcc is needed to build the CUDA module (--no-build takes what is built)"
   exit 0
 fi
 
-export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, nvcc
+# cuDNN and NCCL often come as wheels beside PyTorch: their folders, behind the toolkit's.
+wheels=$(python3 - 2>/dev/null <<'PY'
+import glob, sysconfig
+print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*"))
+PY
+)
+for wheel in $wheels; do
+  if [[ -d $wheel/lib ]]; then
+    TRIFOLD_CUDA_LIBRARY_PATH=${TRIFOLD_CUDA_LIBRARY_PATH:-/usr/local/cuda/lib64}:$wheel/lib
+  fi
+  if [[ -d $wheel/include ]]; then export CMAKE_INCLUDE_PATH=${CMAKE_INCLUDE_PATH:+$CMAKE_INCLUDE_PATH:}$wheel/include; fi
+done
+if [[ -n ${TRIFOLD_CUDA_LIBRARY_PATH:-} ]]; then export TRIFOLD_CUDA_LIBRARY_PATH; fi
 
 failed=()
-rows=()
 out=build/gpu
 mkdir -p "$out"
 modules=$PWD/build/release/lib
@@ -39,20 +65,29 @@ tests=build/release/tests
 export TRIFOLD_MODULE_PATH=$modules
 
 # row TEXT: a line of the table that is a figure; part HEADLINE COMMAND...: one that says whether a part is well. A
-# part's output goes to a file that a failure names; a part that does not end in 2 minutes has failed, as has one all
-# of whose tests skipped.
-row() { rows+=("   $*"); }
+# part's output goes to a file that a failure names; a part whose program does not end in 2 minutes (5 for PyTorch) has
+# failed, as has one all of whose tests skipped.
+exec 3>&1
+row() { printf '   %s\n' "$*" >&3; }
 part() {
   local title=$1 start=$SECONDS log
+  [[ $title =~ $only ]] || return 0
   log=$out/$(tr -c 'a-zA-Z0-9\n' _ <<<"$title").log
   shift
   if "$@" >"$log" 2>&1 && ! grep -qF '[  PASSED  ] 0 tests' "$log"; then
-    rows+=("$(printf '%-60s ok      %4d s' "$title" $((SECONDS - start)))")
+    printf '%-60s ok      %4d s\n' "$title" $((SECONDS - start))
   else
-    rows+=("$(printf '%-60s FAILED  %4d s   %s' "$title" $((SECONDS - start)) "$log")")
+    printf '%-60s FAILED  %4d s   %s\n' "$title" $((SECONDS - start)) "$log"
     failed+=("$title")
   fi
 }
+
+# However the run ends.
+finish() {
+  printf 'in all %d s, %d parts failed\n' "$SECONDS" "${#failed[@]}"
+  if ((${#failed[@]})); then printf '   %s\n' "${failed[@]}"; fi
+}
+trap finish EXIT
 
 build() {
   cmake --preset release &&
@@ -227,6 +262,7 @@ watched() {
   kill "$watcher" 2>/dev/null
   wait "$watcher" 2>/dev/null
   peak=$(sort -n "$samples" | tail -1)
+  peak=${peak:-0}
   return "$status"
 }
 
@@ -236,7 +272,8 @@ bench_step() {
   shift 5
   timeout 120 "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
     --num-attention-heads "$heads" --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 \
-    --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" "$@"
+    --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" \
+    --warmup-iters 5 --iters 10 "$@"
 }
 
 step() {
@@ -258,26 +295,49 @@ PY
   row "$text"
 }
 
-# The largest micro-batch of GPT-2 355M that runs, by doubling.
+# fits BATCH: whether a step of GPT-2 355M with that many samples does. Anything but a lack of memory is a failure.
+fits() {
+  local log=$out/largest.txt
+  if bench_step 24 1024 16 "$1" "$out/largest.json" --warmup-iters 1 --iters 1 >"$log" 2>&1; then return 0; fi
+  grep -q 'out of memory' "$log" || { cat "$log"; return 2; }
+  return 1
+}
+
+# The largest micro-batch that fits, to an eighth of it: doubled while it does, then halfway twice. The same steps as
+# tools/reference/gpt_speed_torch.py --largest.
 largest() {
-  local batch=16 fits=0
-  while bench_step 24 1024 16 "$batch" "$out/largest.json"; do
-    fits=$batch
-    batch=$((batch * 2))
+  local batch=32 step status
+  while
+    fits "$batch"
+    status=$?
+    ((status == 0))
+  do batch=$((batch * 2)); done
+  if ((status == 2 || batch == 32)); then return 1; fi
+  batch=$((batch / 2))
+  for step in 2 4; do
+    fits $((batch + batch / step))
+    status=$?
+    if ((status == 2)); then return 1; fi
+    if ((status == 0)); then batch=$((batch + batch / step)); fi
   done
-  row "largest micro-batch of GPT-2 355M, by doubling: $fits"
-  ((fits > 0))
+  row "largest micro-batch of GPT-2 355M: $batch"
 }
 
 torch_step() {
   local line status
-  timeout 300 python3 -u tools/reference/gpt_speed_torch.py "$@" >"$out/torch.txt"
+  timeout "$1" python3 -u tools/reference/gpt_speed_torch.py "${@:2}" >"$out/torch.txt"
   status=$?
   while IFS= read -r line; do row "$line"; done <"$out/torch.txt"
   return "$status"
 }
 
-part "Build" build
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+if [[ $with_build == yes ]]; then
+  part "Build" build
+elif [[ ! -e $trifold || ! -e $modules/trifold_cuda.so ]]; then
+  echo "$trifold or $modules/trifold_cuda.so is missing: run tests/gpu.sh without --no-build and --only first"
+  failed+=("Build")
+fi
 if ((${#failed[@]} == 0)); then
   part "What products reach" products
   part "Memory-bound kernels, at least 0.8 of the copy" kernels
@@ -289,8 +349,10 @@ if ((${#failed[@]} == 0)); then
   part "compute-sanitizer on kernels" sanitized
   part "Ten losses and all gradients against PyTorch's" on_device "$tests/parity/parity_training" --gtest_filter='*Torch*'
   part "Thread ranks follow the processor over every axis" timeout 120 "$tests/make_believe/parity_device"
-  part "Parity of meshes and schedules, 8 ranks on the card" on_device "$tests/parity/parity_matrix" \
-    --gtest_filter='Matrix.OneStage:Matrix.TwoStages:Matrix.FourStages:Matrix.EightStages'
+  for stages in One Two Four Eight; do
+    part "Parity of meshes and schedules, 8 ranks, $stages pipeline stages" on_device "$tests/parity/parity_matrix" \
+      --gtest_filter="Matrix.${stages}Stage*"
+  done
   part "f32 follows the processor, 50 steps to 1e-4" follows f32 50 1e-4 1
   part "bf16 follows the processor, 200 steps to 1 %" follows bf16 200 0.01 20 --bf16
   part "DLRM follows the processor, 50 steps to 1e-4" recommender_follows
@@ -303,15 +365,12 @@ if ((${#failed[@]} == 0)); then
   part "GPT-2 1558M" step gpt2-1558m 48 1600 25 8
   part "Largest batch" largest
   if [[ $with_torch == yes ]] && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    part "PyTorch 124M" torch_step --layers 12 --width 768 --heads 12 --batch 32
-    part "PyTorch 355M, and its largest batch" torch_step --layers 24 --width 1024 --heads 16 --batch 16 --largest
-    part "PyTorch 1558M" torch_step --layers 48 --width 1600 --heads 25 --batch 8
+    part "PyTorch 124M" torch_step 300 --layers 12 --width 768 --heads 12 --batch 32
+    part "PyTorch 355M" torch_step 300 --layers 24 --width 1024 --heads 16 --batch 16
+    part "PyTorch 1558M" torch_step 300 --layers 48 --width 1600 --heads 25 --batch 8
+    part "PyTorch 355M, its largest batch" torch_step 580 --layers 24 --width 1024 --heads 16 --batch 32 --largest
   else
-    rows+=("PyTorch                                                      skipped (asked, or no torch with CUDA here)")
+    printf '%-60s skipped (asked, or no torch with CUDA here)\n' PyTorch
   fi
 fi
-
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-printf '%s\n' "${rows[@]}"
-printf 'in all %d s\n' "$SECONDS"
 ((${#failed[@]} == 0))
