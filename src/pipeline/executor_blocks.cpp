@@ -1,0 +1,226 @@
+// What blocks do in F, B, I and W, and where they take from and leave to.
+#include <algorithm>
+
+#include "pipeline/executor.h"
+
+namespace trifold {
+
+Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs) {
+  const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
+  const Tensor losses = losses_.tensor(DType::F64, {loss_rows_, 2}).rows(batch, batch + 1).reshape({2});
+  return {stream_,
+          side_,
+          ops_,
+          mesh_,
+          measuring_ ? params_ : params_.at_version(action.version),
+          grads_,
+          slot.keep,
+          flow,
+          scratch_,
+          &slot.batch,
+          dtype_,
+          inputs.training,
+          inputs.seed,
+          inputs.loss_scale,
+          losses.rows(0, 1),
+          losses.rows(1, 2),
+          inputs.watch};
+}
+
+template <class Work>
+void Executor::compute(const Action& action, const StageState& state, size_t index, Slot& slot, Arena& flow,
+                       Tensor* through, const StepInputs& inputs, Work work) {
+  const StageBlock& block = state.stage.blocks[index];
+  Run run = make_run(action, slot, flow, inputs);
+  if (graphs_ && inputs.training && inputs.watch == nullptr) {
+    const BlockWork of_block{action.kind,
+                             block.index,
+                             run,
+                             through,
+                             slot.saved[index],
+                             action.kind != ActionKind::W,
+                             opens_gradients(action.kind, state, index, inputs)};
+    return graphs_->run(of_block, [&] { work(run); });
+  }
+  if (inputs.watch != nullptr) inputs.watch->begin(action, block.index, slot.batch, run.params, stream_);
+  work(run);
+  if (inputs.watch != nullptr) inputs.watch->end(stream_);
+}
+
+// The output of the stage before: received, or still in its slot where that stage is on this rank too.
+Tensor Executor::input_of(StageState& state, int micro) {
+  const int stage = state.stage.index;
+  if (stage == 0) return {};
+  if (is_local(stage - 1)) return state_of({ActionKind::F, stage - 1}).slots.of(micro).output;
+  Message* message = messages_.find(Message::Role::Input, stage, micro);
+  check(message != nullptr, "its input was not received");
+  stream_.wait(message->ready);
+  return message->tensor;
+}
+
+bool Executor::opens_gradients(ActionKind kind, const StageState& state, size_t index,
+                               const StepInputs& inputs) const {
+  if (grads_ == nullptr || !inputs.training) return false;
+  const bool last_block = is_last(state.stage) && index + 1 == state.stage.blocks.size();
+  return adds_to_gradients(kind, last_block);
+}
+
+void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,
+                              const StepInputs& inputs) {
+  if (opens_gradients(kind, state, index, inputs)) grads_->open(state.stage.blocks[index].index, stream_);
+}
+
+void Executor::forward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  const int count = static_cast<int>(state.stage.blocks.size());
+  const int from = action.block == Action::kAll ? 0 : action.block;
+  const int to = action.block == Action::kAll ? count : action.block + 1;
+  if (from == 0) {
+    const Tensor x = input_of(state, action.micro);
+    Slot& taken = state.slots.take(action.micro, stream_);
+    taken.batch = batch_of(action.micro, inputs);
+    taken.output = x;
+  }
+  Slot& slot = state.slots.of(action.micro);
+  if (!is_open_) flows_[0].reset();  // of what the last backward left there
+  for (int index = from; index < to; ++index) {
+    const StageBlock& block = state.stage.blocks.at(static_cast<size_t>(index));
+    check(slot.forwarded == index, "the blocks before it have not gone forward");
+    ++slot.forwarded;
+    params_.enter(block.index, stream_);
+    open_gradients(action.kind, state, static_cast<size_t>(index), inputs);
+    if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
+    Saved& saved = slot.saved[static_cast<size_t>(index)];
+    saved.clear();
+    compute(action, state, static_cast<size_t>(index), slot, flows_[0], &slot.output, inputs,
+            [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+  }
+  if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
+}
+
+// Without a backward a slot is done with when the next stage has its output.
+void Executor::release_forward_only(StageState& state, Slot& slot) {
+  const int stage = state.stage.index;
+  if (stage > 0 && is_local(stage - 1)) {
+    StageState& before = state_of({ActionKind::F, stage - 1});
+    finish(before, before.slots.of(slot.micro));
+  }
+  if (is_last(state.stage)) finish(state, slot);
+}
+
+// The micro-batch leaves the stage: gives back its slot, its messages and, with the last stage of this rank,
+// its data.
+void Executor::finish(StageState& state, Slot& slot) {
+  for (Message::Role role : {Message::Role::Input, Message::Role::Gradient})
+    if (Message* message = messages_.find(role, state.stage.index, slot.micro))
+      messages_.release(*message, stream_.record());
+  const auto use = use_of(slot.micro);
+  if (use != batches_.end() && ++use->stages_done == static_cast<int>(stages_.size())) {
+    batches_held_ = std::max(batches_held_, static_cast<int64_t>(micro_order_.size()) - use->number);
+    if (device_batches_) device_batches_->release(use->number);
+    batches_.erase(use);
+  }
+  state.slots.release(slot);
+}
+
+// Before the backward of the stage's last block: dy is the dx of the next stage, none after the last one.
+void Executor::receive_gradient(StageState& state, Slot& slot, int micro) {
+  if (is_last(state.stage)) return;
+  Message* message = messages_.find(Message::Role::Gradient, state.stage.index, micro);
+  check(message != nullptr, "the gradient of its output was not received");
+  stream_.wait(message->ready);
+  slot.gradient = message->tensor;
+}
+
+// After the backward of the stage's first block: dx goes to the stage before, by message.
+void Executor::pass_gradient(StageState& state, int micro, Tensor dx) {
+  const int stage = state.stage.index;
+  if (stage == 0) return;
+  const bool local = is_local(stage - 1);
+  Message& message = messages_.take(local ? Message::Role::Gradient : Message::Role::Outgoing,
+                                    local ? stage - 1 : stage, micro, dtype_, dx.shape, stream_);
+  ops_.copy(stream_, message.tensor, dx);
+}
+
+namespace {
+
+// The blocks of an action, last first: [from, to].
+struct BlockSpan {
+  int from, to;
+};
+
+BlockSpan span_of(const Action& action, const Stage& stage) {
+  if (action.block != Action::kAll) {
+    check(action.block < static_cast<int>(stage.blocks.size()), "stage {} has {} blocks", stage.index,
+          stage.blocks.size());
+    return {action.block, action.block};
+  }
+  return {static_cast<int>(stage.blocks.size()) - 1, 0};
+}
+
+}  // namespace
+
+void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  const auto [from, to] = span_of(action, state.stage);
+  check(!is_open_ || (open_.stage == action.stage && open_.micro == action.micro),
+        "it comes while {} has not reached its first block", to_string(open_));
+  if (from + 1 == static_cast<int>(state.stage.blocks.size())) receive_gradient(state, slot, action.micro);
+  for (int block = from; block >= to; --block) {
+    const auto index = static_cast<size_t>(block);
+    Arena& flow = flows_[index % 2];  // dy is in the other one
+    flow.reset();
+    const StageBlock& part = state.stage.blocks[index];
+    params_.enter(part.index, stream_);
+    open_gradients(action.kind, state, index, inputs);
+    compute(action, state, index, slot, flow, &slot.gradient, inputs,
+            [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
+  }
+  open_ = action;
+  is_open_ = to > 0;
+  if (to > 0) return;
+  pass_gradient(state, action.micro, slot.gradient);
+  finish(state, slot);
+}
+
+void Executor::input_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  const auto [from, to] = span_of(action, state.stage);
+  if (from + 1 == static_cast<int>(state.stage.blocks.size())) {
+    receive_gradient(state, slot, action.micro);
+    state.slots.take_held(action.micro);
+  }
+  Held* held = state.slots.find_held(action.micro);
+  check(held != nullptr, "the I of the blocks behind it has not come");
+  for (int block = from; block >= to; --block) {
+    const auto index = static_cast<size_t>(block);
+    const StageBlock& part = state.stage.blocks[index];
+    params_.enter(part.index, stream_);
+    compute(action, state, index, slot, held->memory, &slot.gradient, inputs, [&](Run& run) {
+      slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
+    });
+  }
+  if (to == 0) pass_gradient(state, action.micro, slot.gradient);
+}
+
+void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
+  StageState& state = state_of(action);
+  Slot& slot = state.slots.of(action.micro);
+  Held* held = state.slots.find_held(action.micro);
+  check(held != nullptr, "its I has not come");
+  const auto [from, to] = span_of(action, state.stage);
+  for (int block = from; block >= to; --block) {
+    const auto index = static_cast<size_t>(block);
+    const StageBlock& part = state.stage.blocks[index];
+    open_gradients(action.kind, state, index, inputs);
+    compute(action, state, index, slot, held->memory, nullptr, inputs,
+            [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
+  }
+  if (to > 0) return;
+  state.slots.release(*held);
+  finish(state, slot);
+}
+
+}  // namespace trifold
