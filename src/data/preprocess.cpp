@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <mutex>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "data/number_ids.h"
@@ -16,10 +16,6 @@ namespace trifold {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The folder on its way; removed unless it is complete.
 class PartialFolder {
@@ -63,7 +59,7 @@ class Job {
 
   PreprocessResult run() {
     PartialFolder partial(options_.output);
-    auto start = std::chrono::steady_clock::now();
+    auto start = Clock::now();
     ClickColumnWriter writer(partial.path(), layout_);
     for (const MappedFile& input : inputs_) parse(input, writer);
     ClickFolder& folder = result_.folder;
@@ -76,7 +72,7 @@ class Job {
     describe(folder);
     if (options_.transform == DenseTransform::LogMin) shift_dense(writer.dense());
     result_.parse_seconds = seconds_since(start);
-    start = std::chrono::steady_clock::now();
+    start = Clock::now();
     number_tables(partial.path(), writer);
     write_click_folder(folder, partial.path());
     partial.finish();

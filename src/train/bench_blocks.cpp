@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <chrono>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "data/read_ahead.h"
 #include "data/synthetic.h"
@@ -17,12 +17,6 @@
 namespace trifold {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Layers timed in a row. One alone would find its weights and activations in a cache that a stage of several
 // layers has long overwritten, or not find what the layer before it left.

@@ -1,10 +1,9 @@
 #include "train/recommend.h"
 
-#include <chrono>
-
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "core/clock.h"
 #include "optim/click_schedule.h"
 #include "train/device.h"
 #include "train/output_files.h"
@@ -14,12 +13,6 @@
 namespace trifold {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 SparseKind sparse_kind(const std::string& name) {
   if (name == "sgd") return SparseKind::Sgd;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "core/clock.h"
 #include "core/random.h"
 #include "train/host.h"
 #include "train/ranks.h"
@@ -10,8 +11,6 @@
 namespace trifold {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kWarmUpSteps = 3;
 constexpr double kMeasureSeconds = 0.2;  // of each rate
@@ -25,7 +24,7 @@ double mean_seconds(Body body) {
   int64_t count = 0;
   for (; seconds < kMeasureSeconds; ++count) {
     body();
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    seconds = seconds_since(start);
   }
   return seconds / static_cast<double>(count);
 }
@@ -72,7 +71,7 @@ double measure_exchange(Communicator& comm, Stream& stream, Device* device, int6
                     counts, counts, stream);
     stream.synchronize();
   }
-  return std::chrono::duration<double>(Clock::now() - start).count() / kRepetitions;
+  return seconds_since(start) / kRepetitions;
 }
 
 RankRates measure_rates(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
@@ -150,7 +149,7 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
   }
   if (world.rank() != 0) return;
   const auto count = static_cast<double>(config.measure_steps);
-  result.times.step = std::chrono::duration<double>(Clock::now() - start).count() / count;
+  result.times.step = seconds_since(start) / count;
   for (size_t i = 0; i < before.parts.size(); ++i)
     result.times.parts[i] = (clock.seconds(static_cast<StepPart>(i)) - before.parts[i]) / count;
   // One batch of those of the counted steps was fetched before them.

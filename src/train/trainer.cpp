@@ -1,28 +1,20 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
-#include "checkpoint/collective.h"
+#include "core/clock.h"
 #include "optim/lr_schedule.h"
-#include "train/device_workspace.h"
 #include "train/finite_check.h"
-#include "train/host.h"
 #include "train/overlap_check.h"
 #include "train/rank_memory.h"
 #include "train/ranks.h"
+#include "train/trainer_window.h"
 #include "zero/zero_stage.h"
 
 namespace trifold {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Of each pipeline rank.
 std::vector<int> versions_of_ranks(const StepOrder& order) {
@@ -113,23 +105,6 @@ Trainer::Agreement Trainer::agree(bool stop, const Traffic& before) {
   return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}, sums[3] > 0};
 }
 
-void Trainer::share_notes() {
-  Communicator& world = replica_.world();
-  shared_note_ = executor_->capture_note();
-  // Before each note how much it counts.
-  const std::vector<std::string> notes = gather_texts(world, "comparing what was captured", [&] {
-    const char* weight = shared_note_.empty() ? "0" : executor_->capture_refused() ? "2" : "1";
-    return weight + shared_note_;
-  });
-  const auto first =
-      std::max_element(notes.begin(), notes.end(),
-                       [](const std::string& a, const std::string& b) { return a.front() < b.front(); });
-  if (first->front() == '0')
-    return;  // of another plan, which has an executor of its own: what was told holds
-  capture_note_ = first->substr(1);
-  if (world.size() > 1) capture_note_ = fmt::format("rank {}: {}", first - notes.begin(), capture_note_);
-}
-
 int64_t Trainer::tokens_per_step() const {
   return *config_.batch.global_batch_size * config_.model.seq_length;
 }
@@ -143,68 +118,6 @@ int64_t Trainer::samples_of_batch(int64_t ahead) const {
 double Trainer::rate_of(int64_t step) const {
   return learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, step);
 }
-
-// The updates inside an asynchronous plan: every stage makes its own, as soon as its gradients of a global
-// batch are complete, on a new version of its weights.
-class Trainer::Window {
- public:
-  explicit Window(Trainer& trainer)
-      : trainer_(trainer),
-        token_weights_(static_cast<size_t>(trainer.order_.batches)),
-        factors_(token_weights_.size(), 1.0),
-        squares_(token_weights_.size()) {}
-
-  void begin() {
-    std::fill(token_weights_.begin(), token_weights_.end(), 0.0);
-    std::fill(squares_.begin(), squares_.end(), ExactSum());
-    steps_ = 0;
-  }
-
-  // Every stage must know the mean's denominator without waiting for the last one, so it counts for itself.
-  void count_tokens(int micro, const Batch& batch) {
-    double& sum = token_weights_[static_cast<size_t>(micro / trainer_.order_.micros)];
-    for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) sum += batch.loss_weight.as<float>()[i];
-  }
-
-  void step(const Action& action) {
-    Trainer& t = trainer_;
-    Stream& stream = t.replica_.compute();
-    t.grads_.finish(stream);
-    const auto index = static_cast<size_t>(steps_);
-    Communicator& data_ranks = t.replica_.mesh().comm({Axis::Dp});
-    Stream host = stream.host();
-    data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, host);
-    const int64_t step = t.steps_done_ + steps_;
-    check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
-          step + 1);
-    factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
-    t.norm_.add_squares(squares_[index], stream);
-    if (!std::isfinite(squares_[index].value()))
-      check_sums_finite(t.replica_, t.grads_,
-                        fmt::format("step {}: stage {} makes no update with what is not finite (with an "
-                                    "asynchronous schedule other stages may have made theirs)",
-                                    step + 1, action.stage));
-    ++steps_;
-    t.replica_.weights().begin_version(steps_, stream);
-    t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
-    t.grads_.zero(stream);
-  }
-
-  // After the plan: the newest weights become the ones the next starts from. Returns the gradients' norms.
-  std::span<const double> finish() {
-    trainer_.replica_.weights().restart_at(steps_);
-    const std::span<double> norms = trainer_.norm_.norms(squares_, trainer_.replica_.compute());
-    for (size_t i = 0; i < norms.size(); ++i) norms[i] *= factors_[i];
-    return norms;
-  }
-
- private:
-  Trainer& trainer_;
-  std::vector<double> token_weights_;  // of each global batch, of the micro-batches read here
-  std::vector<double> factors_;
-  std::vector<ExactSum> squares_;
-  int steps_ = 0;
-};
 
 Trainer::~Trainer() = default;
 
@@ -288,36 +201,6 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   for (const StepReport& report : reports_) skipped_ += report.skipped ? 1 : 0;
 }
 
-void Trainer::report_steps(std::span<const double> norms, double loss_scale, double seconds) {
-  int64_t consumed = consumed_samples_;
-  reports_.clear();
-  for (size_t i = 0; i < sums_.size(); ++i) {
-    StepReport report;
-    const int64_t before = steps_done_ + static_cast<int64_t>(i);
-    report.step = before + 1;
-    const int64_t samples = samples_of_batch(static_cast<int64_t>(i));
-    consumed += samples;
-    report.consumed_samples = consumed;
-    report.loss = sums_[i].loss / sums_[i].weight;
-    report.grad_norm = norms[i];
-    report.lr = rate_of(updates_before(before));
-    report.loss_scale = loss_scale;
-    report.next_loss_scale = scaler_.scale();
-    report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
-    const int64_t places = samples * config_.model.seq_length;
-    report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
-    report.step_seconds = seconds / static_cast<double>(sums_.size());
-    report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
-    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples) *
-                         static_cast<double>(report.tokens) /
-                         static_cast<double>(std::max<int64_t>(1, places));
-    report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
-    check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
-          report.grad_norm);
-    reports_.push_back(report);
-  }
-}
-
 double Trainer::update(const LossSums& sums) {
   Stream& stream = replica_.compute();
   // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
@@ -353,94 +236,6 @@ void Trainer::explain(double loss, double norm) {
                   steps_done_ + 1, of_loss ? "loss" : "gradient norm", not_finite_text(of_loss ? loss : norm),
                   of_loss ? "" : scale, search.verdict()),
       ErrorKind::Agreed);
-}
-
-int64_t Trainer::eval_samples() const {
-  return std::min(config_.eval.eval_iters * *config_.batch.global_batch_size, valid_->samples());
-}
-
-EvalReport Trainer::evaluate() {
-  check(valid_ != nullptr, "there is no validation data to evaluate on");
-  const auto start = Clock::now();
-  const int64_t samples = eval_samples();
-  LossSums sums;
-  abort_on_error(replica_.world(), [&] {
-    const double pair_scale =
-        is_bert(config_.model) ? count_all_labels(replica_, *valid_, valid_batch_, samples).pair_scale() : 1;
-    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples, pair_scale);
-    sum_over_ranks(replica_, {&sums, 1});
-  });
-  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
-}
-
-EvalReport Trainer::evaluate(const DataSource& source, StepWatch& watch) {
-  const auto start = Clock::now();
-  LossSums sums;
-  abort_on_error(replica_.world(), [&] {
-    sums = forward_samples(*executor_, replica_.mesh(), source, valid_batch_, source.samples(), 1, &watch);
-    sum_over_ranks(replica_, {&sums, 1});
-  });
-  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start),
-          "samples"};
-}
-
-double Trainer::measure_peak() {
-  const double now =
-      trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());
-  return peak_flops_ = std::max(peak_flops_, now);
-}
-
-MemoryReport Trainer::memory() const {
-  return {replica_.weights().bytes(),
-          grads_.bytes(),
-          optimizer_.bytes(),
-          activations_.total(),
-          replica_.weights().file_bytes() + optimizer_.offloaded_bytes(),
-          device_workspace(config_)};
-}
-
-std::vector<MemoryReport> Trainer::memory_of_pipeline() {
-  constexpr size_t kParts = 6;
-  const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));
-  const MemoryReport mine = memory();
-  std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
-  size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
-  for (const size_t part : {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations,
-                            mine.offloaded, mine.workspace})
-    bytes[at++] = static_cast<double>(part);
-  Stream host = replica_.compute().host();
-  replica_.mesh()
-      .comm({Axis::Pp})
-      .all_reduce({bytes.data(), DType::F64, {static_cast<int64_t>(bytes.size())}}, Reduce::Sum, host);
-  std::vector<MemoryReport> all;
-  const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
-  for (size_t rank = 0; rank < ranks; ++rank)
-    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3), part(rank, 4), part(rank, 5)});
-  return all;
-}
-
-RunReport Trainer::report() {
-  RunReport report;
-  report.mesh = replica_.description();
-  report.operations = replica_.ops().name;
-  report.parameters = replica_.model().params.global_elements();
-  report.train_flops_per_sample = replica_.model().train_flops_per_sample();
-  report.peak_flops = peak_flops_;
-  report.stages = report_stages(replica_.model(), replica_.cut(), order_.rank_of_stage);
-  report.memory = memory_of_pipeline();
-  report.first_step = steps_done_ + 1;
-  report.last_step = config_.batch.train_iters;
-  if (config_.batch.train_epochs && config_.batch.train_samples) {
-    const int64_t left = config_.batch.train_iters - steps_done_;
-    report.passes = {*config_.batch.train_epochs, *config_.batch.train_samples,
-                     left > 0 ? samples_of_batch(left - 1) : 0};
-  }
-  if (valid_ != nullptr) {
-    report.eval_samples = eval_samples();
-    report.eval_samples_asked = config_.eval.eval_iters * *config_.batch.global_batch_size;
-  }
-  report.plan = to_string(plan_);
-  return report;
 }
 
 }  // namespace trifold

@@ -1,0 +1,149 @@
+// What a trainer tells: of its steps, evaluations, memory, and itself.
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/collective.h"
+#include "core/clock.h"
+#include "train/device_workspace.h"
+#include "train/host.h"
+#include "train/ranks.h"
+#include "train/trainer.h"
+
+namespace trifold {
+
+void Trainer::report_steps(std::span<const double> norms, double loss_scale, double seconds) {
+  int64_t consumed = consumed_samples_;
+  reports_.clear();
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    StepReport report;
+    const int64_t before = steps_done_ + static_cast<int64_t>(i);
+    report.step = before + 1;
+    const int64_t samples = samples_of_batch(static_cast<int64_t>(i));
+    consumed += samples;
+    report.consumed_samples = consumed;
+    report.loss = sums_[i].loss / sums_[i].weight;
+    report.grad_norm = norms[i];
+    report.lr = rate_of(updates_before(before));
+    report.loss_scale = loss_scale;
+    report.next_loss_scale = scaler_.scale();
+    report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
+    const int64_t places = samples * config_.model.seq_length;
+    report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
+    report.step_seconds = seconds / static_cast<double>(sums_.size());
+    report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
+    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples) *
+                         static_cast<double>(report.tokens) /
+                         static_cast<double>(std::max<int64_t>(1, places));
+    report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
+    check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
+          report.grad_norm);
+    reports_.push_back(report);
+  }
+}
+
+void Trainer::share_notes() {
+  Communicator& world = replica_.world();
+  shared_note_ = executor_->capture_note();
+  // Before each note how much it counts.
+  const std::vector<std::string> notes = gather_texts(world, "comparing what was captured", [&] {
+    const char* weight = shared_note_.empty() ? "0" : executor_->capture_refused() ? "2" : "1";
+    return weight + shared_note_;
+  });
+  const auto first =
+      std::max_element(notes.begin(), notes.end(),
+                       [](const std::string& a, const std::string& b) { return a.front() < b.front(); });
+  if (first->front() == '0')
+    return;  // of another plan, which has an executor of its own: what was told holds
+  capture_note_ = first->substr(1);
+  if (world.size() > 1) capture_note_ = fmt::format("rank {}: {}", first - notes.begin(), capture_note_);
+}
+
+int64_t Trainer::eval_samples() const {
+  return std::min(config_.eval.eval_iters * *config_.batch.global_batch_size, valid_->samples());
+}
+
+EvalReport Trainer::evaluate() {
+  check(valid_ != nullptr, "there is no validation data to evaluate on");
+  const auto start = Clock::now();
+  const int64_t samples = eval_samples();
+  LossSums sums;
+  abort_on_error(replica_.world(), [&] {
+    const double pair_scale =
+        is_bert(config_.model) ? count_all_labels(replica_, *valid_, valid_batch_, samples).pair_scale() : 1;
+    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples, pair_scale);
+    sum_over_ranks(replica_, {&sums, 1});
+  });
+  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
+}
+
+EvalReport Trainer::evaluate(const DataSource& source, StepWatch& watch) {
+  const auto start = Clock::now();
+  LossSums sums;
+  abort_on_error(replica_.world(), [&] {
+    sums = forward_samples(*executor_, replica_.mesh(), source, valid_batch_, source.samples(), 1, &watch);
+    sum_over_ranks(replica_, {&sums, 1});
+  });
+  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start),
+          "samples"};
+}
+
+double Trainer::measure_peak() {
+  const double now =
+      trifold::measure_peak(replica_.world(), replica_.ops(), replica_.compute(), replica_.dtype());
+  return peak_flops_ = std::max(peak_flops_, now);
+}
+
+MemoryReport Trainer::memory() const {
+  return {replica_.weights().bytes(),
+          grads_.bytes(),
+          optimizer_.bytes(),
+          activations_.total(),
+          replica_.weights().file_bytes() + optimizer_.offloaded_bytes(),
+          device_workspace(config_)};
+}
+
+std::vector<MemoryReport> Trainer::memory_of_pipeline() {
+  constexpr size_t kParts = 6;
+  const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));
+  const MemoryReport mine = memory();
+  std::vector<double> bytes(ranks * kParts, 0.0);  // exact: far below 2^53
+  size_t at = static_cast<size_t>(replica_.mesh().coord(Axis::Pp)) * kParts;
+  for (const size_t part : {mine.parameters, mine.gradients, mine.optimizer, mine.predicted_activations,
+                            mine.offloaded, mine.workspace})
+    bytes[at++] = static_cast<double>(part);
+  Stream host = replica_.compute().host();
+  replica_.mesh()
+      .comm({Axis::Pp})
+      .all_reduce({bytes.data(), DType::F64, {static_cast<int64_t>(bytes.size())}}, Reduce::Sum, host);
+  std::vector<MemoryReport> all;
+  const auto part = [&](size_t rank, size_t i) { return static_cast<size_t>(bytes[rank * kParts + i]); };
+  for (size_t rank = 0; rank < ranks; ++rank)
+    all.push_back({part(rank, 0), part(rank, 1), part(rank, 2), part(rank, 3), part(rank, 4), part(rank, 5)});
+  return all;
+}
+
+RunReport Trainer::report() {
+  RunReport report;
+  report.mesh = replica_.description();
+  report.operations = replica_.ops().name;
+  report.parameters = replica_.model().params.global_elements();
+  report.train_flops_per_sample = replica_.model().train_flops_per_sample();
+  report.peak_flops = peak_flops_;
+  report.stages = report_stages(replica_.model(), replica_.cut(), order_.rank_of_stage);
+  report.memory = memory_of_pipeline();
+  report.first_step = steps_done_ + 1;
+  report.last_step = config_.batch.train_iters;
+  if (config_.batch.train_epochs && config_.batch.train_samples) {
+    const int64_t left = config_.batch.train_iters - steps_done_;
+    report.passes = {*config_.batch.train_epochs, *config_.batch.train_samples,
+                     left > 0 ? samples_of_batch(left - 1) : 0};
+  }
+  if (valid_ != nullptr) {
+    report.eval_samples = eval_samples();
+    report.eval_samples_asked = config_.eval.eval_iters * *config_.batch.global_batch_size;
+  }
+  report.plan = to_string(plan_);
+  return report;
+}
+
+}  // namespace trifold

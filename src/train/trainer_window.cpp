@@ -1,0 +1,58 @@
+#include "train/trainer_window.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/finite_check.h"
+
+namespace trifold {
+
+Trainer::Window::Window(Trainer& trainer)
+    : trainer_(trainer),
+      token_weights_(static_cast<size_t>(trainer.order_.batches)),
+      factors_(token_weights_.size(), 1.0),
+      squares_(token_weights_.size()) {}
+
+void Trainer::Window::begin() {
+  std::fill(token_weights_.begin(), token_weights_.end(), 0.0);
+  std::fill(squares_.begin(), squares_.end(), ExactSum());
+  steps_ = 0;
+}
+
+void Trainer::Window::count_tokens(int micro, const Batch& batch) {
+  double& sum = token_weights_[static_cast<size_t>(micro / trainer_.order_.micros)];
+  for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) sum += batch.loss_weight.as<float>()[i];
+}
+
+void Trainer::Window::step(const Action& action) {
+  Trainer& t = trainer_;
+  Stream& stream = t.replica_.compute();
+  t.grads_.finish(stream);
+  const auto index = static_cast<size_t>(steps_);
+  Communicator& data_ranks = t.replica_.mesh().comm({Axis::Dp});
+  Stream host = stream.host();
+  data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, host);
+  const int64_t step = t.steps_done_ + steps_;
+  check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
+        step + 1);
+  factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
+  t.norm_.add_squares(squares_[index], stream);
+  if (!std::isfinite(squares_[index].value()))
+    check_sums_finite(t.replica_, t.grads_,
+                      fmt::format("step {}: stage {} makes no update with what is not finite (with an "
+                                  "asynchronous schedule other stages may have made theirs)",
+                                  step + 1, action.stage));
+  ++steps_;
+  t.replica_.weights().begin_version(steps_, stream);
+  t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
+  t.grads_.zero(stream);
+}
+
+std::span<const double> Trainer::Window::finish() {
+  trainer_.replica_.weights().restart_at(steps_);
+  const std::span<double> norms = trainer_.norm_.norms(squares_, trainer_.replica_.compute());
+  for (size_t i = 0; i < norms.size(); ++i) norms[i] *= factors_[i];
+  return norms;
+}
+
+}  // namespace trifold
