@@ -52,5 +52,32 @@ TEST(Arena, RepeatsAddressesAndMeasures) {
   EXPECT_NO_THROW(measure.take(DType::F64, {1000}));
 }
 
+// What was taken once is there again, where it was and as it was, without being taken; the next tensor lies
+// behind it.
+TEST(Arena, IsFilledAsAtAnotherTime) {
+  Arena arena(4096);
+  const Tensor first = arena.take(DType::F32, {10});
+  const Arena::Mark between = arena.mark();
+  const Tensor second = arena.take(DType::F64, {20});
+  const Arena::Mark full = arena.mark();
+  const Tensor third = arena.take(DType::F32, {5});
+  second.as<double>()[19] = 0.5;
+  arena.reset();
+  arena.restore(full);
+  EXPECT_EQ(arena.used(), full);
+  EXPECT_EQ(second.as<double>()[19], 0.5);
+  EXPECT_EQ(arena.take(DType::F32, {5}).data, third.data);
+  arena.restore(between);  // to a mark of less, too
+  EXPECT_EQ(arena.take(DType::F64, {20}).data, second.data);
+  arena.restore(0);
+  EXPECT_EQ(arena.take(DType::F32, {10}).data, first.data);
+  arena.restore(arena.capacity());
+  EXPECT_THROW(arena.take(DType::F32, {1}), Error);
+  EXPECT_THROW(arena.restore(arena.capacity() + 1), Error);
+  EXPECT_EQ(arena.used(), arena.capacity());
+  Arena measure = Arena::measuring();
+  EXPECT_THROW(measure.restore(1), Error) << "nothing was taken from it";
+}
+
 }  // namespace
 }  // namespace trifold
