@@ -9,21 +9,15 @@
 namespace trifold {
 namespace {
 
-// Digit d counts in units of 2^(32 d - 1074). The last digit is signed and begins at bit 2112; the largest
-// double has bit 2097, so 2^60 of them fit.
-constexpr int kDigits = 67;
-constexpr size_t kPositive = kDigits;
-constexpr size_t kNegative = kDigits + 1;
-constexpr size_t kNan = kDigits + 2;
-static_assert(kNan + 1 == ExactSum::kLimbs);
+constexpr int kDigits = kExactDigits;
+constexpr auto kPositive = static_cast<size_t>(kExactPositive);
+constexpr auto kNegative = static_cast<size_t>(kExactNegative);
+constexpr auto kNan = static_cast<size_t>(kExactNan);
 
-constexpr int kDigitBits = 32;
+constexpr int kDigitBits = kExactDigitBits;
 constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
 constexpr int kLowestExponent = -1074;
 constexpr int kMantissaBits = 53;
-
-// One addition changes a digit by less than 2^33, so that many additions stay below 2^62.
-constexpr int64_t kMostPending = int64_t{1} << 29;
 
 // Afterwards every digit but the last is in [0, 2^32): the one such form of the number.
 void carry_digits(ExactSum::Limbs& limbs) {
@@ -75,29 +69,13 @@ double rounded(const ExactSum::Limbs& limbs) {
 }  // namespace
 
 void ExactSum::add(double value) {
-  const auto bits = std::bit_cast<uint64_t>(value);
-  const bool negative = bits >> 63 != 0;
-  const auto exponent = static_cast<int>(bits >> 52 & 0x7ff);
-  const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
-  if (exponent == 0x7ff) {
-    ++limbs_[fraction != 0 ? kNan : negative ? kNegative : kPositive];
-    return;
-  }
-  const uint64_t mantissa = exponent == 0 ? fraction : fraction | uint64_t{1} << 52;
-  const int position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit
-  const int shift = position % kDigitBits;
-  const uint64_t lower = (mantissa & kDigitMask) << shift;
-  const uint64_t upper = (mantissa >> kDigitBits) << shift;
-  // All ones where negative: (x ^ sign) - sign is then -x.
-  const int64_t sign = -static_cast<int64_t>(negative);
-  const auto put = [&](int64_t& digit, uint64_t amount) {
-    digit += (static_cast<int64_t>(amount) ^ sign) - sign;
-  };
-  int64_t* digit = &limbs_[static_cast<size_t>(position / kDigitBits)];
-  put(digit[0], lower & kDigitMask);
-  put(digit[1], (lower >> kDigitBits) + (upper & kDigitMask));
-  put(digit[2], upper >> kDigitBits);
-  if (++pending_ >= kMostPending) carry();
+  const ExactDigits digits = exact_digits(std::bit_cast<uint64_t>(value));
+  int64_t* limb = &limbs_[static_cast<size_t>(digits.first)];
+  limb[0] += digits.at[0];
+  if (digits.count == 1) return;
+  limb[1] += digits.at[1];
+  limb[2] += digits.at[2];
+  if (++pending_ >= kMostExactAdditions) carry();
 }
 
 void ExactSum::add(std::span<const double> values) {
@@ -112,7 +90,7 @@ void ExactSum::add_limbs(std::span<const int64_t> limbs) {
   for (size_t i = 0; i < kLimbs; ++i) carried[i] = limbs[i];
   carry_digits(carried);
   for (size_t i = 0; i < kLimbs; ++i) limbs_[i] += carried[i];
-  if (++pending_ >= kMostPending) carry();
+  if (++pending_ >= kMostExactAdditions) carry();
 }
 
 const ExactSum::Limbs& ExactSum::limbs() {

@@ -24,11 +24,13 @@
 #include <cstdint>
 #include <span>
 
+#include "core/exact_digits.h"
+
 namespace trifold {
 
 class ExactSum {
  public:
-  static constexpr int kLimbs = 70;
+  static constexpr int kLimbs = kExactLimbs;
   using Limbs = std::array<int64_t, kLimbs>;
 
   ExactSum() = default;

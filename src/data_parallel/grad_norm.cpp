@@ -25,7 +25,8 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
       count += chunks(segment);
     }
   }
-  partials_ = Buffer::shared(static_cast<size_t>(count) * sizeof(double), ops.device);
+  partials_ = Buffer(static_cast<size_t>(count) * sizeof(double), ops.device);
+  sum_ = Buffer::shared(ExactSum::kLimbs * sizeof(int64_t), ops.device);
 }
 
 void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
@@ -36,8 +37,12 @@ void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
     ops_.chunk_squares(stream, partials.rows(next, next + chunks(segment)), grads_.summed(segment));
     next += chunks(segment);
   }
+  const Tensor sum = sum_.tensor(DType::I64, {ExactSum::kLimbs});
+  const std::span<int64_t> limbs(sum.as<int64_t>(), ExactSum::kLimbs);
+  std::fill(limbs.begin(), limbs.end(), 0);  // nobody reads or writes them since the last call waited
+  ops_.exact_sum(stream, sum, partials);
   stream.synchronize();
-  squares.add(std::span<const double>(partials.as<double>(), static_cast<size_t>(count)));
+  squares.add_limbs(limbs);
 }
 
 std::span<double> GradNorm::norms(std::span<ExactSum> squares, Stream& stream) {

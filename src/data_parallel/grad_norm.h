@@ -29,6 +29,7 @@ class GradNorm {
   const OpTable& ops_;
   std::vector<FlatLayout::Segment> counted_;
   Buffer partials_;  // f64, one for each chunk
+  Buffer sum_;       // of the partials, exact; the host reads it
   std::vector<int64_t> limbs_;
   std::vector<double> norms_;
 };

@@ -67,6 +67,7 @@ OpTable make_table() {
       .sum_squares = Bound<Table, cpu::sum_squares>::call,
       .weighted_sum = Bound<Table, cpu::weighted_sum>::call,
       .chunk_squares = Bound<Table, cpu::chunk_squares>::call,
+      .exact_sum = Bound<Table, cpu::exact_sum>::call,
       .adamw = Bound<Table, cpu::adamw>::call,
       .sgd = Bound<Table, cpu::sgd>::call,
       .adagrad = Bound<Table, cpu::adagrad>::call,

@@ -80,6 +80,7 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x);
 void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight);
+void exact_sum(const KernelTable& table, Stream& stream, Tensor limbs, Tensor x);
 void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Tensor x);
 
 void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g,

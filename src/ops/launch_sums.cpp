@@ -1,6 +1,9 @@
 // Launchers of sums to one number and the matrix product.
 #include <array>
+#include <bit>
+#include <mutex>
 
+#include "core/exact_digits.h"
 #include "ops/gemm.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
@@ -54,6 +57,29 @@ void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor
                 kernel = kernels<T>(table).weighted_sum] {
       sum_in_parts(*pool, out, count,
                    [=](int64_t begin, int64_t end) { return kernel(in + begin, w + begin, end - begin); });
+    });
+  });
+}
+
+void expect_exact_sum(const Tensor& limbs, const Tensor& x) {
+  expect("exact_sum", "limbs", limbs, DType::I64, kExactLimbs);
+  expect("exact_sum", "x", x, DType::F64, x.elements());
+  check(x.elements() <= kMostExactAdditions, "exact_sum: {} numbers are more than {} at a time", x.elements(),
+        kMostExactAdditions);
+}
+
+void exact_sum(const KernelTable& /*table*/, Stream& stream, Tensor limbs, Tensor x) {
+  expect_exact_sum(limbs, x);
+  stream.run([pool = &stream.pool(), out = limbs.as<int64_t>(), in = x.as<double>(), count = x.elements()] {
+    std::mutex mutex;
+    pool->parallel_for(count, kSumPartUnit, [&](int64_t begin, int64_t end) {
+      std::array<int64_t, kExactLimbs> sums{};
+      for (int64_t i = begin; i < end; ++i) {
+        const ExactDigits digits = exact_digits(std::bit_cast<uint64_t>(in[i]));
+        for (int k = 0; k < digits.count; ++k) sums[static_cast<size_t>(digits.first + k)] += digits.at[k];
+      }
+      const std::lock_guard lock(mutex);
+      for (size_t i = 0; i < sums.size(); ++i) out[i] += sums[i];
     });
   });
 }

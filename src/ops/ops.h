@@ -214,6 +214,11 @@ struct OpTable {
   // differently. partials f64 [ceil(n / kNormChunk)]  x [n]
   void (*chunk_squares)(Stream&, Tensor partials, Tensor x);
 
+  // The digits of every number are added to their limbs: ExactSum().add_limbs(limbs) is then the sum without
+  // rounding, in any table and any order (core/exact_sum.h). limbs i64 [ExactSum::kLimbs], zero at first; x
+  // f64 [n], at most kMostExactAdditions
+  void (*exact_sum)(Stream&, Tensor limbs, Tensor x);
+
   // ---- optimizer: one pass over the memory of some elements, every one by itself ----
   // p (master weights), g and the rule's state have one dtype, f32 or f64, and one length; p and the state
   // are updated in place. `copy` gets the new p in its own dtype, that of p or, of f32, a 16-bit one; a

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "conformance/op_table.h"
+#include "core/exact_digits.h"
 
 namespace trifold::conformance {
 
@@ -255,6 +256,17 @@ void sums(std::vector<OpCase>& cases) {
              run.dtype() == DType::F32 ? run.exact(DType::F64, chunks) : run.out(DType::F64, chunks);
          run.ops().chunk_squares(run.stream(), partials, run.in({n}, normal(n, 1)));
        })});
+  cases.push_back({"exact_sum", entries(&OpTable::exact_sum), true, 1, each_count([](OpRun& run, int64_t n) {
+                     // Numbers of all sizes, then such as are mostly alike; and what is not finite.
+                     Values x = normal(n, 1);
+                     for (size_t i = 0; i < x.size(); ++i)
+                       if (i % 3 == 0 && i < 200) x[i] *= std::ldexp(1, static_cast<int>(i % 61) - 30);
+                     if (n > 5) x[5] = -0.0;
+                     if (n > 40) x[40] = HUGE_VAL;
+                     run.ops().exact_sum(run.stream(),
+                                         run.exact(DType::I64, {kExactLimbs}, Values(kExactLimbs, 3.0)),
+                                         run.in(DType::F64, {n}, x));
+                   })});
 }
 
 // Calls update(p, copy, rule) for every type of copy that weights of the run's type can have: with the rule,

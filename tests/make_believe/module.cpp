@@ -164,6 +164,7 @@ OpTable make_table(Device& device) {
   table.sum_squares = On<&OpTable::sum_squares>::call;
   table.weighted_sum = On<&OpTable::weighted_sum>::call;
   table.chunk_squares = On<&OpTable::chunk_squares>::call;
+  table.exact_sum = On<&OpTable::exact_sum>::call;
   table.adamw = On<&OpTable::adamw>::call;
   table.sgd = On<&OpTable::sgd>::call;
   table.adagrad = On<&OpTable::adagrad>::call;

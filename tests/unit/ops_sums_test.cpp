@@ -1,3 +1,4 @@
+#include "core/exact_sum.h"
 #include "unit/ops_support.h"
 
 namespace trifold::ops_test {
@@ -19,6 +20,32 @@ TEST(Sums, SquaresAndWeightedAreAddedToTheTotal) {
         },
         1e-12, 1e-12);
   }
+}
+
+// As many threads as there are: the limbs are those of adding one by one, special numbers too.
+TEST(Sums, ExactOnesAreThoseOfAddingOneByOne) {
+  Values x = random_values(20000, 3);
+  for (size_t i = 0; i < 3000; ++i) x[i] = std::ldexp(x[i], static_cast<int>(i % 2090) - 1070);
+  Machine machine(3);
+  for (const bool finite : {true, false}) {
+    if (!finite) {
+      x[77] = HUGE_VAL;
+      x[19000] = NAN;
+    }
+    ExactSum expected;
+    expected.add(x);
+    const auto count = static_cast<int64_t>(x.size());
+    const Buffer limbs(ExactSum::kLimbs * sizeof(int64_t));
+    const Tensor sums = limbs.tensor(DType::I64, {ExactSum::kLimbs});
+    // In two parts, of which the second is a single number.
+    cpu_ops().exact_sum(machine.stream, sums, Host(DType::F64, {count - 1}, {x.begin(), x.end() - 1}));
+    cpu_ops().exact_sum(machine.stream, sums, Host(DType::F64, {1}, {x.back()}));
+    ExactSum sum;
+    sum.add_limbs({sums.as<int64_t>(), ExactSum::kLimbs});
+    EXPECT_EQ(sum.limbs(), expected.limbs());
+    EXPECT_EQ(std::isnan(sum.value()), !finite);
+  }
+  EXPECT_THROW(cpu_ops().exact_sum(machine.stream, Host(DType::F64, {70}), Host(DType::F64, {1})), Error);
 }
 
 // The update as the paper writes it, without folded constants.

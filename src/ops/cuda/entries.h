@@ -48,6 +48,7 @@ void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tenso
 void sum_squares(Stream& stream, Tensor total, Tensor x);
 void weighted_sum(Stream& stream, Tensor total, Tensor x, Tensor weight);
 void chunk_squares(Stream& stream, Tensor partials, Tensor x);
+void exact_sum(Stream& stream, Tensor limbs, Tensor x);
 void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule);
 void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule);
 void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);

@@ -20,6 +20,13 @@ void chunk_squares(Stream& stream, Tensor partials, Tensor x) {
   });
 }
 
+void exact_sum(Stream& stream, Tensor limbs, Tensor x) {
+  cpu::expect_exact_sum(limbs, x);
+  enqueue_with_scratch(stream, "exact_sum", kExactScratch,
+                       [out = limbs.as<int64_t>(), in = x.as<double>(), n = x.elements()](
+                           CudaStream on, void* scratch) { exact_sum(on, scratch, out, in, n); });
+}
+
 void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule) {
   expect("adamw", "m", m, p.dtype, p.elements());
   expect("adamw", "v", v, p.dtype, p.elements());

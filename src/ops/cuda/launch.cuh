@@ -40,6 +40,15 @@ struct alignas(16) Pack {
   T at[kSize];
 };
 
+// Adds to a whole number in the memory of a block, to which all of its threads may add.
+__device__ inline void add_to_shared(int64_t* number, int64_t amount) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  *number += amount;
+#else
+  atomicAdd(reinterpret_cast<unsigned long long*>(number), static_cast<unsigned long long>(amount));
+#endif
+}
+
 // Whether packs may be used: all addresses, and the length of a row, are multiples of 16 bytes.
 template <class T, class... Pointers>
 bool packs(int64_t columns, Pointers... arrays) {

@@ -67,6 +67,7 @@ OpTable make_table(Device* device) {
       .sum_squares = sum_squares,
       .weighted_sum = weighted_sum,
       .chunk_squares = chunk_squares,
+      .exact_sum = exact_sum,
       .adamw = adamw,
       .sgd = sgd,
       .adagrad = adagrad,

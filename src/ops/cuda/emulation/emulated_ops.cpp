@@ -92,6 +92,7 @@ const OpTable& emulated_ops() {
       .sum_squares = sum_squares,
       .weighted_sum = weighted_sum,
       .chunk_squares = chunk_squares,
+      .exact_sum = exact_sum,
       .adamw = adamw,
       .sgd = sgd,
       .adagrad = adagrad,

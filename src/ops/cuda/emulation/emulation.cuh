@@ -112,6 +112,11 @@ unsigned __match_any_sync(unsigned, T value) {
   for (unsigned i = 0; i < 32; ++i) same |= static_cast<unsigned>(lane_value<T>(slots, i) == value) << i;
   return same;
 }
+inline long long __double_as_longlong(double number) {
+  long long bits = 0;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 #define TRIFOLD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/exact_digits.h"
 #include "core/float16.h"
 #include "ops/cuda/workspace.h"
 #include "ops/kernels.h"
@@ -116,6 +117,9 @@ void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, cons
 
 // ---- sums to one number (sums.cu) ----
 constexpr size_t kSumScratch = 1024 * sizeof(double);
+// Bytes of scratch of exact_sum.
+constexpr size_t kExactScratch = 256 * kExactLimbs * sizeof(int64_t);
+void exact_sum(CudaStream stream, void* scratch, int64_t* limbs, const double* x, int64_t n);
 template <class T>
 void sum_squares(CudaStream stream, void* scratch, double* total, const T* x, int64_t n);
 template <class W>

@@ -72,6 +72,79 @@ void sum_all(CudaStream stream, void* scratch, double* total, const Terms& terms
   TRIFOLD_LAUNCH((sum_total), dim3(1), dim3(kSumThreads), 0, stream, total, sums, static_cast<int>(count));
 }
 
+// ---- exact sums ----
+
+constexpr int64_t kExactParts = static_cast<int64_t>(kExactScratch / (kExactLimbs * sizeof(int64_t)));
+constexpr int kExactAtOnce = 4;
+
+// The digits of the numbers of one thread: four neighbouring ones in registers, for most numbers are about as
+// large as the one before, and the others' in the limbs of the block. Whole numbers, so the order of these
+// atomic additions changes nothing.
+class DigitWindow {
+ public:
+  __device__ inline explicit DigitWindow(int64_t* limbs) : limbs_(limbs) {}
+
+  __device__ inline void add(uint64_t bits) {
+    const ExactDigits digits = exact_digits(bits);
+    if (digits.count == 1) {
+      add_to_shared(limbs_ + digits.first, 1);
+      return;
+    }
+    if (digits.first != base_ && digits.first != base_ + 1) {
+      flush();
+      base_ = digits.first > 0 ? digits.first - 1 : 0;
+    }
+    const bool upper = digits.first != base_;
+    at_[0] += upper ? 0 : digits.at[0];
+    at_[1] += upper ? digits.at[0] : digits.at[1];
+    at_[2] += upper ? digits.at[1] : digits.at[2];
+    at_[3] += upper ? digits.at[2] : 0;
+  }
+  __device__ inline void flush() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (at_[i] != 0) add_to_shared(limbs_ + base_ + i, at_[i]);
+      at_[i] = 0;
+    }
+  }
+
+ private:
+  int64_t* limbs_;
+  int base_ = 0;
+  int64_t at_[4] = {0, 0, 0, 0};
+};
+
+__global__ void __launch_bounds__(kSumThreads)
+    exact_parts(int64_t* sums, const double* x, int64_t n, int64_t part) {
+  __shared__ int64_t limbs[kExactLimbs];
+  for (int i = static_cast<int>(threadIdx.x); i < kExactLimbs; i += kSumThreads) limbs[i] = 0;
+  __syncthreads();
+  const int64_t first = blockIdx.x * part;
+  const int64_t last = first + part < n ? first + part : n;
+  DigitWindow window(limbs);
+  for (int64_t at = first + threadIdx.x; at < last; at += kSumThreads * kExactAtOnce) {
+    double numbers[kExactAtOnce];
+#pragma unroll
+    for (int j = 0; j < kExactAtOnce; ++j)
+      numbers[j] = at + j * kSumThreads < last ? x[at + j * kSumThreads] : 0;
+#pragma unroll
+    for (int j = 0; j < kExactAtOnce; ++j) window.add(__double_as_longlong(numbers[j]));
+  }
+  window.flush();
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kExactLimbs; i += kSumThreads)
+    sums[blockIdx.x * kExactLimbs + i] = limbs[i];
+}
+
+__global__ void __launch_bounds__(kSumThreads) exact_total(int64_t* limbs, const int64_t* sums, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= kExactLimbs) return;
+  int64_t sum = 0;
+#pragma unroll 8
+  for (int part = 0; part < count; ++part) sum += sums[part * kExactLimbs + i];
+  limbs[i] += sum;
+}
+
 // Sixteen lanes add up a chunk, each of them every sixteenth number in f64; lanes 8 to 15 are the upper half
 // of the CPU's sums, and then halves meet as they do there.
 constexpr int kSlots = 16;
@@ -150,6 +223,16 @@ template <class W>
 void weighted_sum(CudaStream stream, void* scratch, double* total, const W* x, const float* weight,
                   int64_t n) {
   sum_all<W>(stream, scratch, total, Weighted<W>{x, weight}, n, false);
+}
+void exact_sum(CudaStream stream, void* scratch, int64_t* limbs, const double* x, int64_t n) {
+  if (n == 0) return;
+  constexpr int64_t kUnit = kSumThreads * kExactAtOnce;
+  auto* sums = static_cast<int64_t*>(scratch);
+  const int64_t part = parts(parts(n, kExactParts), kUnit) * kUnit;
+  const int64_t count = parts(n, part);
+  TRIFOLD_LAUNCH((exact_parts), dim3(static_cast<unsigned>(count)), dim3(kSumThreads), 0, stream, sums, x, n,
+                 part);
+  TRIFOLD_LAUNCH((exact_total), dim3(1), dim3(kSumThreads), 0, stream, limbs, sums, static_cast<int>(count));
 }
 template <class W>
 void chunk_squares(CudaStream stream, double* partials, const W* x, int64_t n) {
