@@ -176,4 +176,10 @@ Values whole(int64_t count, uint64_t seed, int64_t limit) {
   return values;
 }
 
+Body each_count(const std::function<void(OpRun&, int64_t)>& body) {
+  return [body](OpRun& run) {
+    for (int64_t n : {1, 3, 17, 1024, 4099}) body(run, n);
+  };
+}
+
 }  // namespace trifold::conformance

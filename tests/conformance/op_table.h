@@ -78,7 +78,9 @@ struct OpCase {
   std::function<void(OpRun&)> body;
 };
 
-std::vector<OpCase> op_cases();              // by room: everything a language model needs,
+std::vector<OpCase> op_cases();              // everything a language model needs,
+std::vector<OpCase> sum_op_cases();          // of which these are a part,
+std::vector<OpCase> update_op_cases();       // and these,
 std::vector<OpCase> recommender_op_cases();  // and what a recommender does
 
 template <class Member>
@@ -91,6 +93,10 @@ template <class... Members>
 std::vector<size_t> entries(Members... members) {
   return {entry(members)...};
 }
+
+using Body = std::function<void(OpRun&)>;
+// Calls body(run, n) for numbers of elements with and without ends.
+Body each_count(const std::function<void(OpRun&, int64_t)>& body);
 
 // Runs `test` with `ops` on `stream` in every type and compares; fails the current GoogleTest test.
 void check_case(const OpCase& test, const OpTable& ops, Stream& stream);
