@@ -48,7 +48,7 @@ namespace {
 
 // Bytes that a sum over the rows of x needs.
 size_t column_scratch_of(const Tensor& x, int64_t rows, int64_t columns) {
-  return column_scratch(rows, columns, size_of(accumulate_type(x.dtype)));
+  return column_scratch(rows, columns, size_of(x.dtype));
 }
 
 }  // namespace

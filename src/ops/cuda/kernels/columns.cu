@@ -7,36 +7,68 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kDown = 8;             // rows that a block adds side by side
-constexpr int64_t kMostParts = 128;  // enough blocks for a GPU, few enough that their sums cost nothing
-constexpr int64_t kPartRows = 32;    // at least
+constexpr int kThreads = 256;
+constexpr int64_t kBlocks = 1024;  // wanted: enough for a GPU, few enough that their sums cost nothing
+constexpr int64_t kPartRows = 32;  // at least, however few the blocks
+constexpr int kLoads = 4;          // of a thread, under way at a time
+constexpr int kDown = 8;           // parts that a block of column_totals adds side by side
 
-int64_t parts_of(int64_t rows) {
-  const int64_t wanted = parts(rows, kPartRows);
-  return wanted < kMostParts ? wanted : kMostParts;
+// How a matrix is shared out: blocks of `lanes` packs of columns times `down` rows, each for a strip of
+// columns and part_rows rows.
+struct Parts {
+  int lanes, down;
+  int64_t strips, part_rows, count;
+};
+Parts parts_of(int64_t rows, int64_t columns, size_t size_of_number) {
+  const auto per = static_cast<int64_t>(16 / size_of_number);
+  Parts of{};
+  of.lanes = 1;
+  while (of.lanes < kWarp && of.lanes * per < columns) of.lanes *= 2;
+  of.down = kThreads / of.lanes;
+  of.strips = parts(columns, of.lanes * per);
+  const int64_t least = of.down > kPartRows ? of.down : kPartRows;
+  const int64_t wanted = parts(kBlocks, of.strips);
+  const int64_t most = parts(rows, least);
+  of.part_rows = parts(rows, wanted < most ? wanted : most);
+  of.count = parts(rows, of.part_rows);
+  return of;
 }
 
-// What is summed: from row `row`, columns [column, column + count), a pack's numbers are added to a and b.
+// A pack of a matrix: from row `row`, columns [column, column + count).
+struct PackPlace {
+  int64_t row, columns, column;
+  int count;
+  __device__ inline int64_t offset() const { return row * columns + column; }
+};
+
+// What is summed: a pack of a row is loaded, and later its numbers are added to a and b.
 template <class T>
 struct NormTerms {
   static constexpr int kSums = 2;
+  static constexpr int kArrays = 2;
   const T* dy;
   const T* x;
   const Accumulate<T>* mean;
   const Accumulate<T>* rstd;
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>* b, int64_t row, int64_t columns, int64_t column,
-                             int count, bool aligned) const {
-    FullPack<T> dys;
-    FullPack<T> xs;
-    dys.load(dy + row * columns + column, count, aligned);
-    xs.load(x + row * columns + column, count, aligned);
-    const Accumulate<T> center = mean[row];
-    const Accumulate<T> inverse = rstd[row];
+  struct Loaded {
+    FullPack<T> dys, xs;
+    Accumulate<T> center, inverse;
+  };
+  template <bool Whole>
+  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+    in.dys.template load<Whole>(dy + at.offset(), at.count);
+    in.xs.template load<Whole>(x + at.offset(), at.count);
+    in.center = mean[at.row];
+    in.inverse = rstd[at.row];
+  }
+  template <bool Whole>
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>* b, const Loaded& in,
+                             const PackPlace& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i) {
-      if (i >= count) continue;
-      a[i] += value(dys.at[i]) * ((value(xs.at[i]) - center) * inverse);
-      b[i] += value(dys.at[i]);
+      if (!Whole && i >= at.count) continue;
+      a[i] += value(in.dys.at[i]) * ((value(in.xs.at[i]) - in.center) * in.inverse);
+      b[i] += value(in.dys.at[i]);
     }
   }
 };
@@ -44,33 +76,45 @@ struct NormTerms {
 template <class T>
 struct RmsTerms {
   static constexpr int kSums = 1;
+  static constexpr int kArrays = 2;
   const T* dy;
   const T* x;
   const Accumulate<T>* rstd;
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, int64_t row, int64_t columns, int64_t column,
-                             int count, bool aligned) const {
-    FullPack<T> dys;
-    FullPack<T> xs;
-    dys.load(dy + row * columns + column, count, aligned);
-    xs.load(x + row * columns + column, count, aligned);
-    const Accumulate<T> inverse = rstd[row];
+  struct Loaded {
+    FullPack<T> dys, xs;
+    Accumulate<T> inverse;
+  };
+  template <bool Whole>
+  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+    in.dys.template load<Whole>(dy + at.offset(), at.count);
+    in.xs.template load<Whole>(x + at.offset(), at.count);
+    in.inverse = rstd[at.row];
+  }
+  template <bool Whole>
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i)
-      if (i < count) a[i] += value(dys.at[i]) * (value(xs.at[i]) * inverse);
+      if (Whole || i < at.count) a[i] += value(in.dys.at[i]) * (value(in.xs.at[i]) * in.inverse);
   }
 };
 
 template <class T>
 struct PlainTerms {
   static constexpr int kSums = 1;
+  static constexpr int kArrays = 1;
   const T* dy;
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, int64_t row, int64_t columns, int64_t column,
-                             int count, bool aligned) const {
+  struct Loaded {
     FullPack<T> dys;
-    dys.load(dy + row * columns + column, count, aligned);
+  };
+  template <bool Whole>
+  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+    in.dys.template load<Whole>(dy + at.offset(), at.count);
+  }
+  template <bool Whole>
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i)
-      if (i < count) a[i] += value(dys.at[i]);
+      if (Whole || i < at.count) a[i] += value(in.dys.at[i]);
   }
 };
 
@@ -78,54 +122,70 @@ struct PlainTerms {
 template <class W>
 struct ReluTerms {
   static constexpr int kSums = 1;
+  static constexpr int kArrays = 2;
   W* dx;
   const W* dy;
   const W* y;
-  __device__ inline void add(W* a, W*, int64_t row, int64_t columns, int64_t column, int count,
-                             bool aligned) const {
-    FullPack<W> dys;
-    FullPack<W> ys;
-    dys.load(dy + row * columns + column, count, aligned);
-    ys.load(y + row * columns + column, count, aligned);
+  struct Loaded {
+    FullPack<W> dys, ys;
+  };
+  template <bool Whole>
+  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+    in.dys.template load<Whole>(dy + at.offset(), at.count);
+    in.ys.template load<Whole>(y + at.offset(), at.count);
+  }
+  template <bool Whole>
+  __device__ inline void add(W* a, W*, const Loaded& in, const PackPlace& at) const {
+    FullPack<W> dxs;
 #pragma unroll
     for (int i = 0; i < kPerPack<W>; ++i) {
-      if (i >= count) continue;
-      dys.at[i] = ys.at[i] > 0 ? dys.at[i] : W(0);
-      a[i] += dys.at[i];
+      if (!Whole && i >= at.count) continue;
+      dxs.at[i] = in.ys.at[i] > 0 ? in.dys.at[i] : W(0);
+      a[i] += dxs.at[i];
     }
-    dys.store(dx + row * columns + column, count, aligned);
+    dxs.template store<Whole>(dx + at.offset(), at.count);
   }
 };
 
-// sums [parts][Terms::kSums][columns]
-template <class T, class Terms>
-__global__ void __launch_bounds__(kWarp* kDown)
-    column_parts(Accumulate<T>* sums, Terms terms, int64_t rows, int64_t columns, int64_t part_rows,
-                 bool aligned) {
+// sums [parts][Terms::kSums][columns]. Whole: rows are whole packs.
+template <class T, class Terms, bool Whole>
+__global__ void __launch_bounds__(kThreads)
+    column_parts(Accumulate<T>* sums, Terms terms, int64_t rows, int64_t columns, int64_t part_rows) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   constexpr int kSums = Terms::kSums;
-  __shared__ Wide of_row[kSums][kDown][kWarp * kPer];
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x) * kPer;
+  constexpr int kAhead = kLoads / Terms::kArrays;
+  __shared__ Wide of_thread[kSums][kThreads * kPer];
+  const auto lanes = static_cast<int>(blockDim.x);
+  const auto down = static_cast<int>(blockDim.y);
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * lanes + threadIdx.x) * kPer;
   const int count = count_at(column, columns, kPer);
   const int64_t first = blockIdx.y * part_rows;
-  const int64_t last = first + part_rows < rows ? first + part_rows : rows;
+  const int64_t last = count == 0 ? first : first + part_rows < rows ? first + part_rows : rows;
   Wide sum[2][kPer] = {};
-  if (count > 0)
-    for (int64_t row = first + threadIdx.y; row < last; row += kDown)
-      terms.add(sum[0], sum[kSums - 1], row, columns, column, count, aligned);
+  for (int64_t row = first + threadIdx.y; row < last; row += kAhead * down) {
+    typename Terms::Loaded in[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (row + k * down < last) terms.template load<Whole>(in[k], {row + k * down, columns, column, count});
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (row + k * down < last)
+        terms.template add<Whole>(sum[0], sum[kSums - 1], in[k], {row + k * down, columns, column, count});
+  }
+  const int thread = static_cast<int>(threadIdx.y) * lanes + static_cast<int>(threadIdx.x);
   for (int s = 0; s < kSums; ++s)
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) of_row[s][threadIdx.y][threadIdx.x * kPer + i] = sum[s][i];
+    for (int i = 0; i < kPer; ++i) of_thread[s][thread * kPer + i] = sum[s][i];
   __syncthreads();
   // Now a thread adds up whole columns, so that neighbours write neighbours.
-  const int thread = static_cast<int>(threadIdx.y * kWarp + threadIdx.x);
-  const int64_t strip = static_cast<int64_t>(blockIdx.x) * kWarp * kPer;
+  const int width = lanes * kPer;
+  const int64_t strip = static_cast<int64_t>(blockIdx.x) * width;
   for (int s = 0; s < kSums; ++s)
-    for (int c = thread; c < kWarp * kPer; c += kWarp * kDown) {
+    for (int c = thread; c < width; c += kThreads) {
       if (strip + c >= columns) continue;
-      Wide total = of_row[s][0][c];
-      for (int r = 1; r < kDown; ++r) total += of_row[s][r][c];
+      Wide total = of_thread[s][c];
+      for (int r = 1; r < down; ++r) total += of_thread[s][r * width + c];
       sums[(static_cast<int64_t>(blockIdx.y) * kSums + s) * columns + strip + c] = total;
     }
 }
@@ -138,9 +198,16 @@ __global__ void __launch_bounds__(kWarp* kDown)
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   const auto kind = static_cast<int>(blockIdx.y);
   double sum = 0;
-  if (column < columns)
-    for (int p = static_cast<int>(threadIdx.y); p < count; p += kDown)
-      sum += static_cast<double>(sums[(static_cast<int64_t>(p) * kinds + kind) * columns + column]);
+  for (int p = static_cast<int>(threadIdx.y); p < count && column < columns; p += kLoads * kDown) {
+    Wide in[kLoads];
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k)
+      in[k] = p + k * kDown < count
+                  ? sums[(static_cast<int64_t>(p + k * kDown) * kinds + kind) * columns + column]
+                  : Wide(0);
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) sum += static_cast<double>(in[k]);
+  }
   of_thread[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
@@ -151,35 +218,37 @@ __global__ void __launch_bounds__(kWarp* kDown)
 
 template <class T, class Terms>
 void sum_columns(CudaStream stream, void* scratch, Accumulate<T>* first, Accumulate<T>* second,
-                 const Terms& terms, int64_t rows, int64_t columns, bool aligned) {
+                 const Terms& terms, int64_t rows, int64_t columns, bool whole) {
   using Wide = Accumulate<T>;
   if (rows == 0 || columns == 0) return;
   auto* sums = static_cast<Wide*>(scratch);
-  const int64_t part_rows = parts(rows, parts_of(rows));
-  const auto count = static_cast<unsigned>(parts(rows, part_rows));
-  const auto strips = static_cast<unsigned>(parts(columns, kWarp * kPerPack<T>));
-  TRIFOLD_LAUNCH((column_parts<T, Terms>), dim3(strips, count), dim3(kWarp, kDown), 0, stream, sums, terms,
-                 rows, columns, part_rows, aligned);
+  const Parts of = parts_of(rows, columns, sizeof(T));
+  const auto kernel = whole ? column_parts<T, Terms, true> : column_parts<T, Terms, false>;
+  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(of.strips), static_cast<unsigned>(of.count)),
+                 dim3(static_cast<unsigned>(of.lanes), static_cast<unsigned>(of.down)), 0, stream, sums,
+                 terms, rows, columns, of.part_rows);
   TRIFOLD_LAUNCH((column_totals<Wide>), dim3(static_cast<unsigned>(parts(columns, kWarp)), Terms::kSums),
-                 dim3(kWarp, kDown), 0, stream, first, second, sums, columns, static_cast<int>(count),
+                 dim3(kWarp, kDown), 0, stream, first, second, sums, columns, static_cast<int>(of.count),
                  Terms::kSums);
 }
 
 }  // namespace
 
-size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_wide) {
-  return static_cast<size_t>(parts_of(rows) * 2 * columns) * size_of_wide;
+size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number) {
+  if (rows == 0 || columns == 0) return 0;
+  const size_t size_of_wide = size_of_number < sizeof(float) ? sizeof(float) : size_of_number;
+  return static_cast<size_t>(parts_of(rows, columns, size_of_number).count * 2 * columns) * size_of_wide;
 }
 
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
                           int64_t rows, int64_t columns) {
-  const bool aligned = packs<T>(columns, dy, x);
+  const bool whole = packs<T>(columns, dy, x);
   if (mean != nullptr)
-    sum_columns<T>(stream, scratch, dgain, dbias, NormTerms<T>{dy, x, mean, rstd}, rows, columns, aligned);
+    sum_columns<T>(stream, scratch, dgain, dbias, NormTerms<T>{dy, x, mean, rstd}, rows, columns, whole);
   else
-    sum_columns<T>(stream, scratch, dgain, dgain, RmsTerms<T>{dy, x, rstd}, rows, columns, aligned);
+    sum_columns<T>(stream, scratch, dgain, dgain, RmsTerms<T>{dy, x, rstd}, rows, columns, whole);
 }
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,

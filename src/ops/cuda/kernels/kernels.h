@@ -75,8 +75,8 @@ void norm_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accu
                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns);
 
 // ---- sums over rows (columns.cu) ----
-// Of every sum over rows of `columns` numbers: two sums at most.
-size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_wide);
+// Of every sum over rows of `columns` numbers of that many bytes: two sums at most.
+size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
