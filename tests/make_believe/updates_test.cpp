@@ -77,7 +77,6 @@ std::vector<float> weights_after_steps(const UpdateRule& rule, const OpTable& op
 }
 
 TEST(Updates, WrittenDownAreGoodForLaterSteps) {
-  if (!is_make_believe()) GTEST_SKIP() << "a real device rounds differently";
   for (const char* name : {"adam", "lamb", "sgd", "adagrad"}) {
     SCOPED_TRACE(name);
     OptimizerConfig config;
@@ -85,7 +84,11 @@ TEST(Updates, WrittenDownAreGoodForLaterSteps) {
     const auto rule = make_update_rule(config);
     const std::vector<float> host = weights_after_steps(*rule, cpu_ops());
     EXPECT_NE(host, wave(0.3F));
-    EXPECT_EQ(weights_after_steps(*rule, cuda_ops(0)), host);
+    const std::vector<float> device = weights_after_steps(*rule, cuda_ops(0));
+    if (is_make_believe())
+      EXPECT_EQ(device, host);
+    else
+      EXPECT_LT(relative_error(device, host), 1e-4);
   }
 }
 
