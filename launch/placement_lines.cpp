@@ -31,4 +31,14 @@ std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tabl
   return lines;
 }
 
+std::string parts_text(const RecommenderMemory& memory) {
+  std::string text =
+      fmt::format("tables {}, their state {}, exchange {}, MLPs {}, activations {}",
+                  bytes_text(memory.tables), bytes_text(memory.table_state), bytes_text(memory.exchange),
+                  bytes_text(memory.dense), bytes_text(memory.activations));
+  if (memory.workspace > 0) text += ", work space " + bytes_text(memory.workspace);
+  if (memory.pinned > 0) text += "; pinned on the host " + bytes_text(memory.pinned);
+  return text;
+}
+
 }  // namespace trifold::launch

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "embedding/planner.h"
+#include "train/recommender_memory.h"
 
 namespace trifold::launch {
 
@@ -12,5 +13,8 @@ namespace trifold::launch {
 std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
                                          const std::vector<TablePlacement>& placement,
                                          const std::vector<RankLoad>& loads);
+
+// What a rank's memory is for: "tables 3.00 GiB, their state 0, ...".
+std::string parts_text(const RecommenderMemory& memory);
 
 }  // namespace trifold::launch

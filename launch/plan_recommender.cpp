@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "launch/commands.h"
+#include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "train/output_files.h"
 #include "train/recommend_plan.h"
@@ -53,6 +54,21 @@ void print_ranks(const RecommendPlan& plan) {
   fmt::print("balance     the busiest rank moves {:.3f} times the mean\n", imbalance(plan.loads));
 }
 
+// Of the rank that needs most.
+void print_memory(const RecommendPlan& plan) {
+  const auto most = std::max_element(
+      plan.memory.begin(), plan.memory.end(),
+      [](const RecommenderMemory& a, const RecommenderMemory& b) { return a.total() < b.total(); });
+  fmt::print("memory      {} on rank {}{}: {}\n", bytes_text(most->total()), most - plan.memory.begin(),
+             plan.memory.size() > 1 ? ", the most" : "", parts_text(*most));
+}
+
+Json memory_json(const RecommenderMemory& memory) {
+  return {{"tables", memory.tables}, {"table_state", memory.table_state}, {"exchange", memory.exchange},
+          {"dense", memory.dense},   {"activations", memory.activations}, {"workspace", memory.workspace},
+          {"pinned", memory.pinned}};
+}
+
 void print_times(const RecommendPlan& plan) {
   const auto samples = static_cast<double>(plan.setup.global_batch);
   fmt::print("rates       {:.1f} GFLOP/s, {:.1f} GB/s of memory, {:.1f} GB/s and {:.1f} us between ranks{}\n",
@@ -66,6 +82,10 @@ void print_times(const RecommendPlan& plan) {
   for (size_t i = 0; i < kStepPartNames.size(); ++i)
     row(kStepPartNames[i], plan.predicted.parts[i], plan.measured ? plan.measured->parts[i] : 0);
   row("step", plan.predicted.step, plan.measured ? plan.measured->step : 0);
+  if (plan.measured)
+    fmt::print(
+        "            parts in steps whose parts are waited for one by one, the step in others that are "
+        "not\n");
   fmt::print("            {:.0f} samples/s predicted", samples / plan.predicted.step);
   fmt::print("{}\n", plan.measured ? fmt::format(", {:.0f} measured", samples / plan.measured->step) : "");
   if (plan.measured && plan.loads.size() > 1)
@@ -91,14 +111,17 @@ Json to_json(const RecommendPlan& plan) {
                       {"first_rank", how.first_rank},
                       {"parts", how.parts}});
   }
-  for (const RankLoad& load : plan.loads)
+  for (size_t rank = 0; rank < plan.loads.size(); ++rank) {
+    const RankLoad& load = plan.loads[rank];
     ranks.push_back({{"parts", load.tables},
                      {"bytes", load.bytes},
                      {"moved_bytes", load.moved_bytes()},
                      {"ids_bytes", load.ids_out},
                      {"vectors_bytes", load.vectors_out},
                      {"gradients_bytes", load.vectors_back},
-                     {"copies_bytes", load.copies_out}});
+                     {"copies_bytes", load.copies_out},
+                     {"memory", memory_json(plan.memory[rank])}});
+  }
   Json json{{"tables", std::move(tables)},
             {"ranks", std::move(ranks)},
             {"imbalance", imbalance(plan.loads)},
@@ -133,6 +156,7 @@ int run(const PlanRecommenderConfig& config) {
              plan.placement.ranks() == 1 ? "" : "s");
   print_tables(plan, input);
   print_ranks(plan);
+  print_memory(plan);
   print_times(plan);
   if (!config.json) return kDone;
   std::ofstream file(*config.json, std::ios::binary);

@@ -41,10 +41,7 @@ class ClickProgress final : public RecommendObserver {
       line("best AUC    {:.4f}: no model ranks these synthetic clicks better on average", *best_auc_);
     for (const std::string& each : placement_lines(report.tables, report.placement, report.loads))
       line("tables      {}", each);
-    const Recommender::Memory& memory = report.memory;
-    line("memory      {} on rank 0: tables {}, their state {}, exchange {}, MLPs {}, activations {}",
-         bytes_text(memory.total()), bytes_text(memory.tables), bytes_text(memory.table_state),
-         bytes_text(memory.exchange), bytes_text(memory.dense), bytes_text(memory.activations));
+    line("memory      {} on rank 0: {}", bytes_text(report.memory.total()), parts_text(report.memory));
     line("steps       {} to {}", report.first_step, report.last_step);
   }
 

@@ -127,7 +127,7 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
   table.add("bf16-exchange", &config.placement.bf16_exchange, "Vectors travel between ranks in bf16.");
   table
       .add("memory-limit", &config.placement.memory_limit,
-           "GiB that tables and their state may take on a rank.")
+           "GiB that a rank has, of its device where there is one; what needs more is refused.")
       .positive()
       .absent("no limit");
 }
@@ -294,8 +294,6 @@ std::vector<std::string> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
-  if (config.run.mesh.device == "cuda" && config.measure_steps == 0)
-    own.add("--device cuda has no effect without --measure-steps");
   std::vector<std::string> list = problems(copy.run);
   // The options of the run are in both tables.
   for (std::string& problem : own.take())

@@ -35,8 +35,20 @@ double cost(const EmbeddingTable& table, const PlacementInput& input) {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+// What a rank has for tables and state.
+std::optional<int64_t> room_of(const PlacementInput& input) {
+  if (!input.memory_of_rank) return std::nullopt;
+  const int64_t room = *input.memory_of_rank - input.other_bytes;
+  if (room <= 0)
+    bad_input(
+        "a rank needs {:.2f} GiB beside its embedding tables, --memory-limit is {:.2f} GiB: more ranks or a "
+        "smaller --global-batch-size need less",
+        gib(input.other_bytes), gib(*input.memory_of_rank));
+  return room;
+}
+
 // Ranks that can hold all tables when they are cut as finely as they can be.
-int64_t ranks_needed(int64_t total, int64_t memory) { return (total + memory - 1) / memory; }
+int64_t ranks_needed(int64_t total, int64_t room) { return (total + room - 1) / room; }
 
 struct Piece {
   size_t table;
@@ -100,25 +112,27 @@ double imbalance(const std::vector<RankLoad>& loads) {
 }
 
 void check_fits(const Placement& placement, const PlacementInput& input) {
-  if (!input.memory_of_rank) return;
+  const std::optional<int64_t> room = room_of(input);
+  if (!room) return;
   const std::vector<RankLoad> loads = loads_of(placement, input);
   const auto most = std::max_element(loads.begin(), loads.end(),
                                      [](const RankLoad& a, const RankLoad& b) { return a.bytes < b.bytes; });
-  if (most->bytes <= *input.memory_of_rank) return;
+  if (most->bytes <= *room) return;
   int64_t total = 0;
   for (const EmbeddingTable& table : placement.tables()) total += table.rows * row_bytes(table, input);
   bad_input(
-      "the embedding tables do not fit: rank {} of {} would hold {:.2f} GiB, --memory-limit is {:.2f} GiB; "
-      "with "
-      "every table cut by rows (--placement row) {} ranks would do",
-      most - loads.begin(), placement.ranks(), gib(most->bytes), gib(*input.memory_of_rank),
-      ranks_needed(total, *input.memory_of_rank));
+      "the embedding tables do not fit: rank {} of {} would hold {:.2f} GiB of them{}, --memory-limit is "
+      "{:.2f} GiB; with every table cut by rows (--placement row) {} ranks would do",
+      most - loads.begin(), placement.ranks(), gib(most->bytes),
+      input.other_bytes == 0 ? "" : fmt::format(" and {:.2f} GiB beside them", gib(input.other_bytes)),
+      gib(*input.memory_of_rank), ranks_needed(total, *room));
 }
 
 std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& tables,
                                            const PlacementInput& input) {
   std::vector<TablePlacement> placement(tables.size());
   const int64_t samples = input.global_batch / input.ranks;
+  const std::optional<int64_t> room = room_of(input);
   double total = 0;
   for (const EmbeddingTable& table : tables) total += cost(table, input);
   const double fair = total / input.ranks;
@@ -131,7 +145,7 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     if (table.rows < samples) {
       placement[t].kind = PlacementKind::Replicated;
       for (int64_t& h : held) h += bytes;
-    } else if (input.memory_of_rank && bytes > *input.memory_of_rank / 2) {
+    } else if (room && bytes > *room / 2) {
       placement[t] = {PlacementKind::Row, 0, input.ranks};
       for (size_t r = 0; r < work.size(); ++r) {
         held[r] += bytes / input.ranks;
@@ -160,8 +174,7 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
       for (size_t p = 0; p < parts; ++p) {
         const size_t rank = (start + p) % ranks;
         busiest = std::max(busiest, work[rank]);
-        fits = fits && (!input.memory_of_rank ||
-                        held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *input.memory_of_rank);
+        fits = fits && (!room || held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *room);
       }
       if (fits && (!best || busiest < best_work)) {
         best = start;

@@ -28,7 +28,8 @@ struct PlacementInput {
   int number_bytes = 4;                                  // of an element of a table
   int travel_bytes = 4;                                  // of an element on its way between ranks
   int64_t state_bytes_of_row = 0;                        // of the optimizer
-  std::optional<int64_t> memory_of_rank = std::nullopt;  // bytes for tables and state
+  std::optional<int64_t> memory_of_rank = std::nullopt;  // bytes
+  int64_t other_bytes = 0;                               // of a rank beside tables and state
 };
 
 // What a rank of a placement has to hold and to do for a step. Ids are counted as many as there can be. What

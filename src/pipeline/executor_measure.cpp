@@ -1,29 +1,10 @@
 // What memory a plan needs: a walk that neither computes nor communicates.
 #include <algorithm>
 
+#include "nn/shapes_only.h"
 #include "pipeline/executor.h"
 
 namespace trifold {
-
-namespace {
-
-// Parameters without memory, for the dry walk.
-class ShapesOnly final : public ParamSource, public GradSink {
- public:
-  ShapesOnly(const ParamList& params, DType dtype) : params_(params), dtype_(dtype) {}
-  Tensor weight(ParamId id) const override { return {nullptr, dtype_, params_[id].shard.local.extent}; }
-  Tensor grad(ParamId id) const override {
-    return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
-  }
-  void reduce(int, Stream&) override {}
-  void reduce_tied(Stream&) override {}
-
- private:
-  const ParamList& params_;
-  DType dtype_;
-};
-
-}  // namespace
 
 // Calls walk(executor, batch) with an executor that neither computes nor communicates.
 template <class Walk>

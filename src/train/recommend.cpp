@@ -1,5 +1,7 @@
 #include "train/recommend.h"
 
+#include <algorithm>
+
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "config/validate.h"
@@ -65,8 +67,9 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
 }
 
 std::vector<TablePlacement> placement_of(const RecommendConfig& config,
-                                         const std::vector<EmbeddingTable>& tables, int ranks) {
-  const PlacementInput input = placement_input(config, ranks);
+                                         const std::vector<EmbeddingTable>& tables,
+                                         const PlacementInput& input) {
+  const int ranks = input.ranks;
   std::vector<std::string> kinds = words_of(config.placement.placement);
   if (kinds[0] == "auto") return plan_placement(tables, input);
   if (kinds.size() == 1) kinds.resize(tables.size(), kinds[0]);
@@ -83,6 +86,25 @@ std::vector<TablePlacement> placement_of(const RecommendConfig& config,
   }
   check_fits(Placement(tables, placement, ranks), input);
   return placement;
+}
+
+// Tables where they fit. What a rank needs beside them follows from where they are, so they are placed twice
+// where that is worked out and memory is limited.
+void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
+  const std::vector<EmbeddingTable> tables = embedding_tables(setup.schema, config.model.embedding_dim);
+  PlacementInput input = placement_input(config, ranks);
+  setup.placement = placement_of(config, tables, input);
+  if (!input.memory_of_rank) return;
+  const auto memory = [&] {
+    return memory_of_ranks(setup, Placement(tables, setup.placement, ranks), config.mesh.device == "cuda");
+  };
+  if (words_of(config.placement.placement)[0] == "auto") {
+    for (const RecommenderMemory& rank : memory())
+      input.other_bytes =
+          std::max(input.other_bytes, static_cast<int64_t>(rank.total() - rank.tables - rank.table_state));
+    setup.placement = plan_placement(tables, input);
+  }
+  check_memory(memory(), static_cast<size_t>(*input.memory_of_rank));
 }
 
 }  // namespace
@@ -106,7 +128,6 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
   setup.schema = schema;
-  setup.placement = placement_of(config, embedding_tables(schema, config.model.embedding_dim), ranks);
   setup.global_batch = training.global_batch_size;
   setup.dtype = training.f64 ? DType::F64 : DType::F32;
   setup.dense_optimizer.optimizer = training.optimizer;
@@ -121,6 +142,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.seed = config.seed;
   setup.threads = config.mesh.threads_per_rank;
   setup.device = config.mesh.device;
+  place_tables(setup, config, ranks);
   return setup;
 }
 

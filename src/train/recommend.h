@@ -53,7 +53,7 @@ struct RecommendReport {
   int64_t train_samples = 0;
   int64_t valid_samples = 0;
   std::optional<double> best_auc;
-  Recommender::Memory memory;  // of rank 0
+  RecommenderMemory memory;  // of rank 0
   std::vector<std::string> notes;
   // The placement, for a table.
   std::vector<EmbeddingTable> tables;

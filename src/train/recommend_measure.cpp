@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 
 #include "core/clock.h"
 #include "core/random.h"
@@ -114,30 +115,23 @@ class PartClock {
   std::array<std::atomic<int64_t>, kStepPartNames.size()> sums_{};
 };
 
-void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
-                  RecommendMeasurement& result) {
-  RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());
-  PartClock clock;
-  setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
-  const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
-  Recommender model(world, setup);
-  RankRates rates = measure_rates(world, model, setup);
+// Trains kWarmUpSteps and config.measure_steps more, calls `counts` between them, and returns the mean
+// seconds of the latter.
+double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
+                 const PlanRecommenderConfig& config, const std::function<void()>& counts) {
   const int64_t steps = kWarmUpSteps + config.measure_steps;
   const auto fetch = [&](int64_t step) {
     model.fetch([&feed, &world, &model, step](ClickBatchBuffer& out) {
       feed.read(step, world.rank(), model.samples(), out);
     });
   };
-  StepTimes before;
-  Recommender::Traffic sent_before;
   Clock::time_point start;
   // Between steps nothing runs: what is fetched for the next one is fetched within this one.
   fetch(0);
   for (int64_t step = 0; step < steps; ++step) {
     if (step == kWarmUpSteps) {
-      for (size_t i = 0; i < before.parts.size(); ++i)
-        before.parts[i] = clock.seconds(static_cast<StepPart>(i));
-      sent_before = model.traffic();
+      model.compute().synchronize();
+      counts();
       world.barrier();
       start = Clock::now();
     }
@@ -147,20 +141,52 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
                 });
     if (step + 1 == kWarmUpSteps) fetch(step + 1);
   }
-  if (world.rank() != 0) return;
+  model.compute().synchronize();
+  return seconds_since(start) / static_cast<double>(config.measure_steps);
+}
+
+// The seconds of each part; of what begins within a step, on a device too, for its marks wait for the device.
+StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, RecommenderSetup setup,
+                     const ClickFeed& feed) {
+  PartClock clock;
+  setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
+  Recommender model(world, setup);
+  StepTimes times, before;
+  const auto read_clock = [&](StepTimes& into) {
+    for (size_t i = 0; i < into.parts.size(); ++i) into.parts[i] = clock.seconds(static_cast<StepPart>(i));
+  };
+  run_steps(world, model, feed, config, [&] { read_clock(before); });
+  read_clock(times);
   const auto count = static_cast<double>(config.measure_steps);
-  result.times.step = seconds_since(start) / count;
-  for (size_t i = 0; i < before.parts.size(); ++i)
-    result.times.parts[i] = (clock.seconds(static_cast<StepPart>(i)) - before.parts[i]) / count;
+  for (size_t i = 0; i < times.parts.size(); ++i) times.parts[i] = (times.parts[i] - before.parts[i]) / count;
   // One batch of those of the counted steps was fetched before them.
-  result.times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
-  rates.fetch_of_sample = result.times[StepPart::Fetch] / static_cast<double>(model.samples());
-  result.rates = rates;
-  result.spare_core = model.fetches_ahead();
-  result.host = fmt::format("{} {} rank{}, {} thread{} each, {}", world.size(), world.backend(),
-                            world.size() == 1 ? "" : "s", model.threads(), model.threads() == 1 ? "" : "s",
-                            model.ops().name);
-  result.vectors_of_step = static_cast<double>(model.traffic().vectors - sent_before.vectors) / count;
+  times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
+  return times;
+}
+
+// The step is measured without marks, as it runs: on a device each of them waits for what is under way, so
+// that nothing hides behind anything.
+void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
+                  RecommendMeasurement& result) {
+  const RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());
+  const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
+  RecommendMeasurement measured;
+  {
+    Recommender model(world, setup);
+    measured.rates = measure_rates(world, model, setup);
+    Recommender::Traffic before;
+    measured.times.step = run_steps(world, model, feed, config, [&] { before = model.traffic(); });
+    measured.spare_core = model.fetches_ahead();
+    measured.host = fmt::format("{} {} rank{}, {} thread{} each, {}", world.size(), world.backend(),
+                                world.size() == 1 ? "" : "s", model.threads(),
+                                model.threads() == 1 ? "" : "s", model.ops().name);
+    measured.vectors_of_step = static_cast<double>(model.traffic().vectors - before.vectors) /
+                               static_cast<double>(config.measure_steps);
+  }
+  measured.times.parts = time_parts(world, config, setup, feed).parts;
+  measured.rates.fetch_of_sample =
+      measured.times[StepPart::Fetch] / static_cast<double>(setup.samples(world.size()));
+  if (world.rank() == 0) result = measured;
 }
 
 }  // namespace

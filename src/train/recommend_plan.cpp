@@ -105,7 +105,9 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config) {
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
   Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks);
   std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
-  RecommendPlan plan{std::move(setup), std::move(placement), std::move(loads), {}, {}, 0, {}, {}, 0, 0};
+  std::vector<RecommenderMemory> memory = memory_of_ranks(setup, placement, config.run.mesh.device == "cuda");
+  RecommendPlan plan{
+      std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, 0, {}, {}, 0, 0};
   plan.dense_parameters = static_cast<int64_t>(parameters_of(plan.setup.model));
   plan.rates = {1e9 * config.peak_gflops, 1e9 * config.memory_bandwidth, 1e9 * config.link_bandwidth,
                 1e-6 * config.link_latency, 0};

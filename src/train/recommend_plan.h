@@ -48,6 +48,7 @@ struct RecommendPlan {
   RecommenderSetup setup;
   Placement placement;
   std::vector<RankLoad> loads;
+  std::vector<RecommenderMemory> memory;  // of each rank
   RankRates rates;
   StepTimes predicted;
   int64_t dense_parameters = 0;

@@ -17,10 +17,23 @@ std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t 
   return tables;
 }
 
+LookupHow RecommenderSetup::lookups(int ranks) const {
+  return {samples(ranks), schema.weighted, mean, dtype};
+}
+
+EmbeddingTables::How RecommenderSetup::tables(int ranks) const {
+  return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks};
+}
+
+size_t RecommenderSetup::batch_room(int ranks) const {
+  return CopyIn::room(DType::F32, samples(ranks) * schema.dense) +
+         2 * CopyIn::room(DType::F32, samples(ranks));
+}
+
 Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     : world_(world),
       setup_(setup),
-      samples_((setup.global_batch + world.size() - 1) / world.size()),
+      samples_(setup.samples(world.size())),
       ops_(ops_of(setup.device, world)),
       mesh_(world, {1, world.size(), 1}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
@@ -47,20 +60,18 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   // While a device computes the rank's core is spare.
   if (setup.overlap && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
-  ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_,
-                                      LookupHow{samples_, setup.schema.weighted, setup.mean, setup.dtype});
-  tables_ = std::make_unique<EmbeddingTables>(
-      placement_, *vector_comm_, ops_,
-      EmbeddingTables::How{samples_, setup.dtype, setup.sparse.kind, setup.mean, setup.bf16_exchange,
-                           setup.training, setup.seed, setup.marks},
-      compute_, comm_);
+  ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_, setup.lookups(world.size()));
+  tables_ = std::make_unique<EmbeddingTables>(placement_, *vector_comm_, ops_, setup.tables(world.size()),
+                                              compute_, comm_);
   for (int i = 0; i < 2; ++i) {
-    fetched_.push_back(std::make_unique<Fetched>(ops_, setup.schema, samples_));
+    fetched_.push_back(std::make_unique<Fetched>(ops_, setup, world.size()));
     fetched_.back()->lookups = ids_->make_batch();
     tables_->connect(*fetched_.back()->lookups);
   }
   if (setup.training) ids_->reserve_sorting(*fetched_[0]->lookups, fetch_worker_ ? *fetch_worker_ : compute_);
-  measure();
+  const StepArenas arenas = measure_step(setup, model_, mesh_);
+  arenas_ = {Arena(arenas.keep, ops_.device), Arena(arenas.flow, ops_.device),
+             Arena(arenas.scratch, ops_.device)};
 }
 
 // Whatever is under way uses this object's memory.
@@ -91,32 +102,9 @@ Run Recommender::run_with(Stream& stream, Arenas& arenas) {
           .weight_sum = {}};
 }
 
-// Walks a step without computing to learn how much memory its activations need.
-void Recommender::measure() {
-  Arenas arenas{Arena::measuring(), Arena::measuring(), Arena::measuring()};
-  Stream dry(Stream::Mode::Dry, pool_);
-  Run run = run_with(dry, arenas);
-  Saved saved(model_.slots());
-  const Tensor dense{nullptr, DType::F32, {samples_, setup_.schema.dense}};
-  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
-  model_.bottom(run, features, dense_of(run, dense), saved);
-  const Tensor logits = model_.top(run, features, saved);
-  run.keep.take(run.dtype, logits.shape);
-  if (setup_.training) {
-    const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
-    const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
-    model_.top_backward_weight(run, saved);
-    model_.bottom_backward(run, dfeatures, saved);
-  }
-  arenas_ = {Arena(arenas.keep.peak(), ops_.device), Arena(arenas.flow.peak(), ops_.device),
-             Arena(arenas.scratch.peak(), ops_.device)};
-}
-
-Recommender::Fetched::Fetched(const OpTable& ops, const ClickSchema& schema, int64_t samples)
-    : clicks(schema, samples),
-      written(ops, ops.device == nullptr ? 0
-                                         : CopyIn::room(DType::F32, samples * schema.dense) +
-                                               2 * CopyIn::room(DType::F32, samples)) {}
+Recommender::Fetched::Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks)
+    : clicks(setup.schema, setup.samples(ranks)),
+      written(ops, ops.device == nullptr ? 0 : setup.batch_room(ranks)) {}
 
 void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
   const ClickBatch& batch = clicks.batch();
@@ -290,13 +278,19 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {
 
 void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
 
-Recommender::Memory Recommender::memory() const {
+RecommenderMemory Recommender::memory() const {
   const EmbeddingTables::Memory tables = tables_->memory();
+  const DeviceExtras extras =
+      ops_.device == nullptr ? DeviceExtras{} : device_extras(setup_, placement_, world_.rank(), model_);
   size_t batches = 0;
   for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
-  return {tables.tables, tables.state, tables.buffers + batches,
+  return {tables.tables,
+          tables.state,
+          tables.buffers + batches,
           weights_.bytes() + grads_.bytes() + optimizer_.bytes(),
-          arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity()};
+          arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity(),
+          extras.workspace,
+          extras.pinned};
 }
 
 int64_t Recommender::parameters() const {

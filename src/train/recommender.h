@@ -29,6 +29,7 @@
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
+#include "train/recommender_memory.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -50,6 +51,13 @@ struct RecommenderSetup {
   std::optional<int> threads;   // of this rank; a fair share of the host
   std::string device = "auto";  // as MeshConfig's
   StepMarks marks;              // of this rank
+
+  // What they mean for one of so many ranks: its samples of a global batch, its lookups, its tables, and the
+  // bytes of what else of a batch goes to a device.
+  int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
+  LookupHow lookups(int ranks) const;
+  EmbeddingTables::How tables(int ranks) const;
+  size_t batch_room(int ranks) const;
 };
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
@@ -90,12 +98,7 @@ class Recommender {
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
   void loaded();
 
-  // Bytes that operations use, by what they are for; `exchange` has the two batches that are under way.
-  struct Memory {
-    size_t tables = 0, table_state = 0, exchange = 0, dense = 0, activations = 0;
-    size_t total() const { return tables + table_state + exchange + dense + activations; }
-  };
-  Memory memory() const;
+  RecommenderMemory memory() const;
   int64_t parameters() const;  // of the whole model
   double flops_per_sample() const { return model_.shape().train_flops(); }
   const Placement& placement() const { return placement_; }
@@ -114,7 +117,7 @@ class Recommender {
 
  private:
   struct Fetched {
-    Fetched(const OpTable& ops, const ClickSchema& schema, int64_t samples);
+    Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks);
     // Brings what operations read of `clicks` to where they read it.
     void send(const OpTable& ops, Stream& stream);
 
@@ -130,7 +133,6 @@ class Recommender {
   };
 
   Run run_with(Stream& stream, Arenas& arenas);
-  void measure();
   Tensor dense_of(Run& run, Tensor dense);
   Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
   Fetched& oldest();

@@ -152,7 +152,7 @@ void MakeBelieveQueue::put(std::function<void()> work) {
 
 void MakeBelieveQueue::begin_capture() {
   refuse_in_capture("another capture");
-  capturing_ = captures.writing = true;
+  capturing_ = captures.writing = wrote_graphs_ = true;
   captures.refused = captures.until_refused > 0 && --captures.until_refused == 0;
 }
 
@@ -212,6 +212,7 @@ void MakeBelieveQueue::copy(void* to, const void* from, size_t bytes) {
 void* MakeBelieveQueue::workspace(size_t bytes) {
   if (workspaces_.empty() || workspaces_.back().bytes() < bytes) {
     refuse_in_capture("a workspace larger than any before");
+    if (!wrote_graphs_) workspaces_.clear();
     workspaces_.emplace_back(bytes, &device_);
   }
   return workspaces_.back().data();

@@ -99,7 +99,8 @@ class MakeBelieveQueue final : public DeviceQueue {
   MakeBelieveDevice& device_;
   ThreadPool pool_{1};
   Stream worker_{Stream::Mode::Worker, pool_};
-  std::vector<Buffer> workspaces_;  // the last one is given; graphs may use the others
+  std::vector<Buffer> workspaces_;  // the last one is given; the others are for graphs, where there are any
+  bool wrote_graphs_ = false;
   bool capturing_ = false;
   std::vector<std::function<void()>> captured_;
 };

@@ -1,4 +1,5 @@
-// What recommenders ask a device for: all of it before the second step. See device_test.cpp.
+// What recommenders ask a device for: what their plans say, and all of it before the second step. See
+// device_test.cpp.
 #include <algorithm>
 #include <atomic>
 
@@ -89,6 +90,73 @@ TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
         world.barrier();
       });
     }
+}
+
+// The rank's own count, and where a device is what it was asked for, byte for byte.
+void expect_foretold(const RecommendConfig& config, const ClickSchema& schema, bool overlap) {
+  RecommenderSetup setup = recommender_setup(config, schema, config.mesh.ranks);
+  setup.overlap = overlap;
+  const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, config.mesh.ranks);
+  const bool on_device = config.mesh.device == "cuda";
+  const std::vector<RecommenderMemory> planned = memory_of_ranks(setup, placement, on_device);
+  size_t total = 0, pinned = 0;
+  for (const RecommenderMemory& rank : planned) {
+    total += rank.total();
+    pinned += rank.pinned;
+  }
+  const Asked before = on_device ? asked() : Asked{};
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Recommender model(world, setup);
+    train_steps(model, schema, 1, 2);
+    EXPECT_EQ(model.memory(), planned[static_cast<size_t>(world.rank())]) << "rank " << world.rank();
+    world.barrier();
+    if (on_device && world.rank() == 0) {
+      const Asked now = asked();
+      EXPECT_EQ(now.device - before.device, total);
+      EXPECT_EQ(now.shared - before.shared, pinned);
+    }
+    world.barrier();
+  });
+}
+
+TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  for (const char* device : {"cpu", "cuda"})
+    for (const int ranks : {1, 2, 3})
+      for (const char* placement : {"auto", "column", "row,column,replicated,table"})
+        for (const bool other : {false, true}) {
+          SCOPED_TRACE(fmt::format("{}, {} ranks, {}, {}", device, ranks, placement, other));
+          ClickSchema schema = four_tables();
+          schema.weighted = other;
+          RecommendConfig config = on_ranks(ranks, placement);
+          config.mesh.device = device;
+          config.model.pooling = other ? "mean" : "sum";
+          config.placement.bf16_exchange = other && ranks > 1;
+          config.training.f64 = !other;
+          config.training.optimizer = other ? "adam" : "adagrad";
+          config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
+          expect_foretold(config, schema, other);
+        }
+}
+
+// The limit is for all of it: what is beside the tables leaves them less room.
+TEST(DeviceMemory, ALimitCountsBatchesAndWorkSpaces) {
+  RecommendConfig config = on_ranks(2, "auto");
+  const ClickSchema schema = four_tables();
+  const RecommenderSetup setup = recommender_setup(config, schema, 2);
+  const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, 2);
+  size_t most = 0;
+  for (const RecommenderMemory& rank : memory_of_ranks(setup, placement, true)) {
+    EXPECT_GT(rank.total(), 10 * (rank.tables + rank.table_state));
+    most = std::max(most, rank.total());
+  }
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  config.placement.memory_limit = gib(most + 100'000);
+  recommender_setup(config, schema, 2);
+  config.placement.memory_limit = gib(most - 1000);
+  EXPECT_THROW(recommender_setup(config, schema, 2), Error);
+  config.mesh.device = "cpu";  // no work spaces there
+  recommender_setup(config, schema, 2);
 }
 
 }  // namespace

@@ -355,16 +355,5 @@ TEST(ConfigValidate, PreprocessOptionsThatContradict) {
   EXPECT_EQ(found[1], "--frequency-threshold 3 has no effect with --ids hash: nothing is counted");
 }
 
-TEST(ConfigValidate, APlanOfARecommenderWithoutAMeasurementUsesNoDevice) {
-  PlanRecommenderConfig plan;
-  plan.run.mesh.device = "cuda";
-  plan.measure_steps = 1;
-  const Words measured = problems(plan);
-  plan.measure_steps = 0;
-  const Words found = problems(plan);
-  ASSERT_EQ(found.size(), measured.size() + 1);
-  EXPECT_EQ(std::count(found.begin(), found.end(), "--device cuda has no effect without --measure-steps"), 1);
-}
-
 }  // namespace
 }  // namespace trifold

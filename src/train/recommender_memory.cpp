@@ -1,0 +1,102 @@
+#include "train/recommender_memory.h"
+
+#include <algorithm>
+
+#include "nn/shapes_only.h"
+#include "ops/cuda/workspace.h"
+#include "train/rank_memory.h"
+#include "train/recommender.h"
+
+namespace trifold {
+
+StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh) {
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  const ShapesOnly shapes(model.params(), setup.dtype);
+  Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
+  Run run{.stream = dry,
+          .side = dry,
+          .ops = cpu_ops(),
+          .mesh = mesh,
+          .params = shapes,
+          .grads = &shapes,
+          .keep = keep,
+          .flow = flow,
+          .scratch = scratch,
+          .batch = nullptr,
+          .dtype = setup.dtype,
+          .training = setup.training,
+          .seed = setup.seed,
+          .loss_scale = 1,
+          .loss_sum = {},
+          .weight_sum = {}};
+  Saved saved(model.slots());
+  const int64_t samples = setup.samples(mesh.sizes().ranks());
+  const Shape dense_shape{samples, setup.schema.dense};
+  const Tensor features = keep.take(setup.dtype, {samples, setup.model.features()});
+  const Tensor dense = setup.dtype == DType::F32 ? Tensor{nullptr, DType::F32, dense_shape}
+                                                 : keep.take(setup.dtype, dense_shape);
+  model.bottom(run, features, dense, saved);
+  const Tensor logits = model.top(run, features, saved);
+  keep.take(setup.dtype, logits.shape);  // losses
+  if (setup.training) {
+    const Tensor dlogits = flow.take(setup.dtype, logits.shape);
+    const Tensor dfeatures = model.top_backward_input(run, dlogits, saved);
+    model.top_backward_weight(run, saved);
+    model.bottom_backward(run, dfeatures, saved);
+  }
+  return {keep.peak(), flow.peak(), scratch.peak()};
+}
+
+// A thread that fetches has a queue of its own, and so a work space of its own.
+DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
+                           const Dlrm& model) {
+  const int ranks = placement.ranks();
+  const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
+  const size_t sorting = setup.training ? lookups.sorting : 0;
+  // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
+  const size_t numbers = static_cast<size_t>(model.params().size() + 2) * sizeof(RuleNumbers);
+  const size_t told = sizeof(double) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
+  const size_t spaces =
+      setup.overlap ? cuda::kProductWorkspace + sorting : std::max(cuda::kProductWorkspace, sorting);
+  return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + told};
+}
+
+void check_memory(const std::vector<RecommenderMemory>& memory, size_t limit) {
+  const auto most = std::max_element(
+      memory.begin(), memory.end(),
+      [](const RecommenderMemory& a, const RecommenderMemory& b) { return a.total() < b.total(); });
+  if (most->total() <= limit) return;
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  bad_input(
+      "rank {} of {} needs {:.2f} GiB (tables {:.2f}, their state {:.2f}, batches and exchange {:.2f}, MLPs "
+      "{:.2f}, activations {:.2f}, work space {:.2f}), --memory-limit is {:.2f} GiB: more ranks, a smaller "
+      "--global-batch-size or another --placement need less",
+      most - memory.begin(), memory.size(), gib(most->total()), gib(most->tables), gib(most->table_state),
+      gib(most->exchange), gib(most->dense), gib(most->activations), gib(most->workspace), gib(limit));
+}
+
+std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
+                                               bool on_device) {
+  const int ranks = placement.ranks();
+  std::vector<RecommenderMemory> memory;
+  // The MLPs are the same on all.
+  const Mesh mesh({1, ranks, 1}, {0, 0, 0});
+  const Dlrm model(setup.model, mesh, setup.seed);
+  const FlatLayout layout(model.params(), {{Dlrm::kBottom, Dlrm::kTop}}, 1, ranks);
+  const MemoryReport flat = flat_memory(layout, GradLayout::whole(layout), setup.dtype, setup.dense_optimizer,
+                                        ZeroStage{}, 1, 0, ZeroConfig{});
+  const StepArenas arenas = measure_step(setup, model, mesh);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));
+    const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
+    const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
+    const DeviceExtras extras = on_device ? device_extras(setup, placement, rank, model) : DeviceExtras{};
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch,
+                      flat.parameters + flat.gradients + flat.optimizer,
+                      arenas.keep + arenas.flow + arenas.scratch, extras.workspace, extras.pinned});
+  }
+  return memory;
+}
+
+}  // namespace trifold

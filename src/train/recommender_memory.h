@@ -1,0 +1,47 @@
+// What a rank of a recommender holds, worked out before there is one: for plans and for the run itself.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "embedding/placement.h"
+#include "models/dlrm.h"
+
+namespace trifold {
+
+struct RecommenderSetup;
+
+// Bytes of a rank, by what they are for.
+struct RecommenderMemory {
+  size_t tables = 0;
+  size_t table_state = 0;
+  size_t exchange = 0;     // the two batches under way, what travels, the update of replicated tables
+  size_t dense = 0;        // MLPs: weights, gradients, state
+  size_t activations = 0;  // arenas of a step
+  size_t workspace = 0;    // of a device: what products and sorting take there, and numbers of a step
+  size_t pinned = 0;       // of the host, where a device reads it: in no total
+  size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
+  bool operator==(const RecommenderMemory&) const = default;
+};
+
+// Of each rank, where the tables are placed so; `on_device`: with --device cuda.
+std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
+                                               bool on_device);
+
+// BadInput where a rank needs more than `limit` bytes, with what it needs them for.
+void check_memory(const std::vector<RecommenderMemory>& memory, size_t limit);
+
+// Bytes of the arenas of a step, from walking it without computing; `model` is on the ranks of `mesh`.
+struct StepArenas {
+  size_t keep = 0, flow = 0, scratch = 0;
+};
+StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh);
+
+// What a rank takes of a device, and of the host for it, beside all that tensors take.
+struct DeviceExtras {
+  size_t workspace = 0, pinned = 0;
+};
+DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
+                           const Dlrm& model);
+
+}  // namespace trifold
