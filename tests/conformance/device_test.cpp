@@ -3,10 +3,10 @@
 // without it. What a machine does not have is skipped with the reason.
 #include <string_view>
 
-#include "comm/cuda_module.h"
 #include "comm/mpi_module.h"
 #include "conformance/communicator.h"
 #include "conformance/staged.h"
+#include "support/device_ops.h"
 
 namespace trifold::test {
 namespace {
@@ -25,12 +25,9 @@ void run_staged(Communicator& comm, const OpTable& ops, const std::function<void
 
 struct ThreadsOfADevice {
   void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
-    const OpTable* ops = nullptr;
-    try {
-      ops = &cuda_ops(0);
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    std::string why;
+    const OpTable* ops = device_ops(why);
+    if (ops == nullptr) GTEST_SKIP() << why;
     const auto staged = [&](Communicator& comm) { run_staged(comm, *ops, rank_main); };
     run_ranks(3, staged, {.timeout = timeout, .ops = ops});
   }
@@ -38,15 +35,12 @@ struct ThreadsOfADevice {
 
 struct NcclRanks {
   void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
-    int devices = 0;
-    try {
-      devices = cuda_device_count();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    std::string why;
+    const OpTable* first = device_ops(why);
+    if (first == nullptr) GTEST_SKIP() << why;
+    const int devices = cuda_device_count();
     const int ranks = mpi_launch_size().value_or(1);
-    if (std::string_view(cuda_ops(0).name) == "make-believe")
-      GTEST_SKIP() << "a make-believe device has no NCCL";
+    if (std::string_view(first->name) == "make-believe") GTEST_SKIP() << "a make-believe device has no NCCL";
     if (ranks > devices) GTEST_SKIP() << "NCCL wants a GPU for each of " << ranks << " ranks: " << devices;
     // The deadline under test is NCCL's; the host's must not come before it.
     const auto over = [&](Communicator& host) {

@@ -1,210 +1,37 @@
-// NcclWorld over a make-believe NCCL, whose functions behave as NCCL's do where its communicators do not
-// block: ranks are threads, a kernel is a number in a stream that stays until it is let go or aborted.
+// NcclWorld over a make-believe NCCL (make_believe_nccl.h).
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <condition_variable>
+#include <functional>
 
 #include "comm/cuda/nccl_world.cuh"
 #include "core/error.h"
+#include "cuda/make_believe_nccl.h"
 #include "support/ranks.h"
 
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-// Where the ranks of one communicator meet at their first collective.
-struct Meeting {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int missing = 0;
-};
-
-struct CUstream_st {
-  std::atomic<int> stuck{0};  // kernels that wait for another rank
-};
-
-struct CUevent_st {
-  CUstream_st* stream = nullptr;
-};
-
-struct ncclComm {
-  std::atomic<ncclResult_t> state{ncclSuccess};
-  std::atomic<bool> told_to_end{false};
-  std::atomic<bool> freed{false};
-  bool connected = false;
-  Meeting* meeting = nullptr;
-  std::atomic<CUstream_st*> stream{nullptr};  // of the kernels that it has enqueued
-  std::thread job;
-
-  void join() {
-    if (job.joinable()) job.join();
-  }
-};
-
 namespace trifold::test {
 namespace {
-
-// What tests look at, and what never goes away before the end of a test.
-struct Believe {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<ncclComm>> all;
-  std::atomic<int> touched_freed{0};  // calls on communicators that are gone
-  std::atomic<int> hung{0};           // aborts that waited for another communicator's kernels
-  milliseconds split_takes{20};
-
-  ncclComm* add() {
-    const std::lock_guard lock(mutex);
-    all.push_back(std::make_unique<ncclComm>());
-    return all.back().get();
-  }
-};
-std::unique_ptr<Believe> believe;
-thread_local std::vector<ncclComm*> group;
-thread_local int group_depth = 0;
-
-const char* text(ncclResult_t result) { return result == ncclInvalidArgument ? "invalid argument" : "text"; }
-const char* last_error(ncclComm_t) { return "make-believe"; }
-
-ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
-  if (comm == nullptr || comm->freed) {
-    ++believe->touched_freed;
-    return ncclInvalidArgument;
-  }
-  *result = comm->state;
-  return ncclSuccess;
-}
-
-// The handle is there at once; the ranks meet in the background.
-ncclResult_t init(ncclComm_t* made, int, ncclUniqueId, int, ncclConfig_t*) {
-  ncclComm* comm = believe->add();
-  comm->state = ncclInProgress;
-  *made = comm;
-  comm->job = std::thread([comm] {
-    std::this_thread::sleep_for(5ms);
-    comm->state = ncclSuccess;
-  });
-  return ncclInProgress;
-}
-
-// Success at once, the handle later, the parent in progress until then.
-ncclResult_t split(ncclComm_t parent, int, int, ncclComm_t* made, ncclConfig_t*) {
-  if (parent->state != ncclSuccess) return ncclInvalidArgument;
-  parent->join();
-  parent->state = ncclInProgress;
-  *made = nullptr;
-  parent->job = std::thread([parent, made] {
-    const auto until = std::chrono::steady_clock::now() + believe->split_takes;
-    while (!parent->told_to_end && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-    *made = believe->add();
-    parent->state = ncclSuccess;
-  });
-  return ncclSuccess;
-}
-
-// The first one connects: in progress until all ranks have come, or the communicator was aborted.
-ncclResult_t all_reduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
-                        cudaStream_t stream) {
-  if (comm == nullptr || comm->freed) ++believe->touched_freed;
-  if (comm == nullptr || comm->state != ncclSuccess) return ncclInvalidArgument;
-  comm->join();
-  comm->stream = stream;
-  if (comm->connected || comm->meeting == nullptr) return ncclSuccess;
-  comm->connected = true;
-  comm->state = ncclInProgress;
-  comm->job = std::thread([comm] {
-    std::unique_lock lock(comm->meeting->mutex);
-    --comm->meeting->missing;
-    comm->meeting->changed.notify_all();
-    while (comm->meeting->missing > 0 && !comm->told_to_end) comm->meeting->changed.wait_for(lock, 1ms);
-    comm->state = ncclSuccess;
-  });
-  return ncclInProgress;
-}
-
-ncclResult_t group_start() {
-  ++group_depth;
-  return ncclSuccess;
-}
-
-// Tells the kernels of all of them to end; then frees each, which waits for everything on the device.
-void end(const std::vector<ncclComm*>& doomed) {
-  for (ncclComm* comm : doomed) {
-    comm->told_to_end = true;
-    comm->join();
-    if (CUstream_st* stream = comm->stream) stream->stuck = 0;
-  }
-  const auto busy = [] {
-    const std::lock_guard lock(believe->mutex);
-    return std::any_of(believe->all.begin(), believe->all.end(), [](const auto& comm) {
-      const CUstream_st* stream = comm->stream;
-      return !comm->freed && stream != nullptr && stream->stuck > 0;
-    });
-  };
-  for (int i = 0; busy(); ++i) {
-    if (i == 1000) {
-      ++believe->hung;
-      break;
-    }
-    std::this_thread::sleep_for(1ms);
-  }
-  for (ncclComm* comm : doomed) comm->freed = true;
-}
-
-ncclResult_t abort_one(ncclComm_t comm) {
-  group.push_back(comm);
-  if (group_depth == 0) end(std::exchange(group, {}));
-  return ncclSuccess;
-}
-
-ncclResult_t group_end() {
-  if (--group_depth == 0) end(std::exchange(group, {}));
-  return ncclSuccess;
-}
-
-class BelieveMarks final : public cuda::StreamMarks {
- public:
-  std::string device_name() const override { return "make-believe"; }
-  void use() noexcept override {}
-  cudaEvent_t make() override { return new CUevent_st; }
-  void record(cudaEvent_t mark, cudaStream_t stream) override { mark->stream = stream; }
-  bool passed(cudaEvent_t mark) noexcept override { return mark->stream->stuck == 0; }
-  void destroy(cudaEvent_t mark) noexcept override { delete mark; }
-};
-
-const cuda::Nccl& table() {
-  static const cuda::Nccl kTable = [] {
-    cuda::Nccl t;
-    t.text = text;
-    t.last_error = last_error;
-    t.async_error = async_error;
-    t.init = init;
-    t.split = split;
-    t.abort = abort_one;
-    t.group_start = group_start;
-    t.group_end = group_end;
-    t.all_reduce = all_reduce;
-    return t;
-  }();
-  return kTable;
-}
 
 // One rank's world, its first communicator, and what tests do with them.
 struct Rank {
   Rank(Communicator& host, milliseconds timeout)
-      : world(host, table(), std::make_unique<BelieveMarks>(), timeout), first(make()) {}
+      : world(host, make_believe_nccl(), std::make_unique<BelieveMarks>(), timeout), first(make()) {}
 
   cuda::SharedHandle make() {
     return world.make("connecting", nullptr,
-                      [](ncclComm_t* made) { return table().init(made, 1, {}, 0, nullptr); });
+                      [](ncclComm_t* made) { return make_believe_nccl().init(made, 1, {}, 0, nullptr); });
   }
   cuda::SharedHandle split(const cuda::SharedHandle& parent) {
-    return world.make("a split", parent.get(),
-                      [&](ncclComm_t* made) { return table().split(parent->nccl, 0, 0, made, nullptr); });
+    return world.make("a split", parent.get(), [&](ncclComm_t* made) {
+      return make_believe_nccl().split(parent->nccl, 0, 0, made, nullptr);
+    });
   }
   void sum(const cuda::SharedHandle& handle, CUstream_st& stream) {
     world.enqueue(handle, &stream, "a sum", [&](ncclComm_t comm) {
-      return table().all_reduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, &stream);
+      return make_believe_nccl().all_reduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, &stream);
     });
   }
   // Enqueues a kernel that another rank never joins.
@@ -236,6 +63,15 @@ std::string message_of(const std::function<void()>& act) {
   return "";
 }
 
+// All ranks come; rank 1 aborts the world while the others are at what they do next.
+bool aborts_later(Communicator& host, Rank& rank) {
+  host.barrier();
+  if (host.rank() != 1) return false;
+  std::this_thread::sleep_for(50ms);
+  rank.world.abort("rank 1 has had enough");
+  return true;
+}
+
 TEST_F(NcclWorldTest, SplitWaitsForItsHandle) {
   run_ranks(1, [](Communicator& host) {
     Rank rank(host, 20s);
@@ -254,12 +90,7 @@ TEST_F(NcclWorldTest, SplitThatIsAbortedLeavesNoDanglingAddress) {
   believe->split_takes = 30s;
   run_ranks(2, [](Communicator& host) {
     Rank rank(host, 20s);
-    host.barrier();
-    if (host.rank() == 1) {
-      std::this_thread::sleep_for(50ms);
-      rank.world.abort("rank 1 has had enough");
-      return;
-    }
+    if (aborts_later(host, rank)) return;
     EXPECT_NE(message_of([&] { rank.split(rank.first); }).find("had enough"), std::string::npos);
   });
 }
@@ -346,12 +177,7 @@ TEST_F(NcclWorldTest, FirstCallHearsOfAnAbortElsewhere) {
   run_ranks(2, [&](Communicator& host) {
     Rank rank(host, 20s);
     rank.first->nccl->meeting = &meeting;
-    host.barrier();
-    if (host.rank() == 1) {
-      std::this_thread::sleep_for(50ms);
-      rank.world.abort("rank 1 has had enough");
-      return;
-    }
+    if (aborts_later(host, rank)) return;
     const auto begun = std::chrono::steady_clock::now();
     CUstream_st stream;
     EXPECT_NE(message_of([&] { rank.sum(rank.first, stream); }).find("had enough"), std::string::npos);

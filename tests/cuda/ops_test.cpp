@@ -3,8 +3,8 @@
 // cuDNN's attention. Without a GPU the tests skip with the reason.
 #include <gtest/gtest.h>
 
-#include "comm/cuda_module.h"
 #include "conformance/op_table.h"
+#include "support/device_ops.h"
 
 namespace trifold::conformance {
 namespace {
@@ -18,12 +18,9 @@ std::vector<OpCase> all_cases() {
 class CudaOps : public testing::TestWithParam<OpCase> {};
 
 TEST_P(CudaOps, AgreesWithTheProcessor) {
-  const OpTable* ops = nullptr;
-  try {
-    ops = &cuda_ops(0);
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+  std::string why;
+  const OpTable* ops = test::device_ops(why);
+  if (ops == nullptr) GTEST_SKIP() << why;
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool, ops->device);
   check_case(GetParam(), *ops, stream);

@@ -10,9 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include "comm/cuda_module.h"
 #include "core/random.h"
 #include "ops/host_copy.h"
+#include "support/device_ops.h"
 
 namespace trifold::test {
 
@@ -23,11 +23,9 @@ class CudaProducts : public ::testing::Test {
   void SetUp() override { use_table(false); }
   // Of --fp8, or the plain one.
   void use_table(bool fp8) {
-    try {
-      ops_ = &cuda_ops(0, fp8);
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    std::string why;
+    ops_ = device_ops(why, fp8);
+    if (ops_ == nullptr) GTEST_SKIP() << why;
     stream_.emplace(Stream::Mode::Inline, pool_, ops_->device);
     host_.emplace(Stream::Mode::Inline, pool_);
   }

@@ -1,0 +1,77 @@
+// A make-believe NCCL, whose functions behave as NCCL's do where its communicators do not block: ranks are
+// threads, a kernel is a number in a stream that stays until it is let go or aborted.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/cuda/nccl_table.cuh"
+#include "comm/cuda/stream_marks.cuh"
+
+// Where the ranks of one communicator meet at their first collective.
+struct Meeting {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int missing = 0;
+};
+
+struct CUstream_st {
+  std::atomic<int> stuck{0};  // kernels that wait for another rank
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+};
+
+struct ncclComm {
+  std::atomic<ncclResult_t> state{ncclSuccess};
+  std::atomic<bool> told_to_end{false};
+  std::atomic<bool> freed{false};
+  bool connected = false;
+  Meeting* meeting = nullptr;
+  std::atomic<CUstream_st*> stream{nullptr};  // of the kernels that it has enqueued
+  std::thread job;
+
+  void join() {
+    if (job.joinable()) job.join();
+  }
+};
+
+namespace trifold::test {
+
+// What tests look at, and what never goes away before the end of a test.
+struct Believe {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<ncclComm>> all;
+  std::atomic<int> touched_freed{0};  // calls on communicators that are gone
+  std::atomic<int> hung{0};           // aborts that waited for another communicator's kernels
+  std::chrono::milliseconds split_takes{20};
+
+  ncclComm* add() {
+    const std::lock_guard lock(mutex);
+    all.push_back(std::make_unique<ncclComm>());
+    return all.back().get();
+  }
+};
+// Of the test that runs.
+extern std::unique_ptr<Believe> believe;
+
+class BelieveMarks final : public cuda::StreamMarks {
+ public:
+  std::string device_name() const override { return "make-believe"; }
+  void use() noexcept override {}
+  cudaEvent_t make() override { return new CUevent_st; }
+  void record(cudaEvent_t mark, cudaStream_t stream) override { mark->stream = stream; }
+  bool passed(cudaEvent_t mark) noexcept override { return mark->stream->stuck == 0; }
+  void destroy(cudaEvent_t mark) noexcept override { delete mark; }
+};
+
+const cuda::Nccl& make_believe_nccl();
+
+}  // namespace trifold::test

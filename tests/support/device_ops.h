@@ -1,0 +1,20 @@
+// The first device of tests that skip where there is none.
+#pragma once
+
+#include <string>
+
+#include "comm/cuda_module.h"
+
+namespace trifold::test {
+
+// Its table; null where there is no device, and then `why` says so.
+inline const OpTable* device_ops(std::string& why, bool fp8 = false) {
+  try {
+    return &cuda_ops(0, fp8);
+  } catch (const Error& error) {
+    why = error.what();
+    return nullptr;
+  }
+}
+
+}  // namespace trifold::test
