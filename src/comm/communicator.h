@@ -2,23 +2,25 @@
 //
 // Contract of every operation:
 //   * It is enqueued on the given stream, takes tensors of any dtype that live where the stream does (on its
-//   device, or on the host), and does nothing on a Dry stream.
-//   Tensors
-//     must stay valid and untouched until the stream has passed it; lists of rows and transfers are copied at
-//     once.
+//     device, or on the host), and does nothing on a Dry stream. Tensors must stay valid and untouched until
+//     the stream has passed it; lists of rows and transfers are copied at once.
 //   * All ranks of the communicator call the same operations in the same order with matching counts and
-//   dtypes. A
-//     mismatch is an Error on every rank that says which rank called what (operation, count, dtype, sequence
-//     number).
+//     dtypes. A mismatch is an Error on every rank that says which rank called what (operation, count, dtype,
+//     sequence number).
 //   * Every wait has the time-out given when the world was made; it ends in an Error that names the ranks
-//   that did not
-//     come, and aborts the world. `abort` wakes every waiting rank of the whole world with an Error.
+//     that did not come, and aborts the world. `abort` wakes every waiting rank of the whole world with an
+//     Error.
 //   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for
-//   bit.
+//     bit.
 //   * A sum of 16-bit floats is made in f32 and rounded to 16 bits after each addition, p - 1 times over p
-//   ranks: for activations and their gradients. What must be exact is summed in f32.
+//     ranks: for activations and their gradients. What must be exact is summed in f32.
+//   * Over NCCL the first collective of a communicator, and the first message from one rank to another over
+//     it, connect its ranks: the call waits on the host until the others have come to theirs, whatever the
+//     stream. Who wants calls to return at once, or comes to communicators in an order that differs from rank
+//     to rank, connects them before: by a collective that nobody measures, and by meet() (comm/meet.h) for
+//     messages.
 //   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but
-//   copies.
+//     copies.
 #pragma once
 
 #include <atomic>
@@ -55,7 +57,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "thread", "mpi"
+  virtual std::string_view backend() const = 0;  // "thread", "mpi", "nccl"
   virtual bool sums_in_rank_order() const = 0;
 
   // inout = sum (or max) over ranks.
@@ -69,7 +71,8 @@ class Communicator {
   virtual void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                           std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
-  // A batch of sends and receives that may complete in any order; between one pair of ranks, sends match
+  // A batch of sends and receives that may complete in any order, among ranks that have met (above); between
+  // one pair of ranks, sends match
   // receives in the order listed. Only the ranks named as peers take part. Rendezvous semantics: a send may
   // wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
