@@ -27,7 +27,8 @@ class PreTokenizer {
  public:
   // `json` is the value of "pre_tokenizer", null included: then a text is one word. BadInput for a kind that
   // is not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and
-  // Sequence, and for a pattern that data/ruby_pattern.h or ICU cannot read.
+  // Sequence, for a pattern that data/ruby_pattern.h or ICU cannot read, and for one that
+  // takes long on a line of text.
   explicit PreTokenizer(const nlohmann::json& json);
 
   // Whether words are to be seen as bytes, each written as a character of its own in the vocabulary.
@@ -63,17 +64,18 @@ class PreTokenizer {
   static Behavior behavior_of(const std::string& name);
   static Stage compile(const std::string& source, const std::string& pattern, uint32_t flags);
   static Stage compile_ruby(const std::string& source);
-  static std::unique_ptr<icu::RegexMatcher> matcher_of(const Stage& stage);
+  std::unique_ptr<icu::RegexMatcher> matcher_of(const Stage& stage) const;
   static void find_characters(const Stage& stage, std::string_view text, std::vector<Part>& parts);
   static void find_pattern(const Stage& stage, icu::RegexMatcher& matcher, std::string_view text,
                            std::vector<Part>& parts);
   static void arrange(const Stage& stage, std::vector<Part>& parts);
   static void put_spaces(Words& words, const char* no_space);
-  static void run(const Stage& stage, Words& words);
+  void run(const Stage& stage, Words& words) const;
   void find_line_cut();
   bool cuts_lines() const;
 
   std::vector<Stage> stages_;
+  int32_t most_time_;  // for a text: what ICU calls steps
   bool byte_level_ = false;
   LineCut line_cut_ = LineCut::None;
   bool prefix_is_once_ = true;  // no space is put where a text was cut

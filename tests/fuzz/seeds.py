@@ -55,12 +55,22 @@ def manifest(folder, trifold):
     (folder / "small").write_bytes(json.dumps(small)[:-1].encode() + b',\n"crc32": "00000000"\n}\n')
 
 
+def pattern(folder):
+    """Those of GPT-2, Llama 3, Qwen 2, and what the dialects write differently."""
+    for number, text in enumerate([
+            r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            r"[\p{Han}&&[^a-z]]+|\h{,2}+|a{2,3}?|(?<=\w)\b|(?m).$", r"[[:alpha:]\x{41}-Z]|\d++|(?>a|b)*?|^\v"]):
+        (folder / f"pattern{number}").write_text(text)
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    for name in ("safetensors", "index", "manifest"):
+    for name in ("safetensors", "index", "manifest", "pattern"):
         (root / name).mkdir(parents=True, exist_ok=True)
     safetensors(root / "safetensors")
     index(root / "index")
+    pattern(root / "pattern")
     manifest(root / "manifest", sys.argv[2])
 
 

@@ -2,6 +2,7 @@
 // from tools/reference/hugging_face_tokenizers.py.
 #include "data/pre_tokenizer.h"
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "data/document_encoder.h"
@@ -78,6 +79,14 @@ TEST(PreTokenizer, APatternThatWouldTakeForeverIsNamed) {
   const std::string message = cut(split("(a+)+$|b"), std::string(40, 'a') + "c");
   expect_has(message, "the pattern (a+)+$|b of the pre_tokenizer");
   expect_has(message, "41 bytes");
+}
+
+// Found by the fuzzer: hundreds of short lines are tried at the start, each of which took seconds.
+TEST(PreTokenizer, APatternThatIsSlowOnALineIsRefusedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  expect_has(test::error_of([] { PreTokenizer slow(split("(?:(?:[ -z]*)*)*\\x{1}")); }),
+             "of the pre_tokenizer takes too long on a text of");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(PreTokenizer, APatternThatIsNotSupportedIsNamedWithItsPlace) {
