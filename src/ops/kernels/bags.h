@@ -190,7 +190,7 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   const int64_t distance = rows_ahead<T>(rows_of_update<Action>() * width);
   const int64_t last = task.begin[end];
   const auto updated = [&task](int64_t s) { return task.touched == nullptr || task.touched[s] != 0; };
-  const auto prefetch_gradient = [&task, width](int64_t i) {
+  const auto prefetch_gradient = [&](int64_t i) {
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   };
   // Where rows are left out, gradients are asked for with their rows: so many lookups on there may be none
