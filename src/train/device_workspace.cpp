@@ -44,9 +44,9 @@ size_t of_attention(const PretrainConfig& config) {
   how.heads = model.num_attention_heads / tensor;
   how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
   how.head_dim = head_width(model);
-  // Samples of a BERT have lengths: its attention is the plain kernels'.
-  if (is_bert(model) || !cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
-  return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim});
+  if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
+  return cuda::attention_workspace(
+      {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, is_bert(model)});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // processor's table, and with the threads of a block in another order between barriers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "conformance/op_table.h"
 #include "ops/cuda/emulation/emulated_ops.h"
 #include "ops/cuda/emulation/emulation.cuh"
@@ -59,6 +61,22 @@ TEST(DropoutSeed, IsOfTheKeyAndTheFirstElement) {
     const auto words = philox(key, 12007);
     EXPECT_EQ(seed[0], static_cast<int64_t>((uint64_t{words[0] >> 1} << 32) | words[1]));
     EXPECT_EQ(seed[1], 0);
+  }
+}
+
+// What cuDNN leaves behind the lengths of samples: gradients of keys and values, the end of each row.
+TEST(ClearBehind, ClearsTheEndsOfRowsBehindTheLengths) {
+  constexpr int64_t kSeq = 5;
+  constexpr int64_t kRow = 3200;    // bytes
+  constexpr int64_t kFirst = 1024;  // what follows is more than a block's threads clear at once
+  const std::vector<int32_t> lengths{5, 2, 1};
+  std::vector<uint8_t> bytes(3 * kSeq * kRow, 7);
+  cuda::clear_behind(nullptr, bytes.data(), lengths.data(), 3, kSeq, kRow, kFirst);
+  for (int64_t row = 0; row < 3 * kSeq; ++row) {
+    const bool behind = row % kSeq >= lengths[static_cast<size_t>(row / kSeq)];
+    const auto begin = bytes.begin() + row * kRow;
+    EXPECT_EQ(std::count(begin, begin + kFirst, 7), kFirst) << row;
+    EXPECT_EQ(std::count(begin + kFirst, begin + kRow, behind ? 0 : 7), kRow - kFirst) << row;
   }
 }
 

@@ -77,8 +77,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
                       Case{"Gpt124mDropout", {8, 1024, 12, 12, 64, DType::BF16, true, false, 0.1}},
                       Case{"Llama8bDropout", {2, 4096, 32, 8, 128, DType::BF16, true, false, 0.25}},
-                      Case{"BertDropout", {4, 512, 16, 16, 64, DType::F16, false, false, 0.1}},
-                      Case{"Bert", {4, 512, 16, 16, 64, DType::F16, false}},
+                      Case{"BertLarge", {32, 512, 16, 16, 64, DType::BF16, false, false, 0.1, true}},
+                      Case{"BertBaseShort", {32, 128, 12, 12, 64, DType::F16, false, false, 0, true}},
+                      Case{"CausalWithLengths", {2, 200, 8, 2, 128, DType::BF16, true, false, 0.1, true}},
                       Case{"NoWholeTile", {3, 72, 4, 2, 32, DType::BF16, true}},
                       Case{"Wide", {2, 1024, 4, 2, 256, DType::BF16, true}},
                       Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
@@ -94,13 +95,17 @@ std::vector<Verdict> first_engine(const Graph& graph, const std::string& card) {
 // Of other generations: what attention_choice.h leaves to cuDNN has an engine there, and what it keeps from
 // it has none that goes backward.
 TEST(AttentionGraph, OtherCardsTakeWhatIsChosenForThem) {
+  const AttentionShape kGpt{2, 512, 4, 2, 64, DType::BF16, true, true};
+  const AttentionShape kWide{2, 512, 4, 2, 136, DType::BF16, true, true};
+  const AttentionShape kBert{32, 512, 16, 16, 64, DType::BF16, false, true, 0, true};
   for (const auto& [card, major] : {std::pair("a100", 8), std::pair("b200", 10)})
-    for (const int64_t width : {64, 136})
+    for (AttentionShape shape : {kGpt, kWide, kBert})
       for (const double dropout : {0.0, 0.1}) {
-        SCOPED_TRACE(fmt::format("{}, heads of {}, dropout {}", card, width, dropout));
-        const AttentionShape shape{2, 512, 4, 2, width, DType::BF16, true, true, dropout};
+        SCOPED_TRACE(fmt::format("{}, {} heads of {}, lengths {}, dropout {}", card, shape.heads, shape.width,
+                                 shape.lengths, dropout));
+        shape.dropout = dropout;
         Attention how;
-        how.head_dim = width;
+        how.head_dim = shape.width;
         how.dropout.probability = dropout;
         const auto backward = first_engine(attention_backward_graph(shape), card);
         if (is_missing_in_cudnn(how, major)) {
@@ -114,7 +119,8 @@ TEST(AttentionGraph, OtherCardsTakeWhatIsChosenForThem) {
         ASSERT_FALSE(forward.empty() || backward.empty());
         EXPECT_TRUE(taken(forward.back().status)) << forward.back().message;
         EXPECT_TRUE(taken(backward.back().status)) << backward.back().message;
-        const size_t counted = cudnn_backward_workspace({2, 512, 4, 2, width});
+        const size_t counted =
+            cudnn_backward_workspace({shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width});
         EXPECT_LE(backward.back().workspace.value_or(0), static_cast<int64_t>(counted));
       }
 }

@@ -9,7 +9,11 @@ namespace {
 
 constexpr int64_t kBatch = 2, kSeq = 128, kHeads = 4, kWidth = 64;
 constexpr double kDrop = 0.25;
+const std::vector<int32_t> kLengths{77, 128};
 
+enum class Sight { Causal, All, Lengths };
+
+// Without the lengths themselves, which lie on a device.
 Attention dropping(bool causal) {
   Attention how;
   how.batch = kBatch;
@@ -38,12 +42,18 @@ size_t out_at(int64_t sample, int64_t position, int64_t head) {
   return static_cast<size_t>((sample * kSeq + position) * kOuts + head * kWidth);
 }
 
+// Keys that a query of a sample sees.
+int64_t keys_of(const Attention& how, int64_t sample, int64_t query) {
+  if (how.causal) return query + 1;
+  return how.lengths.data == nullptr ? kSeq : kLengths[static_cast<size_t>(sample)];
+}
+
 template <class Body>  // body(sample, head, query, key) for the keys that a query sees
-void for_each_weight(bool causal, Body body) {
+void for_each_weight(const Attention& how, Body body) {
   for (int64_t b = 0; b < kBatch; ++b)
     for (int64_t h = 0; h < kHeads; ++h)
       for (int64_t i = 0; i < kSeq; ++i)
-        for (int64_t j = 0; j < (causal ? i + 1 : kSeq); ++j) body(b, h, i, j);
+        for (int64_t j = 0; j < keys_of(how, b, i); ++j) body(b, h, i, j);
 }
 
 // Softmax attention and its gradients in plain words: with P the weights, M the mask's factors and
@@ -60,7 +70,7 @@ struct Reference {
  private:
   void add_query(const Values& qkv, const Values& dout, const std::vector<bool>& kept, const Attention& how,
                  int64_t b, int64_t h, int64_t i) {
-    const auto keys = static_cast<size_t>(how.causal ? i + 1 : kSeq);
+    const auto keys = static_cast<size_t>(keys_of(how, b, i));
     const auto row = [&](int64_t position, int part) { return packed_at(b, position, part, h); };
     const size_t own = out_at(b, i, h);
     Values weights(keys), gradients(keys);
@@ -107,6 +117,11 @@ class CudaDropout : public CudaProducts {
     ops_->attention_backward(*stream_, dqkv, on_device(DType::BF16, {kRows, kOuts}, dout), in, out, lse, how);
     return {out, dqkv};
   }
+  Attention dropping_with(Sight sight) {
+    Attention how = dropping(sight == Sight::Causal);
+    if (sight == Sight::Lengths) how.lengths = on_device(kLengths);
+    return how;
+  }
   Values read_device(const Tensor& tensor) { return read(tensor, *ops_, *stream_); }
 
   struct Masks {
@@ -127,7 +142,7 @@ class CudaDropout : public CudaProducts {
       const Made made = run(how, qkv, dout);
       const Values out = read_device(made.out);
       const Values dqkv = read_device(made.dqkv);
-      for_each_weight(how.causal, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+      for_each_weight(how, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
         const auto column = [&](int64_t position) { return static_cast<size_t>(position - first); };
         if (column(j) < kWidth) found.forward[weight_at(b, h, i, j)] = out[out_at(b, i, h) + column(j)] != 0;
         if (column(i) < kWidth)
@@ -139,14 +154,14 @@ class CudaDropout : public CudaProducts {
 };
 
 TEST_F(CudaDropout, BackwardDropsWhatForwardDropped) {
-  for (const bool causal : {true, false}) {
-    SCOPED_TRACE(causal);
-    const Attention how = dropping(causal);
+  for (const Sight sight : {Sight::Causal, Sight::All, Sight::Lengths}) {
+    SCOPED_TRACE(static_cast<int>(sight));
+    const Attention how = dropping_with(sight);
     const Masks found = masks(how);
     EXPECT_EQ(found.forward, found.backward);
     double seen = 0;
     double kept = 0;
-    for_each_weight(causal, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+    for_each_weight(how, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
       seen += 1;
       kept += found.forward[weight_at(b, h, i, j)] ? 1 : 0;
     });
@@ -185,9 +200,9 @@ TEST_F(CudaDropout, AMaskIsOfItsKeySampleAndHead) {
 
 // With the mask known, results and gradients have one right value.
 TEST_F(CudaDropout, GradientsAreThoseOfTheWeightsThatWereKept) {
-  for (const bool causal : {true, false}) {
-    SCOPED_TRACE(causal);
-    const Attention how = dropping(causal);
+  for (const Sight sight : {Sight::Causal, Sight::All, Sight::Lengths}) {
+    SCOPED_TRACE(static_cast<int>(sight));
+    const Attention how = dropping_with(sight);
     const Values qkv = numbers(kRows * kPacked, "qkv");
     const Values dout = numbers(kRows * kOuts, "dout");
     const Made made = run(how, qkv, dout);

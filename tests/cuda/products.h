@@ -54,6 +54,19 @@ class CudaProducts : public ::testing::Test {
     if (!values.empty()) ops_->copy(*stream_, tensor, on_host(dtype, shape, values));
     return tensor;
   }
+  Tensor on_host(const std::vector<int32_t>& values) {
+    buffers_.emplace_back(values.size() * sizeof(int32_t));
+    const Tensor tensor = buffers_.back().tensor(DType::I32, {static_cast<int64_t>(values.size())});
+    std::copy(values.begin(), values.end(), tensor.as<int32_t>());
+    return tensor;
+  }
+  Tensor on_device(const std::vector<int32_t>& values) {
+    const Tensor from = on_host(values);
+    buffers_.emplace_back(from.bytes(), ops_->device);
+    const Tensor tensor = buffers_.back().tensor(DType::I32, from.shape);
+    ops_->copy(*stream_, tensor, from);
+    return tensor;
+  }
   Values read(const Tensor& tensor, const OpTable& ops, Stream& stream) {
     const HostCopy copy(ops, stream, tensor);
     Values values(static_cast<size_t>(tensor.elements()));

@@ -55,51 +55,99 @@ struct Heads {
   bool causal;
   int64_t seq = 128;
   int64_t width = 64;
+  std::vector<int32_t> lengths = {};  // none: two samples, all of whose keys exist
+  bool low = false;                   // scores of about -128
 };
 
-TEST_F(CudaProducts, AttentionForwardAndBackward) {
-  // Whole tiles of keys, half of one, and less; heads that only some cards have
-  // (ops/cuda/attention_choice.h).
-  for (const Heads& h : {Heads{4, 4, true}, Heads{4, 2, true}, Heads{4, 4, false}, Heads{4, 2, false},
-                         Heads{4, 4, true, 192}, Heads{4, 4, false, 192}, Heads{4, 1, true, 72},
-                         Heads{4, 2, true, 256, 192}, Heads{4, 4, true, 200, 256}}) {
-    SCOPED_TRACE(fmt::format("{} heads of {}, {} of keys, {} positions, causal {}", h.heads, h.width,
-                             h.kv_heads, h.seq, h.causal));
+class CudaAttention : public CudaProducts {
+ protected:
+  struct Made {
+    Tensor out, lse, dqkv;
+  };
+
+  static Attention attention_of(const Heads& h) {
     Attention how;
-    how.batch = 2;
+    how.batch = h.lengths.empty() ? 2 : static_cast<int64_t>(h.lengths.size());
     how.seq = h.seq;
     how.heads = how.global_heads = h.heads;
     how.kv_heads = h.kv_heads;
     how.head_dim = h.width;
     how.causal = h.causal;
-    how.scale = 1 / std::sqrt(static_cast<double>(h.width));
+    how.scale = h.low ? 128.0 / static_cast<double>(h.width) : 1 / std::sqrt(static_cast<double>(h.width));
+    return how;
+  }
+  // Where scores are low, queries are of ones and keys about -1.
+  static Values packed_numbers(const Heads& h, const Shape& shape) {
+    Values values = numbers(shape.elements(), "qkv");
+    const auto row = static_cast<size_t>((h.heads + 2 * h.kv_heads) * h.width);
+    const auto keys = static_cast<size_t>(h.heads * h.width);
+    const auto values_from = static_cast<size_t>((h.heads + h.kv_heads) * h.width);
+    for (size_t i = 0; h.low && i < values.size(); ++i) {
+      if (i % row < keys)
+        values[i] = 1;
+      else if (i % row < values_from)
+        values[i] -= 1;
+    }
+    return values;
+  }
+  // Forward and backward, into memory that holds what must not be seen.
+  template <class Make>
+  Made run(const OpTable& ops, Stream& stream, Make make, DType dtype, const Heads& h) {
+    Attention how = attention_of(h);
     const int64_t rows = how.batch * how.seq;
     const Shape packed{rows, (h.heads + 2 * h.kv_heads) * how.head_dim};
     const Shape out{rows, h.heads * how.head_dim};
     const Shape lse{how.batch, h.heads, how.seq};
-    const Values of_qkv = numbers(packed.elements(), "qkv");
-    const Values of_dout = numbers(out.elements(), "dout");
-    const auto run = [&](const OpTable& ops, Stream& stream, auto make, DType dtype) {
-      const Tensor qkv = make(dtype, packed, of_qkv);
-      std::vector<Tensor> made{
-          make(dtype, out, Values(static_cast<size_t>(out.elements()), 0.0)),
-          make(accumulate_type(dtype), lse, Values(static_cast<size_t>(lse.elements()), 0.0)),
-          make(dtype, packed, Values(static_cast<size_t>(packed.elements()), 0.0))};
-      ops.attention(stream, made[0], made[1], qkv, how);
-      ops.attention_backward(stream, made[2], make(dtype, out, of_dout), qkv, made[0], made[1], how);
-      return made;
-    };
-    const auto device = run(
-        *ops_, *stream_, [&](auto... arg) { return on_device(arg...); }, DType::BF16);
-    const auto host = run(
-        cpu_ops(), *host_, [&](auto... arg) { return on_host(arg...); }, DType::F64);
-    EXPECT_LT(error(device[0], host[0]), 1e-2);
-    EXPECT_LT(error(device[1], host[1]), 1e-3);
-    EXPECT_LT(error(device[2], host[2]), 2e-2);
-    const auto again = run(
-        *ops_, *stream_, [&](auto... arg) { return on_device(arg...); }, DType::BF16);
-    EXPECT_EQ(read(again[2], *ops_, *stream_), read(device[2], *ops_, *stream_)) << "not the same bits";
+    const auto unset = [](const Shape& shape) { return Values(static_cast<size_t>(shape.elements()), NAN); };
+    if (!h.lengths.empty()) how.lengths = make(h.lengths);
+    const Tensor qkv = make(dtype, packed, packed_numbers(h, packed));
+    const Made made{make(dtype, out, unset(out)), make(accumulate_type(dtype), lse, unset(lse)),
+                    make(dtype, packed, unset(packed))};
+    ops.attention(stream, made.out, made.lse, qkv, how);
+    ops.attention_backward(stream, made.dqkv, make(dtype, out, numbers(out.elements(), "dout")), qkv,
+                           made.out, made.lse, how);
+    return made;
   }
+  void expect_right(const Heads& h) {
+    SCOPED_TRACE(fmt::format("{} heads of {}, {} of keys, {} positions, causal {}, lengths {}, low {}",
+                             h.heads, h.width, h.kv_heads, h.seq, h.causal, fmt::join(h.lengths, " "),
+                             h.low));
+    const auto on_both = [&](auto... arg) { return on_device(arg...); };
+    const Made device = run(*ops_, *stream_, on_both, DType::BF16, h);
+    const Made host = run(
+        cpu_ops(), *host_, [&](auto... arg) { return on_host(arg...); }, DType::F64, h);
+    EXPECT_LT(error(device.out, host.out), 1e-2);
+    EXPECT_LT(error(device.lse, host.lse), 1e-3);
+    EXPECT_LT(error(device.dqkv, host.dqkv), 2e-2);
+    const Made again = run(*ops_, *stream_, on_both, DType::BF16, h);
+    EXPECT_EQ(read(again.dqkv, *ops_, *stream_), read(device.dqkv, *ops_, *stream_)) << "not the same bits";
+  }
+};
+
+TEST_F(CudaAttention, ForwardAndBackward) {
+  // Whole tiles of keys, half of one, and less; heads that only some cards have
+  // (ops/cuda/attention_choice.h).
+  for (const Heads& h : {Heads{4, 4, true}, Heads{4, 2, true}, Heads{4, 4, false}, Heads{4, 2, false},
+                         Heads{4, 4, true, 192}, Heads{4, 4, false, 192}, Heads{4, 1, true, 72},
+                         Heads{4, 2, true, 256, 192}, Heads{4, 4, true, 200, 256}})
+    expect_right(h);
+}
+
+// Keys behind a length do not exist, and gradients of them and of their values are zero.
+TEST_F(CudaAttention, SamplesEndWhereTheirLengthsSay) {
+  for (const Heads& h :
+       {Heads{4, 4, false, 128, 64, {128, 1, 64, 65}}, Heads{2, 2, false, 512, 64, {512, 320, 77}},
+        Heads{4, 2, false, 72, 32, {72, 9}}, Heads{4, 4, true, 128, 64, {50, 128}},
+        Heads{4, 1, true, 200, 128, {200, 150}}, Heads{2, 2, false, 192, 64, {192, 64}}})
+    expect_right(h);
+}
+
+// Where a key that does not exist would weigh e^128 and more, if it were taken for one of score 0.
+TEST_F(CudaAttention, KeysThatDoNotExistWeighNothingAmongLowScores) {
+  for (const Heads& h :
+       {Heads{2, 2, false, 128, 64, {128, 64, 1}, true}, Heads{2, 2, false, 256, 64, {192, 256, 100}, true},
+        Heads{2, 2, false, 192, 64, {}, true}, Heads{2, 2, false, 200, 64, {}, true}})
+    expect_right(h);
 }
 
 }  // namespace

@@ -24,10 +24,21 @@ TEST(AttentionChoice, CudnnTakesSixteenBitsAndWholePacks) {
   EXPECT_FALSE(is_for_cudnn(shape(1024, true, 68), DType::BF16));
   EXPECT_FALSE(is_for_cudnn(shape(1024, true, 264), DType::BF16));
   EXPECT_FALSE(is_for_cudnn(shape(1, true), DType::BF16));
+}
+
+TEST(AttentionChoice, LengthsAreMaskedFrom910AndHideNothing) {
   int32_t lengths[] = {3, 4};
-  Attention padded = shape(1024, false);
-  padded.lengths = {lengths, DType::I32, {2}};
-  EXPECT_FALSE(is_for_cudnn(padded, DType::BF16));
+  const auto with_lengths = [&](int64_t seq) {
+    Attention how = shape(seq, false);
+    how.lengths = {lengths, DType::I32, {2}};
+    return how;
+  };
+  EXPECT_TRUE(is_for_cudnn(with_lengths(512), DType::BF16));
+  EXPECT_TRUE(is_wrong_in_cudnn(with_lengths(512), 90999));
+  EXPECT_FALSE(is_wrong_in_cudnn(with_lengths(512), 91000));
+  EXPECT_FALSE(is_wrong_in_cudnn(shape(512, false), 90999));
+  EXPECT_TRUE(is_wrong_in_cudnn(with_lengths(192), 91900));
+  EXPECT_FALSE(is_wrong_in_cudnn(with_lengths(192), 92600));
 }
 
 TEST(AttentionChoice, WideHeadsAreHoppersAndDropoutIsNotBlackwells) {

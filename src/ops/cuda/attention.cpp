@@ -54,23 +54,34 @@ bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
   return is_missing_in_cudnn(how, device.properties().major);
 }
 
-// How the scores of one call are scaled, and what keys its dropout. cuDNN counts the weights of a call from
-// zero, so each call has a seed of its own: of the layer's key, its first sample and its first head.
+// How the scores of one call are scaled, where its samples end, and what keys its dropout. cuDNN counts the
+// weights of a call from zero, so each call has a seed of its own: of the layer's key, its first sample and
+// its first head.
 struct Numbers {
   Numbers(const char* op, const Attention& how)
       : scale(how.scale),
         dropout(how.dropout.probability),
         key(cpu::drop_rule(op, how.dropout)),
-        first(cpu::first_head(op, how)) {}
+        first(cpu::first_head(op, how)),
+        lengths(how.lengths.data) {}
   double scale, dropout;
   cpu::DropRule key;
   cpu::LateIndex first;
+  void* lengths;  // null: all keys exist
 };
 
 AttentionShape shape_of(const char* op, const Attention& how, DType dtype) {
   static_cast<void>(cpu::drop_rule(op, how.dropout));  // refuses what is no probability
-  return {how.batch, how.seq,    how.heads, how.kv_heads,           how.head_dim,
-          dtype,     how.causal, true,      how.dropout.probability};
+  return {.batch = how.batch,
+          .seq = how.seq,
+          .heads = how.heads,
+          .kv_heads = how.kv_heads,
+          .width = how.head_dim,
+          .dtype = dtype,
+          .causal = how.causal,
+          .deterministic = true,
+          .dropout = how.dropout.probability,
+          .lengths = how.lengths.data != nullptr};
 }
 
 void check_tensors(const char* op, const Attention& how, const Tensor& out, const Tensor& lse,
@@ -79,6 +90,7 @@ void check_tensors(const char* op, const Attention& how, const Tensor& out, cons
   cpu::expect(op, "out", out, out.dtype, rows * how.heads * how.head_dim);
   cpu::expect(op, "qkv", qkv, out.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
   cpu::expect(op, "lse", lse, accumulate_type(out.dtype), rows * how.heads);
+  if (how.lengths.data != nullptr) cpu::expect(op, "lengths", how.lengths, DType::I32, how.batch);
 }
 
 // The first query, key and value of packed projections, as addresses.
@@ -113,18 +125,27 @@ class Arguments {
     uids_.push_back(uid);
     addresses_.push_back(address);
   }
-  // What depends on the shape in both directions. The dropout's two numbers go to `random`.
+  // What depends on the shape in both directions. `inputs` is where attention_inputs() are written.
   void add_common(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, Scalars& scalars,
-                  void* random) {
+                  std::byte* inputs) {
     add(kScale, &scalars.scale);
-    if (shape.causal) add(kMasked, &scalars.masked);
-    if (shape.dropout == 0) return;
-    auto* words = static_cast<int64_t*>(random);
-    dropout_seed(static_cast<CudaStream>(queue.native()), words, numbers.key, numbers.first);
-    queue.check_launch("attention");
-    add(kSeed, words);
-    add(kOffset, words + 1);
-    add(kGrow, &scalars.grow);
+    if (shape.causal || shape.lengths) add(kMasked, &scalars.masked);
+    const auto stream = static_cast<CudaStream>(queue.native());
+    if (shape.dropout > 0) {
+      auto* words = reinterpret_cast<int64_t*>(inputs);
+      dropout_seed(stream, words, numbers.key, numbers.first);
+      queue.check_launch("attention");
+      add(kSeed, words);
+      add(kOffset, words + 1);
+      add(kGrow, &scalars.grow);
+    }
+    if (shape.lengths) {
+      auto* queries = reinterpret_cast<int32_t*>(inputs + kDropoutNumbers);
+      fill(stream, queries, shape.batch, static_cast<double>(shape.seq));
+      queue.check_launch("attention");
+      add(kKeyLengths, numbers.lengths);
+      add(kQueryLengths, queries);
+    }
   }
   void execute(Engine& engine, const Plan& plan, void* workspace) const {
     plan.execute(engine.handle(), uids_, addresses_, workspace);
@@ -135,7 +156,7 @@ class Arguments {
   std::vector<void*> addresses_;
 };
 
-// The dropout's two numbers stand behind cuDNN's own workspace.
+// What the call is told stands behind cuDNN's own workspace.
 void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
              void* qkv) {
   Engine& engine = engine_on(queue);
@@ -143,7 +164,7 @@ void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbe
   const Packed in(qkv, shape);
   Scalars scalars(numbers);
   const size_t own = aligned_workspace(static_cast<size_t>(plan.workspace()));
-  auto* work = static_cast<std::byte*>(queue.workspace(own + kWorkspaceAlignment));
+  auto* work = static_cast<std::byte*>(queue.workspace(own + attention_inputs(shape.batch, shape.lengths)));
   Arguments arguments;
   arguments.add(kQuery, in.query);
   arguments.add(kKey, in.key);
@@ -158,7 +179,15 @@ struct BackwardTensors {
   void *dqkv, *dout, *qkv, *out, *lse;
 };
 
-// Sums that cuDNN keeps beside its own workspace stand behind it.
+// Versions of cuDNN differ in whether they write gradients of keys that do not exist, and of their values.
+void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* dqkv) {
+  const int64_t head = shape.width * static_cast<int64_t>(size_of(shape.dtype));
+  clear_behind(static_cast<CudaStream>(queue.native()), dqkv, static_cast<const int32_t*>(numbers.lengths),
+               shape.batch, shape.seq, (shape.heads + 2 * shape.kv_heads) * head, shape.heads * head);
+  queue.check_launch("attention_backward");
+}
+
+// Sums that cuDNN keeps beside its own workspace stand behind what the call is told.
 void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
               const BackwardTensors& t) {
   Engine& engine = engine_on(queue);
@@ -169,8 +198,9 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   const size_t rows =
       aligned_workspace(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
   const size_t own = aligned_workspace(static_cast<size_t>(plan.workspace()));
+  const size_t inputs = attention_inputs(shape.batch, shape.lengths);
   const size_t sums = shape.deterministic ? 0 : rows * static_cast<size_t>(shape.width);
-  auto* work = static_cast<std::byte*>(queue.workspace(own + kWorkspaceAlignment + rows + sums));
+  auto* work = static_cast<std::byte*>(queue.workspace(own + inputs + rows + sums));
   Arguments arguments;
   arguments.add(kQuery, in.query);
   arguments.add(kKey, in.key);
@@ -181,11 +211,12 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   arguments.add(kDquery, gradient.query);
   arguments.add(kDkey, gradient.key);
   arguments.add(kDvalue, gradient.value);
-  arguments.add(kDelta, work + own + kWorkspaceAlignment);
+  arguments.add(kDelta, work + own + inputs);
   arguments.add(kKeep, &scalars.keep);
-  if (!shape.deterministic) arguments.add(kDqSum, work + own + kWorkspaceAlignment + rows);
+  if (!shape.deterministic) arguments.add(kDqSum, work + own + inputs + rows);
   arguments.add_common(queue, shape, numbers, scalars, work + own);
   arguments.execute(engine, plan, work);
+  if (shape.lengths) clear_unseen(queue, shape, numbers, t.dqkv);
 }
 
 }  // namespace

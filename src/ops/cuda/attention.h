@@ -6,6 +6,10 @@
 // and head, other masks where a mesh or another size of micro-batch cuts a batch elsewhere. The plain kernels
 // (f32, f64) have the processor's masks on every mesh.
 //
+// Keys behind a sample's length (BERT) are masked inside the graphs, which leave out tiles that have none of
+// the others; what cuDNN may leave where their gradients and those of their values belong is cleared after
+// it.
+//
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each
 // time, at the price of a workspace of batch * heads * seq * seq * 2 bytes.

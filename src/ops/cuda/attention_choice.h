@@ -8,11 +8,9 @@
 
 namespace trifold::cuda {
 
-// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position. Its graphs
-// here know nothing of samples that end early.
+// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position.
 inline bool is_for_cudnn(const Attention& how, DType dtype) {
-  return accumulate_type(dtype) != dtype && how.lengths.data == nullptr && how.head_dim % 8 == 0 &&
-         how.head_dim <= 256 && how.seq > 1;
+  return accumulate_type(dtype) != dtype && how.head_dim % 8 == 0 && how.head_dim <= 256 && how.seq > 1;
 }
 
 // What its engines do not take on devices of a generation (`major`: of the compute capability), as those of
@@ -29,7 +27,11 @@ inline bool is_missing_in_cudnn(const Attention& how, int major) {
 //     gradients become NaN. (NVIDIA/cudnn-frontend #628, pytorch #196678)
 //   - Up to 9.15.0: backward with a last tile that is not full reads behind its tensors, in CUDA graphs.
 //     (release notes of cudnn-frontend 1.16)
+//   - Before 9.10, with lengths: backward wants their mask a second time, behind the log-sum-exp, as
+//     cudnn-frontend builds it there. The graphs here do not.
+// That lengths hide the first two is likely, for their mask asks every key, but nobody has shown it.
 inline bool is_wrong_in_cudnn(const Attention& how, size_t version) {
+  if (version < 91000 && how.lengths.data != nullptr) return true;
   if (version <= 91500 && how.seq % 128 != 0) return true;
   return version < 92600 && !how.causal && how.seq % 128 == 64;
 }

@@ -1,5 +1,7 @@
 #include "ops/cuda/attention_graphs.cuh"
 
+#include <optional>
+
 #include "core/error.h"
 
 namespace trifold::cuda {
@@ -33,26 +35,61 @@ struct Layouts {
   int64_t b, h, k, s, d, row;
 };
 
-// Scores of keys after the query become kMasked.
-Node causal_mask(Graph& graph, const Layouts& at, Node scores) {
-  const Node row = graph.virtual_tensor(at.scores(), CUDNN_DATA_INT32);
-  const Node column = graph.virtual_tensor(at.scores(), CUDNN_DATA_INT32);
-  const Node seen = graph.virtual_tensor(at.scores(), CUDNN_DATA_BOOLEAN);
+// What masks scores, of those that the shape asks for.
+struct Masks {
+  Masks(Graph& graph, const AttentionShape& shape) {
+    if (shape.causal || shape.lengths) low = graph.scalar(kMasked);
+    if (!shape.lengths) return;
+    queries = graph.per_sample(shape.batch, kQueryLengths);
+    keys = graph.per_sample(shape.batch, kKeyLengths);
+  }
+  std::optional<Node> low, queries, keys;  // what becomes of masked ones; how many there are in each sample
+};
+
+Node index_of(Graph& graph, const Layouts& at, Node scores, int64_t axis) {
+  const Node index = graph.virtual_tensor(at.scores(), CUDNN_DATA_INT32);
+  graph.index(scores, index, axis);
+  return index;
+}
+
+Node compared(Graph& graph, const Layouts& at, cudnnPointwiseMode_t how, Node left, Node right) {
+  const Node result = graph.virtual_tensor(at.scores(), CUDNN_DATA_BOOLEAN);
+  graph.pointwise(how, left, result, &right, nullptr, CUDNN_DATA_BOOLEAN);
+  return result;
+}
+
+Node masked_where_not(Graph& graph, const Layouts& at, const Masks& masks, Node scores, Node seen) {
   const Node masked = graph.virtual_tensor(at.scores());
-  const Node low = graph.scalar(kMasked);
-  graph.index(scores, row, 2);
-  graph.index(scores, column, 3);
-  graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, seen, &column, nullptr, CUDNN_DATA_BOOLEAN);
-  graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, masked, &low, &seen);
+  graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, masked, &*masks.low, &seen);
   return masked;
 }
 
-Node scaled_scores(Graph& graph, const Layouts& at, Node query, Node key, Node scale) {
+// Scores of keys after the query become kMasked.
+Node causal_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scores) {
+  const Node row = index_of(graph, at, scores, 2);
+  const Node column = index_of(graph, at, scores, 3);
+  const Node seen = compared(graph, at, CUDNN_POINTWISE_CMP_GE, row, column);
+  return masked_where_not(graph, at, masks, scores, seen);
+}
+
+// Scores of keys behind a sample's last become kMasked. No query is behind the last one; that it is asked is
+// what cuDNN's engines know.
+Node padding_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scores) {
+  const Node row = index_of(graph, at, scores, 2);
+  const Node column = index_of(graph, at, scores, 3);
+  const Node query = compared(graph, at, CUDNN_POINTWISE_CMP_LT, row, *masks.queries);
+  const Node key = compared(graph, at, CUDNN_POINTWISE_CMP_LT, column, *masks.keys);
+  const Node seen = compared(graph, at, CUDNN_POINTWISE_LOGICAL_AND, query, key);
+  return masked_where_not(graph, at, masks, scores, seen);
+}
+
+// As cuDNN's engines know them, keys behind a sample's last are masked at once.
+Node scaled_scores(Graph& graph, const Layouts& at, const Masks& masks, Node query, Node key, Node scale) {
   const Node product = graph.virtual_tensor(at.scores());
   const Node scores = graph.virtual_tensor(at.scores());
-  graph.matmul(query, key, product);
+  graph.matmul(query, key, product, {masks.queries, masks.keys, {}});
   graph.pointwise(CUDNN_POINTWISE_MUL, product, scores, &scale);
-  return scores;
+  return masks.keys ? padding_mask(graph, at, masks, scores) : scores;
 }
 
 Node product(Graph& graph, const Layouts& at, Node scores, Node factor) {
@@ -80,10 +117,12 @@ Node dropped(Graph& graph, const Layouts& at, cudnnDataType_t type, Node weights
 }
 
 // The gradient of keys or values: a product for each query head, summed over the heads that share a key head.
-void key_gradient(Graph& graph, const Layouts& at, cudnnDataType_t type, Node left, Node right, Node result) {
-  if (at.h == at.k) return graph.matmul(left, right, result);
+void key_gradient(Graph& graph, const Layouts& at, const Masks& masks, cudnnDataType_t type, Node left,
+                  Node right, Node result) {
+  const Extents extents{masks.keys, {}, masks.queries};
+  if (at.h == at.k) return graph.matmul(left, right, result, extents);
   const Node of_heads = graph.virtual_tensor(at.dense(), type);
-  graph.matmul(left, right, of_heads);
+  graph.matmul(left, right, of_heads, extents);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, result);
 }
 
@@ -100,8 +139,9 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   const Node out = graph.tensor(at.out(), type, kOut);
   const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
 
-  Node scores = scaled_scores(graph, at, query, key, graph.scalar(kScale));
-  if (shape.causal) scores = causal_mask(graph, at, scores);
+  const Masks masks(graph, shape);
+  Node scores = scaled_scores(graph, at, masks, query, key, graph.scalar(kScale));
+  if (shape.causal) scores = causal_mask(graph, at, masks, scores);
   const Node most = graph.virtual_tensor(at.rows());
   const Node below = graph.virtual_tensor(at.scores());
   const Node powers = graph.virtual_tensor(at.scores());
@@ -118,7 +158,7 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, weights, &sum);
   if (drops)
     weights = dropped(graph, at, type, weights, dropout_mask(graph, at, shape.dropout), graph.scalar(kGrow));
-  graph.matmul(weights, value, out);
+  graph.matmul(weights, value, out, {masks.queries, {}, masks.keys});
   return graph;
 }
 
@@ -148,42 +188,44 @@ Graph attention_backward_graph(const AttentionShape& shape) {
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
   graph.pointwise(CUDNN_POINTWISE_MUL, sums, delta, &keep);
 
-  const Node scores = scaled_scores(graph, at, query, key, scale);
+  const Masks masks(graph, shape);
+  const Node scores = scaled_scores(graph, at, masks, query, key, scale);
   Node below = graph.virtual_tensor(at.scores());
   graph.pointwise(CUDNN_POINTWISE_SUB, scores, below, &lse);
-  if (shape.causal) below = causal_mask(graph, at, below);
+  if (shape.causal) below = causal_mask(graph, at, masks, below);
   const Node weights = graph.virtual_tensor(at.scores());
   graph.pointwise(CUDNN_POINTWISE_EXP, below, weights);
   const bool drops = shape.dropout > 0;
   const Node grow = drops ? graph.scalar(kGrow) : Node{};
-  const Node mask = drops ? dropout_mask(graph, at, shape.dropout) : Node{};
-  const Node used = drops ? dropped(graph, at, type, weights, mask, grow) : weights;
+  const Node kept = drops ? dropout_mask(graph, at, shape.dropout) : Node{};
+  const Node used = drops ? dropped(graph, at, type, weights, kept, grow) : weights;
   const Node weights_transposed = graph.virtual_tensor(at.scores_transposed(), type);
   graph.reshape(used, weights_transposed);
-  key_gradient(graph, at, type, weights_transposed, dout, dvalue);
+  key_gradient(graph, at, masks, type, weights_transposed, dout, dvalue);
 
   Node dweights = graph.virtual_tensor(at.scores());
   const Node centred = graph.virtual_tensor(at.scores());
   Node weighted = graph.virtual_tensor(at.scores());
   const Node dscores = graph.virtual_tensor(at.scores());
-  graph.matmul(dout, value, dweights);
-  if (drops) dweights = product(graph, at, dweights, mask);
+  graph.matmul(dout, value, dweights, {masks.queries, masks.keys, {}});
+  if (drops) dweights = product(graph, at, dweights, kept);
   graph.pointwise(CUDNN_POINTWISE_SUB, dweights, centred, &delta);
   graph.pointwise(CUDNN_POINTWISE_MUL, centred, weighted, &weights);
   if (drops) weighted = product(graph, at, weighted, grow);
   graph.pointwise(CUDNN_POINTWISE_MUL, weighted, dscores, &scale);
   const Node dscores_transposed = graph.virtual_tensor(at.scores_transposed(), type);
   graph.reshape(dscores, dscores_transposed);
-  key_gradient(graph, at, type, dscores_transposed, query, dkey);
+  key_gradient(graph, at, masks, type, dscores_transposed, query, dkey);
 
   const Node key_rows = graph.virtual_tensor(at.packed(at.k), type);
   graph.reshape(key, key_rows);
+  const Extents extents{masks.queries, {}, masks.keys};
   if (shape.deterministic) {
-    graph.matmul(dscores, key_rows, dquery);
+    graph.matmul(dscores, key_rows, dquery, extents);
     return graph;
   }
   const Node sum = graph.tensor(at.dense(), CUDNN_DATA_FLOAT, kDqSum);
-  graph.matmul(dscores, key_rows, sum);
+  graph.matmul(dscores, key_rows, sum, extents);
   graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, dquery);
   return graph;
 }

@@ -15,7 +15,8 @@ struct AttentionShape {
   // Backward: the same bits each time. Gradients of queries are then summed in one kernel's order, at the
   // price of a workspace of batch * heads * seq * seq * 2 bytes; otherwise they go through kDqSum.
   bool deterministic = false;
-  double dropout = 0;  // probability with which a weight is dropped, below 1
+  double dropout = 0;    // probability with which a weight is dropped, below 1
+  bool lengths = false;  // keys of a sample end where kKeyLengths says
 
   auto operator<=>(const AttentionShape&) const = default;
 };
@@ -31,7 +32,7 @@ constexpr int64_t kDquery = 7;
 constexpr int64_t kDkey = 8;
 constexpr int64_t kDvalue = 9;
 constexpr int64_t kScale = 10;   // of the scores
-constexpr int64_t kMasked = 11;  // what a score in the future becomes: -infinity
+constexpr int64_t kMasked = 11;  // what the score of a key that is not seen becomes: -infinity; where masked
 constexpr int64_t kKeep = 12;    // 1 - dropout
 constexpr int64_t kDelta = 13;   // f32 [batch, heads, seq]: sums of dout * out, computed here
 constexpr int64_t kDqSum = 14;   // f32 [batch, heads, seq, width]; not where deterministic
@@ -39,6 +40,11 @@ constexpr int64_t kDqSum = 14;   // f32 [batch, heads, seq, width]; not where de
 constexpr int64_t kSeed = 15;    // i64 [1] in device memory
 constexpr int64_t kOffset = 16;  // i64 [1] in device memory
 constexpr int64_t kGrow = 17;    // 1 / (1 - dropout)
+// Only with lengths, both i32 [batch] in device memory. All queries are computed whatever the length, but the
+// engines for Ampere and Blackwell (9.19) only know the graph that says how many there are as well. Gradients
+// of keys and values behind a length are for the caller to clear.
+constexpr int64_t kKeyLengths = 18;
+constexpr int64_t kQueryLengths = 19;  // all of them `seq`
 
 Graph attention_forward_graph(const AttentionShape& shape);
 Graph attention_backward_graph(const AttentionShape& shape);

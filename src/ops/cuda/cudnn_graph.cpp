@@ -92,14 +92,13 @@ cudnnStatus_t Descriptor::try_finalize() { return cudnn().finalize(handle_); }
 // ---- Graph ----
 
 Node Graph::add_tensor(const Layout4& layout, cudnnDataType_t type, bool is_virtual, int64_t uid,
-                       bool by_value) {
-  static const int64_t kAlignment = 16;
+                       bool by_value, int64_t alignment) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, layout.dim);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, layout.stride);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &kAlignment);
+  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
   tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
   if (by_value) tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
   tensor.finalize("describing a tensor");
@@ -159,14 +158,17 @@ void Graph::index(Node x, Node y, int64_t axis) {
   add_pointwise(std::move(how), x, y, {}, {});
 }
 
-void Graph::matmul(Node a, Node b, Node c) {
+void Graph::matmul(Node a, Node b, Node c, const Extents& extents) {
   static const cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
   Descriptor how(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
   add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {CUDNN_ATTR_OPERATION_MATMUL_DESC, std::move(how)},
       {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, a},
        {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
-       {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c}});
+       {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c},
+       {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, extents.m},
+       {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, extents.n},
+       {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, extents.k}});
 }
 
 void Graph::reduce(cudnnReduceTensorOp_t how, Node x, Node y) {
@@ -188,6 +190,10 @@ void Graph::reshape(Node x, Node y) {
 
 Node Graph::single(cudnnDataType_t type, int64_t uid) {
   return add_tensor({{1, 1, 1, 1}, {1, 1, 1, 1}}, type, false, uid, false);
+}
+
+Node Graph::per_sample(int64_t batch, int64_t uid) {
+  return add_tensor({{batch, 1, 1, 1}, {1, 1, 1, 1}}, CUDNN_DATA_INT32, false, uid, false, sizeof(int32_t));
 }
 
 void Graph::bernoulli(double probability, Node seed, Node offset, Node y) {

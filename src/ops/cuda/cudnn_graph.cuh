@@ -48,6 +48,13 @@ struct Node {
   size_t index = 0;
 };
 
+// Where not all of a product's tensors counts: how many of its rows (m), columns (n) and of the numbers that
+// it sums (k) do in each sample, by tensors of Graph::per_sample. What its result holds behind them differs
+// between versions.
+struct Extents {
+  std::optional<Node> m, n, k;
+};
+
 struct Layout4 {
   int64_t dim[4];
   int64_t stride[4];
@@ -64,20 +71,23 @@ class Graph {
                  cudnnDataType_t compute = CUDNN_DATA_FLOAT);
   // y = the index of each element along `axis`.
   void index(Node x, Node y, int64_t axis);
-  void matmul(Node a, Node b, Node c);
+  void matmul(Node a, Node b, Node c, const Extents& extents = {});
   void reduce(cudnnReduceTensorOp_t how, Node x, Node y);
   void reshape(Node x, Node y);
   // y = 1 with this probability, else 0, by Philox from two numbers of type i64 in device memory.
   void bernoulli(double probability, Node seed, Node offset, Node y);
   // One number in device memory.
   Node single(cudnnDataType_t type, int64_t uid);
+  // An i32 for each sample in device memory, wherever an i32 may lie.
+  Node per_sample(int64_t batch, int64_t uid);
 
   size_t operations() const { return operations_.size(); }
   // The finished operation graph. `handle` may be null: then it is only described.
   Descriptor finish(cudnnHandle_t handle) const;
 
  private:
-  Node add_tensor(const Layout4& layout, cudnnDataType_t type, bool is_virtual, int64_t uid, bool by_value);
+  Node add_tensor(const Layout4& layout, cudnnDataType_t type, bool is_virtual, int64_t uid, bool by_value,
+                  int64_t alignment = 16);
   struct Setting {
     cudnnBackendAttributeName_t name;
     Descriptor value;

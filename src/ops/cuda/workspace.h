@@ -50,6 +50,7 @@ inline size_t sort_workspace(std::span<const int64_t> keys) {
 
 struct AttentionSize {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
+  bool lengths = false;  // whether samples have lengths of their own
 };
 
 // Of backward with the same bits each time, the largest of what cuDNN's engines for Hopper ask for: a 16-bit
@@ -62,9 +63,17 @@ inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   return static_cast<size_t>(2 * (heads * tiles(64) * tiles(128) + shared)) + kWorkspaceAlignment;
 }
 
-// All of attention's: cuDNN's own, the two numbers of dropout, a sum for each row.
+// What a call is told in device memory beside its tensors: the two numbers of dropout; behind them, with
+// lengths, how many queries each sample has.
+constexpr size_t kDropoutNumbers = kWorkspaceAlignment;
+inline size_t attention_inputs(int64_t batch, bool lengths) {
+  return kDropoutNumbers +
+         (lengths ? aligned_workspace(static_cast<size_t>(batch) * sizeof(int32_t)) : size_t{0});
+}
+
+// All of attention's: cuDNN's own, what a call is told, a sum for each row.
 inline size_t attention_workspace(const AttentionSize& size) {
-  return aligned_workspace(cudnn_backward_workspace(size)) + kWorkspaceAlignment +
+  return aligned_workspace(cudnn_backward_workspace(size)) + attention_inputs(size.batch, size.lengths) +
          aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
 }
 

@@ -50,7 +50,23 @@ __global__ void dropout_seed_kernel(int64_t* to, cpu::DropRule key, cpu::LateInd
   to[1] = 0;
 }
 
+__global__ void clear_behind_kernel(uint4* y, const int32_t* lengths, int64_t seq, int64_t row_words,
+                                    int64_t first_word) {
+  const int64_t row = blockIdx.x;
+  if (row % seq < lengths[row / seq]) return;
+  for (int64_t word = first_word + threadIdx.x; word < row_words; word += blockDim.x)
+    y[row * row_words + word] = uint4{0, 0, 0, 0};
+}
+
 }  // namespace
+
+void clear_behind(CudaStream stream, void* y, const int32_t* lengths, int64_t batch, int64_t seq,
+                  int64_t row_bytes, int64_t first_byte) {
+  if (batch * seq == 0) return;
+  constexpr int64_t kWord = sizeof(uint4);
+  TRIFOLD_LAUNCH(clear_behind_kernel, dim3(static_cast<unsigned>(batch * seq)), dim3(128), 0, stream,
+                 static_cast<uint4*>(y), lengths, seq, row_bytes / kWord, first_byte / kWord);
+}
 
 void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first) {
   TRIFOLD_LAUNCH(dropout_seed_kernel, dim3(1), dim3(1), 0, stream, to, key, first);
@@ -112,6 +128,7 @@ INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
 INSTANTIATE(Float16)
 #undef INSTANTIATE
+template void fill<int32_t>(CudaStream, int32_t*, int64_t, double);
 
 #define INSTANTIATE(T)                                               \
   template void add<T>(CudaStream, T*, const T*, const T*, int64_t); \

@@ -28,6 +28,11 @@ void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
 // to[0] = 63 bits of the Philox words under `key` of the counter `first`, to[1] = 0: what keys the dropout of
 // a call of a library that counts elements from zero each time
 void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first);
+// y's rows are those of `batch` samples of `seq` positions: in those from position lengths[sample] on, bytes
+// from `first_byte` on become 0. All of y, row_bytes and first_byte are multiples of 16.
+void clear_behind(CudaStream stream, void* y, const int32_t* lengths, int64_t batch, int64_t seq,
+                  int64_t row_bytes, int64_t first_byte);
+// T also int32_t
 template <class T>
 void fill(CudaStream stream, T* y, int64_t n, double number);
 template <class T>
