@@ -266,13 +266,13 @@ watched() {
   return "$status"
 }
 
-# bench_step LAYERS WIDTH HEADS BATCH JSON MORE...
+# bench_step LAYERS WIDTH HEADS BATCH JSON MORE...: with 1024 positions, or as many as `positions` says.
 bench_step() {
   local layers=$1 width=$2 heads=$3 batch=$4 json=$5
   shift 5
   timeout 120 "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
-    --num-attention-heads "$heads" --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 \
-    --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" \
+    --num-attention-heads "$heads" --seq-length "${positions:-1024}" --max-position-embeddings "${positions:-1024}" \
+    --vocab-size 50257 --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" \
     --warmup-iters 5 --iters 10 "$@"
 }
 
@@ -362,6 +362,7 @@ if ((${#failed[@]} == 0)); then
   part "GPT-2 124M, one sample" step gpt2-124m-one 12 768 12 1
   part "GPT-2 124M, one sample, graphs" step gpt2-124m-one-graphs 12 768 12 1 --enable-cuda-graph
   part "GPT-2 355M" step gpt2-355m 24 1024 16 16
+  positions=512 part "BERT-large, whose samples have lengths" step bert-large 24 1024 16 32 --model-type bert
   part "GPT-2 1558M" step gpt2-1558m 48 1600 25 8
   part "Largest batch" largest
   if [[ $with_torch == yes ]] && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
