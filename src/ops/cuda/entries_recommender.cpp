@@ -1,5 +1,6 @@
 // Entries of the CUDA table: recommender models. Lists of views are read when the launch is put on the
 // stream, so they travel in the launch's arguments.
+#include <algorithm>
 #include <vector>
 
 #include "ops/cuda/entries.h"
@@ -113,17 +114,28 @@ UpdateTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
           order.row.elements()};
 }
 
+size_t update_scratch_of(std::span<const RowUpdate> updates, size_t size_of_number) {
+  int64_t lookups = 0;
+  int64_t widest = 0;
+  for (const RowUpdate& update : updates) {
+    lookups = std::max(lookups, update.order->row.elements());
+    widest = std::max(widest, update.table.last_dim());
+  }
+  return update_scratch(static_cast<int64_t>(updates.size()), lookups, widest, size_of_number);
+}
+
 void over_touched_rows(const char* op, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                        cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
   cpu::expect_updates(op, updates, dy, action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, op, [=](CudaStream on) {
-      std::vector<UpdateTask<T>> tasks;
-      tasks.reserve(updates.size());
-      for (const RowUpdate& update : updates) tasks.push_back(task_of<T>(update, dy));
-      update_rows<T>(on, tasks, action, rule);
-    });
+    enqueue_with_scratch(stream, op, update_scratch_of(updates, sizeof(T)),
+                         [=](CudaStream on, void* scratch) {
+                           std::vector<UpdateTask<T>> tasks;
+                           tasks.reserve(updates.size());
+                           for (const RowUpdate& update : updates) tasks.push_back(task_of<T>(update, dy));
+                           update_rows<T>(on, scratch, tasks, action, rule);
+                         });
   });
 }
 

@@ -1,6 +1,6 @@
 // Embedding bags: sums of rows of a table, and the update of touched rows. A row is the work of as many lanes
-// as it has packs, at most a warp; wider rows go in strips. A touched row that many bags looked up is the
-// work of a block.
+// as it has packs, at most a warp; wider rows go in strips. A touched row that some bags looked up is the
+// work of a warp; the lookups of one that very many did are first summed in parts, a block's each.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/kernels/math.h"
@@ -11,6 +11,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
+constexpr int kAhead = 4;  // rows that a lane asks for at once
+template <class W>
+constexpr int kManyAhead = 32 / static_cast<int>(sizeof(W));  // where a row has many lookups
 
 template <class W>
 struct Tasks {
@@ -21,42 +24,61 @@ struct Updates {
   UpdateTask<W> at[kTablesAtOnce];
 };
 
-// The sum of rows from[index[i]], i = first, first + step, ... before last, each times its weight, at one
-// pack of columns.
+// Rows to sum: those of `from` that lookups name, times their weights.
 template <class W>
-__device__ inline void sum_rows(W (&sum)[kPerPack<W>], const W* from, int64_t stride, const int32_t* index,
-                                const float* weight, int64_t first, int64_t last, int64_t step,
-                                int64_t column, int count, bool aligned) {
-#pragma unroll
-  for (int k = 0; k < kPerPack<W>; ++k) sum[k] = 0;
-#pragma unroll 4
-  for (int64_t i = first; i < last; i += step) {
-    FullPack<W> pack;
-    pack.load(from + static_cast<int64_t>(index[i]) * stride + column, count, aligned);
-    const W w = weight != nullptr ? static_cast<W>(weight[i]) : W(1);
-#pragma unroll
-    for (int k = 0; k < kPerPack<W>; ++k)
-      if (k < count) sum[k] += w * pack.at[k];
+struct LookedUp {
+  const W* from;
+  int64_t stride;
+  const int32_t* index;
+  const float* weights;  // or null
+  __device__ inline int32_t row(int64_t i) const { return index[i]; }
+  __device__ inline W weight(int64_t i) const {
+    return weights != nullptr ? static_cast<W>(weights[i]) : W(1);
   }
-}
+  __device__ inline const W* at(int32_t row) const { return from + row * stride; }
+};
 
-// Whether a row of `width` numbers at these addresses and distances can be read in packs.
-template <class W>
-__device__ inline bool in_packs(int64_t lengths, const W* a, const W* b) {
-  return ((reinterpret_cast<uint64_t>(a) | reinterpret_cast<uint64_t>(b) |
-           static_cast<uint64_t>(lengths) * sizeof(W)) %
-          16) == 0;
+// The sum of rows first, first + step, ... before last, each times its weight, at one pack of columns. The
+// indices of `Ahead` rows are read at once, then the rows, and then these are added. Whole: rows are whole
+// packs at addresses of packs.
+template <bool Whole, int Ahead, class W, class Rows>
+__device__ inline void sum_rows(W (&sum)[kPerPack<W>], const Rows& rows, int64_t first, int64_t last,
+                                int64_t step, int64_t column, int count) {
+#pragma unroll
+  for (int j = 0; j < kPerPack<W>; ++j) sum[j] = 0;
+  if (count == 0) return;
+  for (int64_t i = first; i < last; i += Ahead * step) {
+    int32_t row[Ahead];
+    W weight[Ahead];
+    FullPack<W> packs[Ahead];
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k) {
+      if (i + k * step >= last) continue;
+      row[k] = rows.row(i + k * step);
+      weight[k] = rows.weight(i + k * step);
+    }
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k)
+      if (i + k * step < last) packs[k].template load<Whole>(rows.at(row[k]) + column, count);
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k) {
+      if (i + k * step >= last) continue;
+#pragma unroll
+      for (int j = 0; j < kPerPack<W>; ++j)
+        if (Whole || j < count) sum[j] += weight[k] * packs[k].at[j];
+    }
+  }
 }
 
 // Lanes of a row of `width`, a power of two.
 template <class W>
-__device__ inline int lanes_of(int64_t width) {
+__host__ __device__ inline int lanes_of(int64_t width) {
   int lanes = 1;
   while (lanes < kWarp && lanes * kPerPack<W> < width) lanes *= 2;
   return lanes;
 }
 
-template <class W>
+template <class W, bool Whole>
 __global__ void __launch_bounds__(kThreads) bags_kernel(Tasks<W> tasks, int64_t bags, int64_t y_stride) {
   constexpr int kPer = kPerPack<W>;
   const BagTask<W>& task = tasks.at[blockIdx.y];
@@ -64,21 +86,22 @@ __global__ void __launch_bounds__(kThreads) bags_kernel(Tasks<W> tasks, int64_t 
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t bag = thread / lanes;
   if (bag >= bags) return;
-  const bool aligned = in_packs(task.width | y_stride, task.table, task.y);
   const int64_t first = task.offsets[bag];
   const int64_t last = task.offsets[bag + 1];
   for (int64_t column = thread % lanes * kPer; column < task.width; column += lanes * kPer) {
     const int count = count_at(column, task.width, kPer);
     W sum[kPer];
-    sum_rows(sum, task.table, task.width, task.ids, task.weights, first, last, 1, column, count, aligned);
+    const LookedUp<W> rows{task.table, task.width, task.ids, task.weights};
+    sum_rows<Whole, kAhead>(sum, rows, first, last, 1, column, count);
     FullPack<W> pack;
 #pragma unroll
     for (int k = 0; k < kPer; ++k) pack.at[k] = sum[k];
-    pack.store(task.y + bag * y_stride + column, count, aligned);
+    pack.template store<Whole>(task.y + bag * y_stride + column, count);
   }
 }
 
-// Moves one element of a row along its gradient d, grad_scale times the sum; `step` is RowwiseAdagrad's own.
+// Moves one element of a row, and its state, along its gradient d, grad_scale times the sum; `step` is
+// RowwiseAdagrad's own.
 template <class W>
 struct ElementRule {
   cpu::RowAction action;
@@ -97,29 +120,29 @@ struct ElementRule {
         root_scale(static_cast<W>(rule.root_scale)),
         step_size(static_cast<W>(rule.step_size)) {}
 
-  __device__ inline void apply(const cpu::RowTask<W>& task, int64_t at, W g, W step) const {
-    W& p = task.table[at];
+  // What of a row's elements is read and written.
+  __device__ inline bool reads_table() const { return action != cpu::RowAction::Store; }
+  __device__ inline bool has_state() const {
+    return action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;
+  }
+  __device__ inline bool has_second() const { return action == cpu::RowAction::Adam; }
+
+  __device__ inline void apply(W& p, W& state, W& second, W g, W step) const {
+    const W d = g * grad_scale;
     switch (action) {
       case cpu::RowAction::Sgd:
       case cpu::RowAction::RowwiseAdagrad:
         p -= step * g;
         return;
-      case cpu::RowAction::Adagrad: {
-        const W d = g * grad_scale;
-        const W s = task.state[at] + d * d;
-        task.state[at] = s;
-        p -= lr * d / (cpu::root_of(s) + eps);
+      case cpu::RowAction::Adagrad:
+        state += d * d;
+        p -= lr * d / (cpu::root_of(state) + eps);
         return;
-      }
-      case cpu::RowAction::Adam: {
-        const W d = g * grad_scale;
-        const W m = beta1 * task.state[at] + rest1 * d;
-        const W v = beta2 * task.second[at] + rest2 * d * d;
-        task.state[at] = m;
-        task.second[at] = v;
-        p -= step_size * m / (cpu::root_of(v) * root_scale + eps);
+      case cpu::RowAction::Adam:
+        state = beta1 * state + rest1 * d;
+        second = beta2 * second + rest2 * d * d;
+        p -= step_size * state / (cpu::root_of(second) * root_scale + eps);
         return;
-      }
       case cpu::RowAction::Store:
         p = g;
         return;
@@ -133,10 +156,28 @@ __device__ inline bool needs_squares(cpu::RowAction action, bool given) {
   return action == cpu::RowAction::Squares || (action == cpu::RowAction::RowwiseAdagrad && !given);
 }
 
+// One pack of row `row` of a table, and of its state, moved along the sums.
+template <bool Whole, class W>
+__device__ inline void move_pack(const cpu::RowTask<W>& task, const ElementRule<W>& element,
+                                 const W (&sum)[kPerPack<W>], int64_t at, int count, W step) {
+  FullPack<W> table;
+  FullPack<W> state;
+  FullPack<W> second;
+  if (element.reads_table()) table.template load<Whole>(task.table + at, count);
+  if (element.has_state()) state.template load<Whole>(task.state + at, count);
+  if (element.has_second()) second.template load<Whole>(task.second + at, count);
+#pragma unroll
+  for (int k = 0; k < kPerPack<W>; ++k)
+    if (Whole || k < count) element.apply(table.at[k], state.at[k], second.at[k], sum[k], step);
+  table.template store<Whole>(task.table + at, count);
+  if (element.has_state()) state.template store<Whole>(task.state + at, count);
+  if (element.has_second()) second.template store<Whole>(task.second + at, count);
+}
+
 // Updates touched row s. gather(sum, column, count) leaves the row's gradient at a pack of columns in `sum`;
 // `lanes` neighbouring lanes share the row, and all lanes of the warp come here. Lanes with `idle` set only
 // keep the others company, and gather.
-template <class W, class Gather>
+template <bool Whole, class W, class Gather>
 __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule<W>& element, int64_t s,
                                   int lanes, bool idle, Gather gather) {
   constexpr int kPer = kPerPack<W>;
@@ -179,8 +220,7 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule
     const int64_t column = first + strip * lanes * kPer;
     const int count = count_at(column, width, kPer);
     if (!has_squares || strips > 1) gather(sum, column, count);  // else it is still there
-    if (idle) continue;
-    for (int k = 0; k < count; ++k) element.apply(task, row * width + column + k, sum[k], step);
+    if (!idle && count > 0) move_pack<Whole>(task, element, sum, row * width + column, count, step);
   }
 }
 
@@ -190,11 +230,12 @@ __device__ inline bool is_touched(const cpu::RowTask<W>& task, int64_t s) {
   return task.touched == nullptr || task.touched[s] != W(0);
 }
 
-// Lookups of a row that the lanes of a row add up by themselves.
+// Lookups of a row that the lanes of a row add up by themselves, and those that a warp does.
 constexpr int64_t kFew = 64;
+constexpr int64_t kPart = 256;
 
 // Two blocks at a time: for a third, ptxas would rather spill.
-template <class W>
+template <class W, bool Whole>
 __global__ void __launch_bounds__(kThreads, 2)
     update_few(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule) {
   const UpdateTask<W>& update = updates.at[blockIdx.y];
@@ -205,58 +246,145 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t first = touched ? task.begin[s] : 0;
   const int64_t last = touched ? task.begin[s + 1] : 0;
   const bool idle = !touched || last - first > kFew;
-  const bool aligned = in_packs(task.width | task.dy_stride, task.dy, task.dy);
   const ElementRule<W> element(action, rule.now());
-  update_row(task, element, s, lanes, idle, [&](W(&sum)[kPerPack<W>], int64_t column, int count) {
-    if (!idle)
-      sum_rows(sum, task.dy, task.dy_stride, task.bag, task.weight, first, last, 1, column, count, aligned);
-    else
-      for (int k = 0; k < kPerPack<W>; ++k) sum[k] = 0;
+  const LookedUp<W> rows{task.dy, task.dy_stride, task.bag, task.weight};
+  update_row<Whole>(task, element, s, lanes, idle, [&](W(&sum)[kPerPack<W>], int64_t column, int count) {
+    sum_rows<Whole, 2>(sum, rows, first, idle ? first : last, 1, column, count);
   });
 }
 
-// One block for each kFew lookups: at most one row with more of them begins there, the last. Its warps take
-// every eighth lookup, their sums are added in order, and the first warp moves the row.
-template <class W>
-__global__ void __launch_bounds__(kThreads)
-    update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule) {
-  constexpr int kPer = kPerPack<W>;
-  __shared__ W of_warp[kWarps][kWarp * kPer];
-  __shared__ ElementRule<W> element;  // in registers it would halve the blocks at a time
-  const UpdateTask<W>& update = updates.at[blockIdx.y];
-  const cpu::RowTask<W>& task = update.rows;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kFew;
-  int64_t low = 0;  // rows below begin before this block's end
-  int64_t high = *update.count;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (task.begin[middle] < begin + kFew)
-      low = middle + 1;
-    else
-      high = middle;
+// The last of `rows` touched rows whose lookups begin at or before `place`. The warp looks together, at 32
+// rows at a time.
+__device__ inline int64_t row_over(const int32_t* begin, int64_t rows, int64_t place) {
+  int64_t low = 0;
+  int64_t among = rows;  // it is one of [low, low + among)
+  while (among > 1) {
+    const int64_t step = (among + kWarp - 1) / kWarp;
+    const int64_t ahead = static_cast<int64_t>(threadIdx.x % kWarp) * step;
+    const bool before = ahead < among && begin[low + ahead] <= place;
+    const int64_t past = (combine_lanes(before ? 1 : 0, Plus{}) - 1) * step;
+    low += past;
+    among = among - past < step ? among - past : step;
   }
-  if (low == 0) return;
-  const int64_t s = low - 1;
+  return low;
+}
+
+// The lookups in parts of kPart, at fixed places of the list: of every row with more lookups than that, the
+// sum over each part it has a share of. At most two such rows share a part: one that is over its first place,
+// and one that begins later and goes on beyond it. sums [parts][2][width]
+template <class W>
+__device__ inline W* part_sum(W* sums, int64_t part, bool begins_inside, int64_t width) {
+  return sums + (2 * part + (begins_inside ? 1 : 0)) * width;
+}
+template <class W, bool Whole>
+__global__ void __launch_bounds__(kThreads, 2)
+    sum_lookups(Updates<W> updates, W* sums, int64_t sums_of_table) {
+  constexpr int kPer = kPerPack<W>;
+  __shared__ W of_thread[kThreads * kPer];
+  __shared__ int64_t over[2];  // the rows over the first place and the last
+  const cpu::RowTask<W>& task = updates.at[blockIdx.y].rows;
+  const int64_t rows = *updates.at[blockIdx.y].count;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kPart;
+  const int64_t all = rows == 0 ? 0 : task.begin[rows];
+  if (begin >= all) return;
+  const int64_t end = begin + kPart < all ? begin + kPart : all;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < kWarp) {
+    const int64_t one = row_over(task.begin, rows, begin);
+    const int64_t two = row_over(task.begin, rows, end - 1);
+    if (thread < 2) over[thread] = thread == 0 ? one : two;
+  }
+  __syncthreads();
+  const int lanes = lanes_of<W>(task.width);
+  const int groups = kThreads / lanes;
+  const int width = lanes * kPer;
+  const LookedUp<W> looked_up{task.dy, task.dy_stride, task.bag, task.weight};
+  for (int k = 0; k < 2; ++k) {
+    const int64_t first = task.begin[over[k]];
+    const int64_t last = task.begin[over[k] + 1];
+    if (last - first <= kPart || (k == 1 && over[1] == over[0])) continue;
+    const int64_t from = first > begin ? first : begin;
+    const int64_t to = last < end ? last : end;
+    W* out = part_sum(sums + blockIdx.y * sums_of_table, blockIdx.x, k == 1, task.width);
+    for (int64_t strip = 0; strip < task.width; strip += width) {
+      const int64_t column = strip + thread % lanes * kPer;
+      W sum[kPer];
+      sum_rows<Whole, kAhead>(sum, looked_up, from + thread / lanes, to, groups, column,
+                              count_at(column, task.width, kPer));
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) of_thread[thread * kPer + j] = sum[j];
+      __syncthreads();
+      if (thread < width && strip + thread < task.width) {
+        W total = of_thread[thread];
+        for (int g = 1; g < groups; ++g) total += of_thread[g * width + thread];
+        out[strip + thread] = total;
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// What a warp adds up for a row: its lookups, or, where `parted`, the sums of its parts from the first on.
+template <class W>
+struct LookupsOrParts {
+  LookedUp<W> rows;
+  bool parted;
+  int32_t first;  // of the parts' sums; the others are at even places
+  __device__ inline int32_t row(int64_t i) const {
+    if (!parted) return rows.row(i);
+    return i == 0 ? first : first / 2 * 2 + 2 * static_cast<int32_t>(i);
+  }
+  __device__ inline W weight(int64_t i) const { return rows.weight(i); }
+  __device__ inline const W* at(int32_t row) const { return rows.at(row); }
+};
+
+// One warp for each kFew lookups: at most one row with more of them begins there, the last. Groups of lanes
+// take lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first moves the
+// row.
+template <class W, bool Whole>
+__global__ void __launch_bounds__(kThreads, 2)
+    update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule, const W* sums,
+                int64_t sums_of_table) {
+  constexpr int kPer = kPerPack<W>;
+  __shared__ ElementRule<W> element;  // in registers it would halve the blocks at a time
+  if (threadIdx.x == 0) element = ElementRule<W>(action, rule.now());
+  __syncthreads();
+  const cpu::RowTask<W>& task = updates.at[blockIdx.y].rows;
+  const int64_t rows = *updates.at[blockIdx.y].count;
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp) * kFew;
+  const int64_t all = rows == 0 ? 0 : task.begin[rows];
+  if (begin >= all) return;
+  const int64_t s = row_over(task.begin, rows, (begin + kFew < all ? begin + kFew : all) - 1);
   const int64_t first = task.begin[s];
   const int64_t last = task.begin[s + 1];
   if (first < begin || last - first <= kFew || !is_touched(task, s)) return;
-  if (threadIdx.x == 0) element = ElementRule<W>(action, rule.now());
-  __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool aligned = in_packs(task.width | task.dy_stride, task.dy, task.dy);
-  update_row(task, element, s, kWarp, warp != 0, [&](W(&sum)[kPer], int64_t column, int count) {
-    sum_rows(sum, task.dy, task.dy_stride, task.bag, task.weight, first + warp, last, kWarps, column, count,
-             aligned);
+  const int lanes = lanes_of<W>(task.width);
+  const int groups = kWarp / lanes;
+  const int group = static_cast<int>(threadIdx.x) % kWarp / lanes;
+  const bool parted = last - first > kPart;
+  LookupsOrParts<W> rows_of{{task.dy, task.dy_stride, task.bag, task.weight}, parted, 0};
+  int64_t next = first + group;
+  int64_t end = last;
+  if (parted) {
+    rows_of.rows = {sums + blockIdx.y * sums_of_table, task.width, nullptr, nullptr};
+    rows_of.first = static_cast<int32_t>(first / kPart * 2 + (first % kPart != 0 ? 1 : 0));
+    next = group;
+    end = (last - 1) / kPart - first / kPart + 1;
+  }
+  update_row<Whole>(task, element, s, lanes, group != 0, [&](W(&sum)[kPer], int64_t column, int count) {
+    sum_rows<Whole, kManyAhead<W>>(sum, rows_of, next, end, groups, column, count);
+    for (int distance = lanes; distance < kWarp; distance *= 2)
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sum[k];
-    __syncthreads();
-    for (int k = 0; k < kPer; ++k) {
-      sum[k] = of_warp[0][lane * kPer + k];
-      for (int w = 1; w < kWarps; ++w) sum[k] += of_warp[w][lane * kPer + k];
-    }
-    __syncthreads();
+      for (int k = 0; k < kPer; ++k) sum[k] += __shfl_xor_sync(kAllLanes, sum[k], distance);
   });
+}
+
+// Whether the rows that a task reads and writes are whole packs.
+template <class W>
+bool whole_packs(const cpu::RowTask<W>& task, cpu::RowAction action) {
+  const bool has_state = action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;
+  return packs<W>(task.width | task.dy_stride, task.dy, task.table, has_state ? task.state : nullptr,
+                  action == cpu::RowAction::Adam ? task.second : nullptr);
 }
 
 }  // namespace
@@ -268,44 +396,60 @@ void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_
     Tasks<W> some{};
     unsigned count = 0;
     int64_t widest = 1;
+    bool whole = true;
     for (size_t i = begin; i < tasks.size() && count < kTablesAtOnce; ++i) {
       some.at[count++] = tasks[i];
       widest = tasks[i].width > widest ? tasks[i].width : widest;
+      whole = whole && packs<W>(tasks[i].width | y_stride, tasks[i].table, tasks[i].y);
     }
     // The widest table's rows take most lanes; what the others' blocks lack no bag for ends at once.
-    int64_t lanes = 1;
-    while (lanes < kWarp && lanes * kPerPack<W> < widest) lanes *= 2;
-    TRIFOLD_LAUNCH((bags_kernel<W>), dim3(static_cast<unsigned>(parts(bags * lanes, kThreads)), count),
-                   dim3(kThreads), 0, stream, some, bags, y_stride);
+    const auto blocks = static_cast<unsigned>(parts(bags * lanes_of<W>(widest), kThreads));
+    const auto kernel = whole ? bags_kernel<W, true> : bags_kernel<W, false>;
+    TRIFOLD_LAUNCH(kernel, dim3(blocks, count), dim3(kThreads), 0, stream, some, bags, y_stride);
   }
 }
 
+size_t update_scratch(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number) {
+  if (lookups <= kPart) return 0;
+  const int64_t together = tables < kTablesAtOnce ? tables : kTablesAtOnce;
+  return static_cast<size_t>(together * parts(lookups, kPart) * 2 * widest) * size_of_number;
+}
+
 template <class W>
-void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, cpu::RowAction action,
-                 const cpu::LateRule<cpu::RowRule>& rule) {
+void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
+                 cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
+  auto* sums = static_cast<W*>(scratch);
   for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
     Updates<W> some{};
     unsigned count = 0;
     int64_t lookups = 0;
     int64_t widest = 1;
+    bool whole = true;
     for (size_t i = begin; i < tasks.size() && count < kTablesAtOnce; ++i) {
       some.at[count++] = tasks[i];
       lookups = tasks[i].lookups > lookups ? tasks[i].lookups : lookups;
       widest = tasks[i].rows.width > widest ? tasks[i].rows.width : widest;
+      whole = whole && whole_packs(tasks[i].rows, action);
     }
     if (lookups == 0) continue;
-    int64_t lanes = 1;
-    while (lanes < kWarp && lanes * kPerPack<W> < widest) lanes *= 2;
-    TRIFOLD_LAUNCH((update_few<W>), dim3(static_cast<unsigned>(parts(lookups * lanes, kThreads)), count),
+    const auto few = whole ? update_few<W, true> : update_few<W, false>;
+    const auto many = whole ? update_many<W, true> : update_many<W, false>;
+    const auto in_parts = whole ? sum_lookups<W, true> : sum_lookups<W, false>;
+    const int64_t sums_of_table = parts(lookups, kPart) * 2 * widest;
+    TRIFOLD_LAUNCH(few, dim3(static_cast<unsigned>(parts(lookups * lanes_of<W>(widest), kThreads)), count),
                    dim3(kThreads), 0, stream, some, action, rule);
-    TRIFOLD_LAUNCH((update_many<W>), dim3(static_cast<unsigned>(parts(lookups, kFew)), count), dim3(kThreads),
-                   0, stream, some, action, rule);
+    if (lookups > kPart)
+      TRIFOLD_LAUNCH(in_parts, dim3(static_cast<unsigned>(parts(lookups, kPart)), count), dim3(kThreads), 0,
+                     stream, some, sums, sums_of_table);
+    if (lookups > kFew)
+      TRIFOLD_LAUNCH(many, dim3(static_cast<unsigned>(parts(lookups, kFew * kWarps)), count), dim3(kThreads),
+                     0, stream, some, action, rule, sums, sums_of_table);
   }
 }
 
-#define INSTANTIATE(W)                                                                        \
-  template void embedding_bags<W>(CudaStream, std::span<const BagTask<W>>, int64_t, int64_t); \
-  template void update_rows<W>(CudaStream, std::span<const UpdateTask<W>>, cpu::RowAction,    \
+#define INSTANTIATE(W)                                                                            \
+  template void embedding_bags<W>(CudaStream, std::span<const BagTask<W>>, int64_t, int64_t);     \
+  template void update_rows<W>(CudaStream, void*, std::span<const UpdateTask<W>>, cpu::RowAction, \
                                const cpu::LateRule<cpu::RowRule>&);
 INSTANTIATE(double)
 INSTANTIATE(float)

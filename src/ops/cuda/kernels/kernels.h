@@ -217,9 +217,11 @@ struct UpdateTask {
   const int64_t* count;  // touched rows
   int64_t lookups;
 };
+// Of all tables' updates: how many tables, and the most lookups and the widest row of any.
+size_t update_scratch(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number);
 template <class W>
-void update_rows(CudaStream stream, std::span<const UpdateTask<W>> tasks, cpu::RowAction action,
-                 const cpu::LateRule<cpu::RowRule>& rule);
+void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
+                 cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule);
 
 // ---- products (product.cu, attention.cu): plain ones, to check the libraries' against ----
 // c = alpha op(a) op(b) + beta c, C being T or Accumulate<T>
