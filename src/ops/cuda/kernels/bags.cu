@@ -409,9 +409,22 @@ void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_
   }
 }
 
+namespace {
+
+// Tables of one launch of updates: as many as kMostSums numbers are enough for. A product's work space, which
+// plans count for the same queue, is larger than that.
+constexpr int64_t kMostSums = int64_t{2} << 20;
+int64_t tables_together(int64_t lookups, int64_t widest) {
+  const int64_t enough = kMostSums / (parts(lookups, kPart) * 2 * widest + 1);
+  return enough < 1 ? 1 : enough < kTablesAtOnce ? enough : kTablesAtOnce;
+}
+
+}  // namespace
+
 size_t update_scratch(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number) {
   if (lookups <= kPart) return 0;
-  const int64_t together = tables < kTablesAtOnce ? tables : kTablesAtOnce;
+  const int64_t most = tables_together(lookups, widest);
+  const int64_t together = tables < most ? tables : most;
   return static_cast<size_t>(together * parts(lookups, kPart) * 2 * widest) * size_of_number;
 }
 
@@ -419,19 +432,22 @@ template <class W>
 void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
                  cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
   auto* sums = static_cast<W*>(scratch);
-  for (size_t begin = 0; begin < tasks.size(); begin += kTablesAtOnce) {
+  int64_t lookups = 0;
+  int64_t widest = 1;
+  for (const UpdateTask<W>& task : tasks) {
+    lookups = task.lookups > lookups ? task.lookups : lookups;
+    widest = task.rows.width > widest ? task.rows.width : widest;
+  }
+  if (lookups == 0) return;
+  const auto together = static_cast<size_t>(tables_together(lookups, widest));
+  for (size_t begin = 0; begin < tasks.size(); begin += together) {
     Updates<W> some{};
     unsigned count = 0;
-    int64_t lookups = 0;
-    int64_t widest = 1;
     bool whole = true;
-    for (size_t i = begin; i < tasks.size() && count < kTablesAtOnce; ++i) {
+    for (size_t i = begin; i < tasks.size() && count < together; ++i) {
       some.at[count++] = tasks[i];
-      lookups = tasks[i].lookups > lookups ? tasks[i].lookups : lookups;
-      widest = tasks[i].rows.width > widest ? tasks[i].rows.width : widest;
       whole = whole && whole_packs(tasks[i].rows, action);
     }
-    if (lookups == 0) continue;
     const auto few = whole ? update_few<W, true> : update_few<W, false>;
     const auto many = whole ? update_many<W, true> : update_many<W, false>;
     const auto in_parts = whole ? sum_lookups<W, true> : sum_lookups<W, false>;
