@@ -74,9 +74,17 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
              Arena(arenas.scratch, ops_.device)};
 }
 
+std::array<Stream*, 3> Recommender::streams() {
+  return {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_, &compute_};
+}
+
+void Recommender::synchronize() {
+  for (Stream* stream : streams()) stream->synchronize();
+}
+
 // Whatever is under way uses this object's memory.
 Recommender::~Recommender() {
-  for (Stream* stream : {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_, &compute_}) try {
+  for (Stream* stream : streams()) try {
       stream->synchronize();
     } catch (const std::exception&) {  // told by whoever waits for it
       continue;

@@ -18,6 +18,7 @@
 // what travels, so it also waits for the gradients before the updates.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -105,6 +106,8 @@ class Recommender {
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
+  // Waits for all that is under way, a batch that is being fetched included.
+  void synchronize();
   int threads() const { return pool_.size(); }
   // Whether batches are fetched on a thread of its own.
   bool fetches_ahead() const { return fetch_worker_.has_value(); }
@@ -140,6 +143,7 @@ class Recommender {
   Event sum_losses(Run& run, const Fetched& fetched, Tensor logits);
   double mean_loss(const Event& summed, int64_t real);
   [[noreturn]] void fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step);
+  std::array<Stream*, 3> streams();
   // Of a part that compute_ does.
   void mark(StepPart part, bool begins) {
     if (!setup_.marks) return;

@@ -15,7 +15,8 @@ inline bool is_for_cudnn(const Attention& how, DType dtype) {
 
 // What its engines do not take on devices of a generation (`major`: of the compute capability), as those of
 // 9.19 say for devices that are described to them (tests/cuda/attention_graph_test.cpp): backward of heads
-// wider than 128 is Hopper's alone, and on Blackwell's data center cards nothing drops weights.
+// wider than 128 is Hopper's alone (forward has the same answer everywhere, though its engines would), and on
+// Blackwell's data center cards nothing drops weights.
 inline bool is_missing_in_cudnn(const Attention& how, int major) {
   constexpr int kHopper = 9, kBlackwell = 10;
   return (how.head_dim > 128 && major != kHopper) || (how.dropout.probability > 0 && major == kBlackwell);
