@@ -55,26 +55,40 @@ __device__ inline int64_t row_at(const uint64_t* keys, int64_t i) {
   return static_cast<int64_t>(keys[i] & 0xffffffffU);
 }
 
-// The sum of the rows keys[first], keys[first + step], ... before `last`, at one pack of columns.
-template <class T>
+// Rows of dy that a thread asks for before it adds the first of them: few threads of an SM must keep the
+// memory busy.
+constexpr int kAhead = 4;
+
+// The sum of the rows keys[first], keys[first + step], ... before `last`, at one pack of columns. The places
+// of kAhead rows are read at once, then the rows, and then these are added. Whole: rows are whole packs at
+// addresses of packs.
+template <bool Whole, class T>
 __device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, const uint64_t* keys,
                                 int64_t first, int64_t last, int64_t step, int64_t columns, int64_t column,
-                                int count, bool aligned) {
-#pragma unroll 4
-  for (int64_t i = first; i < last; i += step) {
-    FullPack<T> pack;
-    pack.load(dy + row_at(keys, i) * columns + column, count, aligned);
+                                int count) {
+  for (int64_t i = first; i < last; i += kAhead * step) {
+    int64_t row[kAhead];
+    FullPack<T> packs[kAhead];
 #pragma unroll
-    for (int k = 0; k < kPerPack<T>; ++k)
-      if (k < count) sum[k] += value(pack.at[k]);
+    for (int j = 0; j < kAhead; ++j)
+      if (i + j * step < last) row[j] = row_at(keys, i + j * step);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j)
+      if (i + j * step < last) packs[j].template load<Whole>(dy + row[j] * columns + column, count);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (i + j * step >= last) continue;
+#pragma unroll
+      for (int k = 0; k < kPerPack<T>; ++k)
+        if (Whole || k < count) sum[k] += value(packs[j].at[k]);
+    }
   }
 }
 
 // One warp for each place of the sorted list and strip of columns; it has work where an id begins.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_few(Accumulate<T>* dtable, const T* dy, const uint64_t* keys, int64_t rows, int64_t columns,
-            int64_t held, bool aligned) {
+template <class T, bool Whole>
+__global__ void __launch_bounds__(kThreads) add_few(Accumulate<T>* dtable, const T* dy, const uint64_t* keys,
+                                                    int64_t rows, int64_t columns, int64_t held) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
@@ -87,20 +101,23 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kWarp + threadIdx.x % kWarp) * kPer;
   const int count = count_at(column, columns, kPer);
   if (count == 0) return;
-  Wide sum[kPer] = {};
-  add_rows(sum, dy, keys, first, last, 1, columns, column, count, aligned);
   Wide* out = dtable + id * columns + column;
+  Numbers<Wide, kPer> total;
+  total.template load<Whole>(out, count);  // arrives while the rows do
+  Wide sum[kPer] = {};
+  add_rows<Whole>(sum, dy, keys, first, last, 1, columns, column, count);
 #pragma unroll
   for (int k = 0; k < kPer; ++k)
-    if (k < count) out[k] += sum[k];
+    if (Whole || k < count) total.at[k] += sum[k];
+  total.template store<Whole>(out, count);
 }
 
 // One block for each kFew places and strip of columns: at most one id with more rows than that begins there.
 // Its warps take every eighth row, and then their sums are added in order.
-template <class T>
+template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads, 1)
     add_many(Accumulate<T>* dtable, const T* dy, const uint64_t* keys, int64_t rows, int64_t columns,
-             int64_t held, bool aligned) {
+             int64_t held) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   constexpr int kWarps = kThreads / kWarp;
@@ -128,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kWarp + lane) * kPer;
   const int count = count_at(column, columns, kPer);
   Wide sum[kPer] = {};
-  if (count > 0) add_rows(sum, dy, keys, first + warp, last, kWarps, columns, column, count, aligned);
+  if (count > 0) add_rows<Whole>(sum, dy, keys, first + warp, last, kWarps, columns, column, count);
 #pragma unroll
   for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sum[k];
   __syncthreads();
@@ -174,11 +191,13 @@ void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable,
   sort_lists(stream, list.spare + rows, {&list, 1});
   const uint64_t* keys = sorted_in_spare(sort_passes({&list, 1})) ? list.spare : list.keys;
   const auto strips = static_cast<unsigned>(parts(columns, kWarp * kPerPack<T>));
-  const bool aligned = packs<T>(columns, dy);
-  TRIFOLD_LAUNCH((add_few<T>), dim3(static_cast<unsigned>(parts(rows, kThreads / kWarp)), strips),
-                 dim3(kThreads), 0, stream, dtable, dy, keys, rows, columns, held, aligned);
-  TRIFOLD_LAUNCH((add_many<T>), dim3(static_cast<unsigned>(parts(rows, kFew)), strips), dim3(kThreads), 0,
-                 stream, dtable, dy, keys, rows, columns, held, aligned);
+  const bool whole = packs<T>(columns, dy, dtable);
+  const auto few = whole ? add_few<T, true> : add_few<T, false>;
+  const auto many = whole ? add_many<T, true> : add_many<T, false>;
+  TRIFOLD_LAUNCH(few, dim3(static_cast<unsigned>(parts(rows, kThreads / kWarp)), strips), dim3(kThreads), 0,
+                 stream, dtable, dy, keys, rows, columns, held);
+  TRIFOLD_LAUNCH(many, dim3(static_cast<unsigned>(parts(rows, kFew)), strips), dim3(kThreads), 0, stream,
+                 dtable, dy, keys, rows, columns, held);
 }
 
 #define INSTANTIATE(T)                                                                                      \
