@@ -177,6 +177,10 @@ __global__ void __launch_bounds__(kChunkThreads)
   if (slot == 0 && first < n) partials[chunk] = sum;
 }
 
+// Steps whose four arrays are read before the first of them is stored, for a store may change what is read
+// after it.
+constexpr int kLambSteps = 4;
+
 template <class W>
 __global__ void __launch_bounds__(kChunkThreads)
     lamb_moments_kernel(double* p_squares, double* u_squares, W* m, W* v, const W* p, const W* g, int64_t n,
@@ -187,20 +191,32 @@ __global__ void __launch_bounds__(kChunkThreads)
   const int64_t first = chunk * cpu::kSquaresChunk + slot;
   double weights = 0;
   double directions = 0;
-#pragma unroll 4
-  for (int j = 0; j < kSteps; ++j) {
-    const int64_t i = first + j * kSlots;
-    if (i >= n) continue;
-    W one = m[i];
-    W two = v[i];
-    const W weight = p[i];
-    direction.moments.move(one, two, g[i]);
-    m[i] = one;
-    v[i] = two;
-    const auto u = static_cast<double>(direction(weight, one, two));
-    const auto wide = static_cast<double>(weight);
-    weights += wide * wide;
-    directions += u * u;
+  for (int begin = 0; begin < kSteps; begin += kLambSteps) {
+    W moment[kLambSteps];
+    W square[kLambSteps];
+    W weight[kLambSteps];
+    W grad[kLambSteps];
+#pragma unroll
+    for (int j = 0; j < kLambSteps; ++j) {
+      const int64_t i = first + (begin + j) * kSlots;
+      if (i >= n) continue;
+      moment[j] = m[i];
+      square[j] = v[i];
+      weight[j] = p[i];
+      grad[j] = g[i];
+    }
+#pragma unroll
+    for (int j = 0; j < kLambSteps; ++j) {
+      const int64_t i = first + (begin + j) * kSlots;
+      if (i >= n) continue;
+      direction.moments.move(moment[j], square[j], grad[j]);
+      m[i] = moment[j];
+      v[i] = square[j];
+      const auto u = static_cast<double>(direction(weight[j], moment[j], square[j]));
+      const auto wide = static_cast<double>(weight[j]);
+      weights += wide * wide;
+      directions += u * u;
+    }
   }
   weights = total_of_slots(weights);
   directions = total_of_slots(directions);
