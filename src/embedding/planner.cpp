@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/error.h"
-
 namespace trifold {
 
 namespace {
@@ -32,23 +30,6 @@ double cost(const EmbeddingTable& table, const PlacementInput& input) {
   return looked_up(samples, table.max_ids, columns, input.number_bytes) +
          updated(samples, table.max_ids, columns, input.number_bytes);
 }
-
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
-// What a rank has for tables and state.
-std::optional<int64_t> room_of(const PlacementInput& input) {
-  if (!input.memory_of_rank) return std::nullopt;
-  const int64_t room = *input.memory_of_rank - input.other_bytes;
-  if (room <= 0)
-    bad_input(
-        "a rank needs {:.2f} GiB beside its embedding tables, --memory-limit is {:.2f} GiB: more ranks or a "
-        "smaller --global-batch-size need less",
-        gib(input.other_bytes), gib(*input.memory_of_rank));
-  return room;
-}
-
-// Ranks that can hold all tables when they are cut as finely as they can be.
-int64_t ranks_needed(int64_t total, int64_t room) { return (total + room - 1) / room; }
 
 struct Piece {
   size_t table;
@@ -111,28 +92,10 @@ double imbalance(const std::vector<RankLoad>& loads) {
   return all == 0 ? 1 : most * static_cast<double>(loads.size()) / all;
 }
 
-void check_fits(const Placement& placement, const PlacementInput& input) {
-  const std::optional<int64_t> room = room_of(input);
-  if (!room) return;
-  const std::vector<RankLoad> loads = loads_of(placement, input);
-  const auto most = std::max_element(loads.begin(), loads.end(),
-                                     [](const RankLoad& a, const RankLoad& b) { return a.bytes < b.bytes; });
-  if (most->bytes <= *room) return;
-  int64_t total = 0;
-  for (const EmbeddingTable& table : placement.tables()) total += table.rows * row_bytes(table, input);
-  bad_input(
-      "the embedding tables do not fit: rank {} of {} would hold {:.2f} GiB of them{}, --memory-limit is "
-      "{:.2f} GiB; with every table cut by rows (--placement row) {} ranks would do",
-      most - loads.begin(), placement.ranks(), gib(most->bytes),
-      input.other_bytes == 0 ? "" : fmt::format(" and {:.2f} GiB beside them", gib(input.other_bytes)),
-      gib(*input.memory_of_rank), ranks_needed(total, *room));
-}
-
 std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& tables,
                                            const PlacementInput& input) {
   std::vector<TablePlacement> placement(tables.size());
   const int64_t samples = input.global_batch / input.ranks;
-  const std::optional<int64_t> room = room_of(input);
   double total = 0;
   for (const EmbeddingTable& table : tables) total += cost(table, input);
   const double fair = total / input.ranks;
@@ -145,7 +108,7 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     if (table.rows < samples) {
       placement[t].kind = PlacementKind::Replicated;
       for (int64_t& h : held) h += bytes;
-    } else if (room && bytes > *room / 2) {
+    } else if (input.memory_of_rank && bytes > *input.memory_of_rank / 2) {
       placement[t] = {PlacementKind::Row, 0, input.ranks};
       for (size_t r = 0; r < work.size(); ++r) {
         held[r] += bytes / input.ranks;
@@ -174,7 +137,8 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
       for (size_t p = 0; p < parts; ++p) {
         const size_t rank = (start + p) % ranks;
         busiest = std::max(busiest, work[rank]);
-        fits = fits && (!room || held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *room);
+        fits = fits && (!input.memory_of_rank ||
+                        held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *input.memory_of_rank);
       }
       if (fits && (!best || busiest < best_work)) {
         best = start;
@@ -187,7 +151,6 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
       held[(static_cast<size_t>(how.first_rank) + p) % ranks] += piece.bytes / static_cast<int64_t>(parts);
     }
   }
-  check_fits(Placement(tables, placement, input.ranks), input);
   return placement;
 }
 

@@ -9,9 +9,8 @@
 //   3. One that alone costs more than a rank's fair share is cut by columns, in as few parts as bring it
 //      below that; parts are at least 4 columns wide.
 //   4. The rest, and the parts of 3., go one after another, dearest first, to the rank that has least to do
-//   and
-//      has room. No rank is then dearer than 4/3 of the best plan of whole parts, but for memory (Graham,
-//      1969).
+//      and has room. No rank is then dearer than 4/3 of the best plan of whole parts, but for memory (Graham,
+//      1969). What finds no room anywhere goes to the first rank: whoever has a limit looks at the loads.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,7 @@ struct PlacementInput {
   int number_bytes = 4;                                  // of an element of a table
   int travel_bytes = 4;                                  // of an element on its way between ranks
   int64_t state_bytes_of_row = 0;                        // of the optimizer
-  std::optional<int64_t> memory_of_rank = std::nullopt;  // bytes
-  int64_t other_bytes = 0;                               // of a rank beside tables and state
+  std::optional<int64_t> memory_of_rank = std::nullopt;  // bytes for tables and state
 };
 
 // What a rank of a placement has to hold and to do for a step. Ids are counted as many as there can be. What
@@ -57,11 +55,7 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
 // The work of the busiest rank over the mean, by moved bytes: 1 is even.
 double imbalance(const std::vector<RankLoad>& loads);
 
-// BadInput where the tables do not fit, saying how many ranks would do.
 std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& tables,
                                            const PlacementInput& input);
-
-// BadInput where a rank's part of a given placement does not fit.
-void check_fits(const Placement& placement, const PlacementInput& input);
 
 }  // namespace trifold

@@ -9,6 +9,7 @@
 #include "optim/click_schedule.h"
 #include "train/device.h"
 #include "train/output_files.h"
+#include "train/place_tables.h"
 #include "train/ranks.h"
 #include "train/tensors_on_host.h"
 
@@ -64,47 +65,6 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
   return shape;
-}
-
-std::vector<TablePlacement> placement_of(const RecommendConfig& config,
-                                         const std::vector<EmbeddingTable>& tables,
-                                         const PlacementInput& input) {
-  const int ranks = input.ranks;
-  std::vector<std::string> kinds = words_of(config.placement.placement);
-  if (kinds[0] == "auto") return plan_placement(tables, input);
-  if (kinds.size() == 1) kinds.resize(tables.size(), kinds[0]);
-  if (kinds.size() != tables.size())
-    bad_input("--placement names {} kinds for {} tables: give one for all, or one for each", kinds.size(),
-              tables.size());
-  std::vector<TablePlacement> placement;
-  int next = 0;
-  for (const std::string& kind : kinds) {
-    const PlacementKind where = *placement_named(kind);
-    const bool cut = where == PlacementKind::Row || where == PlacementKind::Column;
-    placement.push_back({where, cut ? 0 : next, cut ? ranks : 1});
-    if (where == PlacementKind::Table) next = (next + 1) % ranks;
-  }
-  check_fits(Placement(tables, placement, ranks), input);
-  return placement;
-}
-
-// Tables where they fit. What a rank needs beside them follows from where they are, so they are placed twice
-// where that is worked out and memory is limited.
-void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
-  const std::vector<EmbeddingTable> tables = embedding_tables(setup.schema, config.model.embedding_dim);
-  PlacementInput input = placement_input(config, ranks);
-  setup.placement = placement_of(config, tables, input);
-  if (!input.memory_of_rank) return;
-  const auto memory = [&] {
-    return memory_of_ranks(setup, Placement(tables, setup.placement, ranks), config.mesh.device == "cuda");
-  };
-  if (words_of(config.placement.placement)[0] == "auto") {
-    for (const RecommenderMemory& rank : memory())
-      input.other_bytes =
-          std::max(input.other_bytes, static_cast<int64_t>(rank.total() - rank.tables - rank.table_state));
-    setup.placement = plan_placement(tables, input);
-  }
-  check_memory(memory(), static_cast<size_t>(*input.memory_of_rank));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct RecommendPlan {
   double counted_vectors = 0, formula_vectors = 0;
 };
 
-// BadInput where the tables do not fit, saying how many ranks would do.
+// BadInput where a rank needs more than --memory-limit (place_tables.h).
 RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config);
 
 }  // namespace trifold

@@ -62,20 +62,6 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& place
   return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + told};
 }
 
-void check_memory(const std::vector<RecommenderMemory>& memory, size_t limit) {
-  const auto most = std::max_element(
-      memory.begin(), memory.end(),
-      [](const RecommenderMemory& a, const RecommenderMemory& b) { return a.total() < b.total(); });
-  if (most->total() <= limit) return;
-  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  bad_input(
-      "rank {} of {} needs {:.2f} GiB (tables {:.2f}, their state {:.2f}, batches and exchange {:.2f}, MLPs "
-      "{:.2f}, activations {:.2f}, work space {:.2f}), --memory-limit is {:.2f} GiB: more ranks, a smaller "
-      "--global-batch-size or another --placement need less",
-      most - memory.begin(), memory.size(), gib(most->total()), gib(most->tables), gib(most->table_state),
-      gib(most->exchange), gib(most->dense), gib(most->activations), gib(most->workspace), gib(limit));
-}
-
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
                                                bool on_device) {
   const int ranks = placement.ranks();

@@ -28,9 +28,6 @@ struct RecommenderMemory {
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
                                                bool on_device);
 
-// BadInput where a rank needs more than `limit` bytes, with what it needs them for.
-void check_memory(const std::vector<RecommenderMemory>& memory, size_t limit);
-
 // Bytes of the arenas of a step, from walking it without computing; `model` is on the ranks of `mesh`.
 struct StepArenas {
   size_t keep = 0, flow = 0, scratch = 0;

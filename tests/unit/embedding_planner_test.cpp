@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-
 namespace trifold::test {
 namespace {
 
@@ -92,24 +90,6 @@ TEST(EmbeddingPlanner, WhatDoesNotFitARankIsCutByRows) {
   EXPECT_EQ(placement[0].kind, PlacementKind::Row);
   for (const RankLoad& load : loads_of(Placement(tables, placement, 4), input))
     EXPECT_LE(load.bytes, *input.memory_of_rank);
-}
-
-// What is said of the number of ranks is true: they do, and one fewer does not.
-TEST(EmbeddingPlanner, SaysHowManyRanksWouldDo) {
-  const std::vector<EmbeddingTable> tables = {{"a", 40'000'000, 128, 1}, {"b", 39'000'000, 128, 1}};
-  PlacementInput input{.ranks = 2, .global_batch = 8192};
-  input.memory_of_rank = 5 * kGib;
-  try {
-    plan_placement(tables, input);
-    FAIL() << "37.7 GiB fit 2 ranks of 5";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    EXPECT_NE(std::string(error.what()).find("8 ranks would do"), std::string::npos) << error.what();
-  }
-  input.ranks = 7;
-  EXPECT_THROW(plan_placement(tables, input), Error);
-  input.ranks = 8;
-  EXPECT_NO_THROW(plan_placement(tables, input));
 }
 
 }  // namespace
