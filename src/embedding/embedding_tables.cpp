@@ -1,5 +1,9 @@
 #include "embedding/embedding_tables.h"
 
+#include <algorithm>
+
+#include "ops/cuda/workspace.h"
+
 namespace trifold {
 
 namespace {
@@ -55,6 +59,10 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
     updates_.back().whole_width = width;
     squares_at_.push_back(squares.of_table[static_cast<size_t>(mine[i].table)]);
   }
+  if (how.training && ops.device != nullptr)
+    compute.enqueue([queue = compute.queue(), bytes = update_workspace(placement, comm.rank(), how)] {
+      queue->workspace(bytes);
+    });
   if (alone) return;
   exchange_.emplace(placement, comm, ops, exchange_how(how), compute, comm_stream);
   if (how.training)
@@ -166,6 +174,31 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
                    VectorExchange::bytes(placement, rank, exchange_how(how));
   if (how.training) memory.buffers += TableCopies::bytes(placement, how.dtype);
   return memory;
+}
+
+// The largest of its calls of update_rows and row_gradients; row_squares has no more than one of the shards.
+size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, const How& how) {
+  const size_t size = size_of(how.dtype);
+  const std::span<const Shard> shards = placement.shards_of(rank);
+  int64_t lookups = 0;
+  int64_t widest = 0;
+  for (const Shard& shard : shards) {
+    const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
+    lookups = std::max(lookups, how.samples * placement.ranks() * table.max_ids);
+    widest = std::max(widest, shard.rect.extent[1]);
+  }
+  size_t most = cuda::update_workspace(static_cast<int64_t>(shards.size()), lookups, widest, size);
+  int64_t copies = 0;
+  lookups = widest = 0;
+  for (size_t t = 0; t < placement.tables().size(); ++t) {
+    if (!placement.replicated(static_cast<int>(t))) continue;
+    const EmbeddingTable& table = placement.tables()[t];
+    ++copies;
+    lookups = std::max(lookups, how.samples * table.max_ids);
+    widest = std::max(widest, table.width);
+    most = std::max(most, cuda::update_workspace(1, table.rows, table.width, size));  // all its rows
+  }
+  return std::max(most, cuda::update_workspace(copies, lookups, widest, size));
 }
 
 }  // namespace trifold

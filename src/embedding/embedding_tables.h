@@ -3,10 +3,9 @@
 // `features` [b, (F + 1) D] as in models/dlrm.h: the vector of table t is in columns [(t + 1) D, (t + 2) D).
 //
 //   forward   every rank looks up its shards for the whole global batch: one row [W] a sample, where W are
-//   the
-//             columns of its shards; all to all, and rank r has b W_s numbers from each rank s. Parts of rows
-//             are added up in the order of the ranks. Bags that are averaged are multiplied by 1 / length
-//             here.
+//             the columns of its shards; all to all, and rank r has b W_s numbers from each rank s. Parts of
+//             rows are added up in the order of the ranks. Bags that are averaged are multiplied by
+//             1 / length here.
 //   backward  the same way back: the gradients of b samples go to every rank that made a part of them, and
 //             come together as [B, W] in the order of the samples. Then each touched row is updated once,
 //             with the sum over the global batch. Gradients are of the loss's mean over the global batch, on
@@ -75,6 +74,9 @@ class EmbeddingTables {
   Memory memory() const;
   // The same of any rank of a placement, before there is one.
   static Memory memory(const Placement& placement, int rank, const How& how);
+  // Bytes that updates take of a device's work space for the largest batch, taken at construction: cudaMalloc
+  // in the middle of training would wait for all that is under way.
+  static size_t update_workspace(const Placement& placement, int rank, const How& how);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:

@@ -57,8 +57,10 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& place
   // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
   const size_t numbers = static_cast<size_t>(model.params().size() + 2) * sizeof(RuleNumbers);
   const size_t told = sizeof(double) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
-  const size_t spaces =
-      setup.overlap ? cuda::kProductWorkspace + sorting : std::max(cuda::kProductWorkspace, sorting);
+  const size_t updates =
+      setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
+  const size_t computing = std::max(cuda::kProductWorkspace, updates);
+  const size_t spaces = setup.overlap ? computing + sorting : std::max(computing, sorting);
   return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + told};
 }
 

@@ -18,7 +18,7 @@ struct RecommenderMemory {
   size_t exchange = 0;     // the two batches under way, what travels, the update of replicated tables
   size_t dense = 0;        // MLPs: weights, gradients, state
   size_t activations = 0;  // arenas of a step
-  size_t workspace = 0;    // of a device: what products and sorting take there, and numbers of a step
+  size_t workspace = 0;    // of a device: of products, sorting and updates, and numbers of a step
   size_t pinned = 0;       // of the host, where a device reads it: in no total
   size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
   bool operator==(const RecommenderMemory&) const = default;

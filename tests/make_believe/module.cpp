@@ -118,6 +118,26 @@ void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span
   On<&OpTable::sort_lookups>::call(stream, orders, lookups);
 }
 
+size_t update_workspace(std::span<const RowUpdate> updates, Tensor dy) {
+  int64_t lookups = 0, widest = 0;
+  for (const RowUpdate& update : updates) {
+    lookups = std::max(lookups, update.order->row.elements());
+    widest = std::max(widest, update.table.last_dim());
+  }
+  return cuda::update_workspace(static_cast<int64_t>(updates.size()), lookups, widest, size_of(dy.dtype));
+}
+
+// Entries that go over touched rows: (stream, dy, updates, and what else they take).
+template <auto Entry>
+struct OnRows;
+template <class... Args, void (*OpTable::*Entry)(Stream&, Tensor, std::span<const RowUpdate>, Args...)>
+struct OnRows<Entry> {
+  static void call(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, Args... args) {
+    take_workspace(stream, update_workspace(updates, dy));
+    On<Entry>::call(stream, dy, updates, args...);
+  }
+};
+
 OpTable make_table(Device& device) {
   OpTable table = cpu_ops();
   table.name = "make-believe";
@@ -174,9 +194,9 @@ OpTable make_table(Device& device) {
   table.relu_backward = On<&OpTable::relu_backward>::call;
   table.embedding_bags = On<&OpTable::embedding_bags>::call;
   table.sort_lookups = sort_lookups;
-  table.update_rows = On<&OpTable::update_rows>::call;
-  table.row_squares = On<&OpTable::row_squares>::call;
-  table.row_gradients = On<&OpTable::row_gradients>::call;
+  table.update_rows = OnRows<&OpTable::update_rows>::call;
+  table.row_squares = OnRows<&OpTable::row_squares>::call;
+  table.row_gradients = OnRows<&OpTable::row_gradients>::call;
   table.dot_interaction = On<&OpTable::dot_interaction>::call;
   table.dot_interaction_backward = On<&OpTable::dot_interaction_backward>::call;
   table.cross = On<&OpTable::cross>::call;

@@ -62,7 +62,7 @@ void read_clicks(const ClickSchema& schema, int64_t samples, int64_t step, Click
 void train_steps(Recommender& model, const ClickSchema& schema, int64_t first, int64_t last) {
   for (int64_t step = first; step <= last; ++step) {
     model.fetch([&, step](ClickBatchBuffer& out) { read_clicks(schema, model.samples(), step, out); });
-    model.train(2203, step, 0.1, 0.1, nullptr);
+    model.train(model.samples() * model.mesh().sizes().ranks(), step, 0.1, 0.1, nullptr);
   }
 }
 
@@ -137,6 +137,35 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
           expect_foretold(config, schema, other);
         }
+}
+
+// Sums of hot rows' parts that take more than a product's work space: 64 bags of 17,000 ids, 512 numbers
+// wide. The batch that has them comes after one that has not.
+TEST(DeviceMemory, UpdatesOfManyIdsTakeTheirWorkSpaceAtOnce) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  ClickSchema schema;
+  schema.dense = 2;
+  schema.tables = {{"hot", 3, 17'000}, {"cold", 50, 1}};
+  RecommendConfig config = on_ranks(1, "table");
+  config.model.embedding_dim = 512;
+  config.model.bottom_mlp = "512";
+  config.model.top_mlp = "1";
+  config.training.global_batch_size = 64;
+  config.training.f64 = true;
+  config.training.embedding_optimizer = "sgd";
+  const RecommenderSetup setup = recommender_setup(config, schema, 1);
+  const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, 1);
+  const RecommenderMemory planned = memory_of_ranks(setup, placement, true)[0];
+  const Asked before = asked();
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Recommender model(world, setup);
+    train_steps(model, schema, 1, 1);
+    const Asked now = asked();
+    EXPECT_EQ(now.device - before.device, planned.total());
+    train_steps(model, schema, 17'000, 17'000);
+    EXPECT_EQ(asked().times, now.times);
+  });
+  EXPECT_GT(planned.workspace, 2UL * 512 * 8 * (64 * 17'000 / 256));
 }
 
 // The limit is for all of it: what is beside the tables leaves them less room.

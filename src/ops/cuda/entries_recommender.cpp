@@ -5,6 +5,7 @@
 
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
+#include "ops/cuda/workspace.h"
 
 namespace trifold::cuda {
 
@@ -121,7 +122,7 @@ size_t update_scratch_of(std::span<const RowUpdate> updates, size_t size_of_numb
     lookups = std::max(lookups, update.order->row.elements());
     widest = std::max(widest, update.table.last_dim());
   }
-  return update_scratch(static_cast<int64_t>(updates.size()), lookups, widest, size_of_number);
+  return update_workspace(static_cast<int64_t>(updates.size()), lookups, widest, size_of_number);
 }
 
 void over_touched_rows(const char* op, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,

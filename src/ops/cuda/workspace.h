@@ -46,6 +46,31 @@ inline size_t sort_workspace(std::span<const int64_t> keys) {
   return static_cast<size_t>(most * kSortDigits) * sizeof(uint32_t);
 }
 
+// ---- updates of rows (kernels/bags.cu) ----
+
+constexpr int64_t kUpdatesAtOnce = 32;           // tables in one launch
+constexpr int64_t kUpdatePart = 256;             // lookups that are summed together where a row has more
+constexpr int64_t kMostSums = int64_t{2} << 20;  // numbers, for which tables share a launch
+
+// Of one table: two sums of each part. `lookups` are the most, `widest` the columns of the widest row, of any
+// table of an update.
+constexpr int64_t sums_of_update(int64_t lookups, int64_t widest) {
+  return (lookups + kUpdatePart - 1) / kUpdatePart * 2 * widest;
+}
+// Tables of one launch: as many as kMostSums are enough for, but one at least.
+constexpr int64_t updates_together(int64_t lookups, int64_t widest) {
+  const int64_t enough = kMostSums / (sums_of_update(lookups, widest) + 1);
+  return enough < 1 ? 1 : enough < kUpdatesAtOnce ? enough : kUpdatesAtOnce;
+}
+// Fewer lookups need no more than this or kMostSums, which a product's work space is larger than.
+constexpr size_t update_workspace(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number) {
+  if (tables == 0 || lookups <= kUpdatePart) return 0;
+  const int64_t most = updates_together(lookups, widest);
+  return static_cast<size_t>((tables < most ? tables : most) * sums_of_update(lookups, widest)) *
+         size_of_number;
+}
+static_assert(kMostSums * sizeof(double) <= kProductWorkspace);
+
 // ---- attention by cuDNN (attention.h) ----
 
 struct AttentionSize {

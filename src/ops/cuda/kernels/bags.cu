@@ -3,6 +3,7 @@
 // work of a warp; the lookups of one that very many did are first summed in parts, a block's each.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/workspace.h"
 #include "ops/kernels/math.h"
 
 namespace trifold::cuda {
@@ -232,7 +233,8 @@ __device__ inline bool is_touched(const cpu::RowTask<W>& task, int64_t s) {
 
 // Lookups of a row that the lanes of a row add up by themselves, and those that a warp does.
 constexpr int64_t kFew = 64;
-constexpr int64_t kPart = 256;
+constexpr int64_t kPart = kUpdatePart;
+static_assert(kUpdatesAtOnce == kTablesAtOnce);
 
 // Two blocks at a time: for a third, ptxas would rather spill.
 template <class W, bool Whole>
@@ -409,25 +411,6 @@ void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_
   }
 }
 
-namespace {
-
-// Tables of one launch of updates: as many as kMostSums numbers are enough for. A product's work space, which
-// plans count for the same queue, is larger than that.
-constexpr int64_t kMostSums = int64_t{2} << 20;
-int64_t tables_together(int64_t lookups, int64_t widest) {
-  const int64_t enough = kMostSums / (parts(lookups, kPart) * 2 * widest + 1);
-  return enough < 1 ? 1 : enough < kTablesAtOnce ? enough : kTablesAtOnce;
-}
-
-}  // namespace
-
-size_t update_scratch(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number) {
-  if (lookups <= kPart) return 0;
-  const int64_t most = tables_together(lookups, widest);
-  const int64_t together = tables < most ? tables : most;
-  return static_cast<size_t>(together * parts(lookups, kPart) * 2 * widest) * size_of_number;
-}
-
 template <class W>
 void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
                  cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
@@ -439,7 +422,7 @@ void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>
     widest = task.rows.width > widest ? task.rows.width : widest;
   }
   if (lookups == 0) return;
-  const auto together = static_cast<size_t>(tables_together(lookups, widest));
+  const auto together = static_cast<size_t>(updates_together(lookups, widest));
   for (size_t begin = 0; begin < tasks.size(); begin += together) {
     Updates<W> some{};
     unsigned count = 0;
@@ -451,7 +434,7 @@ void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>
     const auto few = whole ? update_few<W, true> : update_few<W, false>;
     const auto many = whole ? update_many<W, true> : update_many<W, false>;
     const auto in_parts = whole ? sum_lookups<W, true> : sum_lookups<W, false>;
-    const int64_t sums_of_table = parts(lookups, kPart) * 2 * widest;
+    const int64_t sums_of_table = sums_of_update(lookups, widest);
     TRIFOLD_LAUNCH(few, dim3(static_cast<unsigned>(parts(lookups * lanes_of<W>(widest), kThreads)), count),
                    dim3(kThreads), 0, stream, some, action, rule);
     if (lookups > kPart)

@@ -217,8 +217,7 @@ struct UpdateTask {
   const int64_t* count;  // touched rows
   int64_t lookups;
 };
-// Of all tables' updates: how many tables, and the most lookups and the widest row of any.
-size_t update_scratch(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number);
+// `scratch` is of update_workspace (ops/cuda/workspace.h).
 template <class W>
 void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
                  cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule);
