@@ -1,10 +1,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
+#include "core/clock.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "train/checkpoint_model.h"
@@ -51,7 +51,7 @@ int run(const EvaluateConfig& config) {
   const int64_t samples = std::min(wanted, source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::optional<LossSums> sums;  // set in the process of rank 0
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
@@ -60,7 +60,7 @@ int run(const EvaluateConfig& config) {
         evaluate_model(replica, *source, config.micro_batch_size, samples, is_bert(checkpoint.model));
     if (world.rank() == 0) sums = all;
   });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   if (!sums) return kDone;
   if (config.eval_iters && samples < wanted)
     fmt::print(stderr,

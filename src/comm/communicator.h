@@ -72,9 +72,8 @@ class Communicator {
                           std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
   // A batch of sends and receives that may complete in any order, among ranks that have met (above); between
-  // one pair of ranks, sends match
-  // receives in the order listed. Only the ranks named as peers take part. Rendezvous semantics: a send may
-  // wait for its receive.
+  // one pair of ranks, sends match receives in the order listed. Only the ranks named as peers take part.
+  // Rendezvous semantics: a send may wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
 
   // Collective: ranks with one color form a new communicator, ordered by key, then by rank here. Runs at

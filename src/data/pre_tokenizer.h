@@ -27,8 +27,8 @@ class PreTokenizer {
  public:
   // `json` is the value of "pre_tokenizer", null included: then a text is one word. BadInput for a kind that
   // is not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and
-  // Sequence, for a pattern that data/ruby_pattern.h or ICU cannot read, and for one that
-  // takes long on a line of text.
+  // Sequence, for a pattern that data/ruby_pattern.h or ICU cannot read, and for one that takes long on a
+  // line of text.
   explicit PreTokenizer(const nlohmann::json& json);
 
   // Whether words are to be seen as bytes, each written as a character of its own in the vocabulary.

@@ -1,4 +1,4 @@
-// What every back end's launchers check and fold alike.
+// What every back end's launchers check alike.
 #include <limits>
 
 #include "ops/launch_support.h"

@@ -109,7 +109,7 @@ LateIndex first_element(const char* op, const Dropout& how);
 LateIndex first_head(const char* op, const Attention& how);
 LateFactor late(const char* op, const Factor& factor);
 
-// ---- what every back end's launchers check and fold alike ----
+// ---- what every back end's launchers check alike ----
 
 // Each throws unless shapes and types are those that ops.h asks for.
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 
+#include "core/clock.h"
 #include "data/synthetic.h"
 #include "train/device.h"
 #include "train/host.h"
@@ -101,10 +101,10 @@ std::vector<CommBench> bench_comm(Communicator& world) {
     std::vector<double> seconds;
     for (int i = 0; i < 7; ++i) {
       world.barrier();
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       world.all_reduce(data, Reduce::Sum, stream);
       stream.synchronize();
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      seconds.push_back(seconds_since(start));
     }
     results.push_back({bytes, median(seconds)});
   }

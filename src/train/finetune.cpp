@@ -1,11 +1,11 @@
 #include "train/finetune.h"
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "checkpoint/save_folder.h"
 #include "config/validate.h"
+#include "core/clock.h"
 #include "data/corpus.h"
 #include "train/evaluation.h"
 #include "train/output_files.h"
@@ -91,12 +91,12 @@ void evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer)
   Replica replica(world, run.mesh, job.model, from.dtype, 0);
   load_weights(replica, from.directory);
   TaskLogits logits(replica, job.model, job.valid_once->samples());
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const LossSums sums = evaluate_model(replica, *job.valid_once, run.batch.micro_batch_size,
                                        job.valid_once->samples(), false, &logits);
   const std::vector<double>& all = logits.gather();
   if (world.rank() != 0) return;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   observer.on_eval(
       {from.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds, "samples"});
   tell_scores(job, all, from.step, observer);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <functional>
 #include <string_view>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/random.h"
 
 namespace trifold {
@@ -66,13 +66,12 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
     stream.synchronize();
   };
   some();  // wakes the cores and fills the caches
-  using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   double elapsed = 0;
   int64_t count = 0;
   for (; elapsed < seconds; count += together) {
     some();
-    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    elapsed = seconds_since(start);
   }
   return 2.0 * static_cast<double>(m * n * k * count) / elapsed;
 }
