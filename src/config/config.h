@@ -75,6 +75,7 @@ struct MeshConfig {
   std::string device = "auto";            // cpu | cuda | auto
   bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)
   double distributed_timeout_minutes = 10;
+  std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks
 };
 
 // In which order the micro-batches of a step go through the stages of the model (config/schedule.h).
@@ -98,7 +99,8 @@ struct BatchConfig {
   std::optional<int64_t> train_epochs;  // passes over the training data, each sample exactly once in each
   // Derived, no option: samples of these passes. The last global batch has what is left of them.
   std::optional<int64_t> train_samples;
-  std::optional<int64_t> exit_interval;  // stop after the first step divisible by this
+  std::optional<int64_t> exit_interval;         // stop after the first step divisible by this
+  std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
 };
 
 enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial };
@@ -165,6 +167,9 @@ struct DataConfig {
   bool whole_word_masking = false;
   bool split_sentences = false;
   std::string json_key = "text";  // field of a JSON line that holds its text
+  // A record that cannot be read ends the run, or is skipped and counted up to a limit.
+  std::string on_bad_record = "stop";  // stop | skip
+  int64_t max_bad_records = 1000;      // skip: the run ends when more than this many were skipped
 };
 
 struct CheckpointConfig {
@@ -176,6 +181,10 @@ struct CheckpointConfig {
   bool async_save = false;               // write while training goes on
   std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
   std::string on_save_error = "stop";    // stop | continue
+  bool allow_changed_data = false;       // resume although the data differ from those of the checkpoint
+  // Steps between comparisons of the replicas of weights and optimizer state; 0: never. Absent: before each
+  // save.
+  std::optional<int64_t> check_replicas;
 };
 
 struct EvalConfig {
@@ -241,10 +250,12 @@ struct FinetuneConfig {
   double null_score_diff_threshold = 0;
 };
 
-// `trifold generate`: the model and its tokenizer are read from the checkpoint.
+// `trifold generate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
 struct GenerateConfig {
-  std::string load;    // required: directory of the checkpoint
-  std::string prompt;  // may be empty: the text then starts from nothing
+  std::string load;                            // required: directory of the checkpoint
+  std::optional<std::string> tokenizer_type;   // byte | sentencepiece | huggingface
+  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
+  std::string prompt;                          // may be empty: the text then starts from nothing
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
@@ -319,6 +330,7 @@ struct PlanConfig {
   PretrainConfig run;
   std::optional<std::string> svg;
   std::optional<std::string> schedule_csv;
+  std::string format = "trifold";  // trifold | torch: of the file that schedule_csv names
   std::optional<std::string> json;
   double peak_gflops = 150'000;        // GFLOP/s of matrix products
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
