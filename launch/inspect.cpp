@@ -3,22 +3,23 @@
 #include <fmt/core.h>
 
 #include "checkpoint/reader.h"
+#include "core/printable.h"
 #include "launch/commands.h"
 
 namespace trifold::launch {
 
 int run(const InspectConfig& config) {
   CheckpointReader checkpoint(config.directory);
-  if (!config.diff) fmt::print("{}", describe(checkpoint));
+  if (!config.diff) fmt::print("{}", printable_message(describe(checkpoint)));
   bool sound = true;
   if (config.verify) {
     const VerifyReport report = checkpoint.verify();
-    fmt::print("{}{}", config.diff ? "" : "\n", to_text(report));
+    fmt::print("{}{}", config.diff ? "" : "\n", printable_message(to_text(report)));
     sound = report.ok();
   }
   if (config.diff) {
     CheckpointReader other(*config.diff);
-    fmt::print("{}", to_text(difference(checkpoint, other)));
+    fmt::print("{}", printable_message(to_text(difference(checkpoint, other))));
   }
   return sound ? kDone : kFailed;
 }

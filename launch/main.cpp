@@ -12,6 +12,7 @@
 #include "comm/mpi_module.h"
 #include "config/command_line.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "launch/commands.h"
 
 namespace {
@@ -53,6 +54,11 @@ int dispatch(int argc, char** argv) {
       request);
 }
 
+// A message may quote what a file holds, which must not reach the terminal as it is.
+void tell(const std::exception& error) {
+  fmt::print(stderr, "trifold: {}\n", printable_message(error.what()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -61,12 +67,12 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     // Of several processes, the one that failed tells why; the others end because of it.
     const bool told = error.kind() == ErrorKind::Aborted && mpi_launch_size().value_or(1) > 1;
-    if (!told) fmt::print(stderr, "trifold: {}\n", error.what());
+    if (!told) tell(error);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "trifold: out of memory\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "trifold: {}\n", error.what());
+    tell(error);
   }
   return launch::kFailed;
 }

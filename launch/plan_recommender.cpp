@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
@@ -33,7 +34,7 @@ void print_tables(const RecommendPlan& plan, const PlacementInput& input) {
   for (size_t t = 0; t < tables.size(); ++t) {
     const EmbeddingTable& table = tables[t];
     const int64_t bytes = table.rows * (table.width * input.number_bytes + input.state_bytes_of_row);
-    fmt::print("  {:>16}  {:>12} {:>8}  {:>11}  {}\n", table.name, table.rows, table.max_ids,
+    fmt::print("  {:>16}  {:>12} {:>8}  {:>11}  {}\n", printable(table.name), table.rows, table.max_ids,
                bytes_of(static_cast<double>(bytes)),
                where_of(plan.placement.choice()[t], plan.placement.ranks()));
   }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 
@@ -29,7 +30,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
 void print_tables(const ClickFolder& folder) {
   fmt::print(stderr, "{:<12} {:>12}  {}\n", "table", "rows", "bytes of an id");
   for (const ClickFolder::Table& table : folder.tables)
-    fmt::print(stderr, "{:<12} {:>12}  {}\n", table.name, table.rows, table.id_bytes);
+    fmt::print(stderr, "{:<12} {:>12}  {}\n", printable(table.name), table.rows, table.id_bytes);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ int run(const PreprocessConfig& config) {
                      progress.tables_done, progress.tables);
       });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (result.report.malformed > 0) fmt::print(stderr, "{}\n", result.report.text());
+  if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));
   const ClickFolder& folder = result.folder;
   print_tables(folder);
   if (result.partitioned_tables > 0)

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "launch/stage_lines.h"
 
 namespace trifold::launch {
@@ -115,7 +116,7 @@ Progress::Progress(const LogConfig& config, std::FILE* out)
 }
 
 void Progress::print_line(const std::string& text) {
-  fmt::print(out_, "{}{}\n", line_open_ ? "\r\033[K" : "", text);
+  fmt::print(out_, "{}{}\n", line_open_ ? "\r\033[K" : "", printable_message(text));
   std::fflush(out_);
   line_open_ = false;
 }

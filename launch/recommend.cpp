@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
@@ -94,7 +95,7 @@ class ClickProgress final : public RecommendObserver {
  private:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::print(stderr, "{}\n", fmt::format(format, std::forward<Args>(args)...));
+    fmt::print(stderr, "{}\n", printable_message(fmt::format(format, std::forward<Args>(args)...)));
     std::fflush(stderr);
   }
 

@@ -1,0 +1,28 @@
+// Text that came from outside, made safe to show on a terminal or in a log.
+//
+// A name, field or line of a file may hold anything: control characters and escape sequences that change what
+// a terminal shows or does, marks that turn the direction of writing, bytes that are no text at all. Messages
+// quote such content through `printable`.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+// How much of a piece of content a message shows.
+constexpr size_t kMostShownBytes = 200;
+
+// One line that shows `content`. A new line, tab or carriage return becomes \n, \t or \r; another control
+// character of ASCII, or a byte that does not belong to UTF-8, becomes \xNN; a character that is invisible or
+// that controls its neighbours becomes \u{NNNN}. Everything else stays, backslashes included, so the result
+// is for people and cannot be turned back. Content of more than `most_bytes` bytes is cut after a character,
+// and the length of all of it is told behind.
+std::string printable(std::string_view content, size_t most_bytes = kMostShownBytes);
+
+// A whole message, whose own new lines and tabs stay; otherwise like `printable`, and nothing is cut. For the
+// places that show messages: what a message quotes without `printable` is harmless all the same.
+std::string printable_message(std::string_view message);
+
+}  // namespace trifold
