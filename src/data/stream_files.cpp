@@ -90,7 +90,8 @@ StreamFiles::StreamFiles(const std::vector<std::string>& paths) {
   number_parts();
 }
 
-void StreamFiles::add_folder(const std::string& folder) {
+std::vector<fs::path> files_below(const std::string& folder,
+                                  FunctionRef<void(const fs::path&)> on_folder_link) {
   std::vector<fs::path> found;
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
@@ -102,13 +103,20 @@ void StreamFiles::add_folder(const std::string& folder) {
     }
     // What is gone by now, or a link to nothing, is no file; what cannot be looked at is a mistake below.
     std::error_code unknown;
-    if (at->is_symlink(unknown) && at->is_directory(unknown))
-      bad_input("{} is a link to a folder, which is not followed: name that folder with --data-path",
-                at->path().string());
+    if (at->is_symlink(unknown) && at->is_directory(unknown)) on_folder_link(at->path());
     if (at->is_regular_file(unknown)) found.push_back(at->path());
   }
   if (error) bad_input("{}: the folder cannot be read: {}", folder, error.message());
   std::sort(found.begin(), found.end());
+  return found;
+}
+
+void StreamFiles::add_folder(const std::string& folder) {
+  const std::vector<fs::path> found = files_below(folder, [](const fs::path& link) {
+    bad_input("{} is a link to a folder, which is not followed: name that folder with --data-path",
+              link.string());
+  });
+  std::error_code error;
   const size_t before = files_.size();
   for (const fs::path& path : found) {
     const uintmax_t size = fs::file_size(path, error);

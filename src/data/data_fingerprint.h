@@ -1,0 +1,58 @@
+// DataFingerprint: what a run's data are, short enough to stand in every checkpoint and to be sent between
+// ranks, so that a run that goes on with other data, or a rank that has other data, is found out.
+//
+// Of each file it has the size and a CRC-32 of sampled content: all of a small file; of a larger one blocks
+// of kBlock bytes, the first, the last and some evenly spaced between. No more than kMostBlocks blocks are
+// read in all, so terabytes take as long as 64 MiB: a change that misses every block and keeps the size is
+// not seen. Of more than kMostSampled files every so manieth is sampled, and the others count with their
+// sizes; more than kMostParts files are told in groups of neighbours.
+//
+// Paths, names and times of change do not matter, so data may be moved; the order of the files does. Names
+// are kept for messages.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace trifold {
+
+struct DataPart {
+  std::string name;   // path of the file, or of the first of a group
+  int64_t files = 1;  // in this part; 0: no file, but data that are made up
+  int64_t bytes = 0;  // of all of them
+  uint32_t crc = 0;   // of what was sampled; in a group, of the sizes too
+};
+
+struct DataFingerprint {
+  static constexpr int64_t kBlock = 16 * 1024;  // bytes
+  static constexpr int64_t kMostBlocks = 4096;
+  static constexpr int64_t kMostBlocksOfFile = 64;
+  static constexpr int64_t kMostSampled = 1024;
+  static constexpr int64_t kMostParts = 512;
+
+  std::vector<DataPart> parts;
+};
+
+// Each path is a file, a prefix of .bin/.idx files (data/indexed_dataset.h), or a folder, of which all files
+// below it are taken but empty ones and those whose name begins with a point. BadInput for one that cannot be
+// read.
+DataFingerprint fingerprint_of_paths(std::span<const std::string> paths);
+
+// The files of --data-path, and the tokenizer's where some of them are text.
+DataFingerprint fingerprint_of(const DataConfig& config);
+// The clicks to train on; of synthetic ones the options that make them.
+DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed);
+
+// What is different, for a message: the first part that is, with both values. Empty when nothing is.
+std::string difference(const DataFingerprint& before, const DataFingerprint& now);
+
+nlohmann::json to_json(const DataFingerprint& data);
+// BadInput for a value of another form.
+DataFingerprint fingerprint_from_json(const nlohmann::json& value);
+
+}  // namespace trifold
