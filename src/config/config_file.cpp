@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <boost/program_options/parsers.hpp>
 #include <boost/token_functions.hpp>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "config/option.h"
 #include "core/error.h"
+#include "core/input_file.h"
+#include "core/printable.h"
 
 namespace trifold {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\v\f";
-constexpr size_t kMaxFileBytes = 1 << 20;
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlank);
@@ -53,11 +52,11 @@ bool quotes_closed(const std::string& text) {
 }
 
 std::vector<std::string> split_words(const std::string& value) {
-  if (!quotes_closed(value)) bad_input("a double quote is not closed in: {}", value);
+  if (!quotes_closed(value)) bad_input("a double quote is not closed in: {}", printable(value));
   try {
     return boost::program_options::split_unix(value, " \t", "\"", "\\");
   } catch (const boost::escaped_list_error&) {
-    bad_input("a '\\' must be followed by '\\', '\"', 'n' or a blank in: {}", value);
+    bad_input("a '\\' must be followed by '\\', '\"', 'n' or a blank in: {}", printable(value));
   }
 }
 
@@ -91,21 +90,19 @@ std::vector<FileEntry> parse_config_text(std::string_view text, const std::strin
     const size_t equals = content.find('=');
     const std::string_view name = trimmed(content.substr(0, equals));
     if (equals == std::string_view::npos || name.empty())
-      bad_input("{}:{}: '{}' is not of the form 'name = value'", file, line, content.substr(0, 60));
+      bad_input("{}:{}: '{}' is not of the form 'name = value'", file, line, printable(content, 60));
     entries.push_back({hyphenated(name), std::string(without_comment(content.substr(equals + 1))), line});
   }
   return entries;
 }
 
 std::vector<FileEntry> read_config_file(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) bad_input("--config {}: cannot be opened ({})", file, std::strerror(errno));
-  std::string text(kMaxFileBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) bad_input("--config {}: cannot be read; is it a file?", file);
-  text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMaxFileBytes)
-    bad_input("--config {}: more than 1 MiB; is it a configuration file?", file);
+  std::string text;
+  try {
+    text = read_input_file(file, kMaxFileBytes);
+  } catch (const Error& error) {
+    bad_input("--config {}", error.what());
+  }
   return parse_config_text(text, file);
 }
 

@@ -45,7 +45,10 @@ std::vector<std::string> json_words(const nlohmann::json& value) {
   if (value.is_boolean() || value.is_number()) return {value.dump()};
   if (!value.is_array()) bad_input("JSON type {} is not possible here", value.type_name());
   std::vector<std::string> words;
-  for (const nlohmann::json& item : value) words.push_back(json_words(item).at(0));
+  for (const nlohmann::json& item : value) {
+    if (item.is_structured()) bad_input("JSON type {} is not possible in a list", item.type_name());
+    words.push_back(json_words(item).front());
+  }
   return words;
 }
 

@@ -1,0 +1,196 @@
+#include "core/read_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/input_file.h"
+#include "core/printable.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostShownOfValue = 80;
+
+std::string prefix_of(std::string_view where) { return where.empty() ? "" : std::string(where) + ": "; }
+
+// One walk over the text without parsing it: brackets and separators outside strings are counted. Each value
+// but the first of a list or object follows a comma, and each name comes before a colon.
+void check_limits(std::string_view text, std::string_view where, const JsonLimits& limits) {
+  if (std::ssize(text) > limits.bytes)
+    bad_input("{}the JSON text has {} bytes, more than the {} it may have", prefix_of(where), text.size(),
+              limits.bytes);
+  int64_t values = 1;
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;
+      else
+        in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"';
+    values += c == ',' || c == ':' || c == '[' || c == '{' ? 1 : 0;
+    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (depth > limits.depth)
+      bad_input("{}the JSON is nested more than {} levels deep, at byte {}", prefix_of(where), limits.depth,
+                i);
+    if (values > limits.values)
+      bad_input("{}the JSON has more than {} values", prefix_of(where), limits.values);
+  }
+}
+
+// Without the mark "[json.exception.parse_error.101] " of the library.
+std::string_view reason_of(const json::exception& error) {
+  const std::string_view text = error.what();
+  const size_t mark = text.find("] ");
+  return text.starts_with('[') && mark != std::string_view::npos ? text.substr(mark + 2) : text;
+}
+
+std::string joined(const std::string& path, const std::string& key) {
+  return path.empty() ? printable(key) : path + "." + printable(key);
+}
+
+// Finds `wanted` by its address and makes its path.
+bool find_path(const json& from, const json* wanted, std::string& path) {
+  if (&from == wanted) return true;
+  const std::string here = path;
+  if (from.is_object())
+    for (const auto& member : from.items()) {
+      path = joined(here, member.key());
+      if (find_path(member.value(), wanted, path)) return true;
+    }
+  if (from.is_array())
+    for (size_t i = 0; i < from.size(); ++i) {
+      path = fmt::format("{}[{}]", here, i);
+      if (find_path(from[i], wanted, path)) return true;
+    }
+  path = here;
+  return false;
+}
+
+bool fits_int64(const json& value) {
+  return value.is_number_integer() &&
+         (!value.is_number_unsigned() ||
+          value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+}
+
+std::string range_text(int64_t least, int64_t most) {
+  const bool low = least != std::numeric_limits<int64_t>::min();
+  const bool high = most != std::numeric_limits<int64_t>::max();
+  if (low && high) return fmt::format("a whole number from {} to {}", least, most);
+  if (low) return fmt::format("a whole number of at least {}", least);
+  return high ? fmt::format("a whole number of at most {}", most) : "a whole number of 64 bits";
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
+  check_limits(text, where, limits);
+  try {
+    return json::parse(text);
+  } catch (const json::exception& error) {
+    bad_input("{}is not JSON: {}", prefix_of(where), printable(reason_of(error)));
+  }
+}
+
+json read_json_file(const std::string& path, const JsonLimits& limits) {
+  return parse_json(read_input_file(path, limits.bytes), path, limits);
+}
+
+std::string printable_json(const json& value) {
+  if (value.is_array()) return value.empty() ? "an empty list" : "a list";
+  if (value.is_object()) return value.empty() ? "an empty object" : "an object";
+  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), kMostShownOfValue);
+}
+
+bool JsonView::has(const char* key) const {
+  const auto found = object().find(key);
+  return found != value_->end() && !found->is_null();
+}
+
+JsonView JsonView::at(const char* key) const {
+  const auto found = object().find(key);
+  if (found == value_->end()) {
+    const std::string own = value_ == root_ ? "" : path();
+    bad_input("{}{} is missing", prefix_of(where_), joined(own, key));
+  }
+  return {*root_, *found, where_};
+}
+
+size_t JsonView::size() const { return list().size(); }
+
+JsonView JsonView::item(size_t index) const {
+  if (index >= size()) refuse(fmt::format("a list of at least {} values", index + 1));
+  return {*root_, (*value_)[index], where_};
+}
+
+std::string JsonView::text() const {
+  if (!value_->is_string()) refuse("a text");
+  return value_->get<std::string>();
+}
+
+bool JsonView::flag() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+double JsonView::number() const {
+  if (!value_->is_number() || !std::isfinite(value_->get<double>())) refuse("a number");
+  return value_->get<double>();
+}
+
+int64_t JsonView::integer(int64_t least, int64_t most) const {
+  if (!fits_int64(*value_)) refuse(range_text(least, most));
+  const auto number = value_->get<int64_t>();
+  if (number < least || number > most) refuse(range_text(least, most));
+  return number;
+}
+
+uint64_t JsonView::whole_number() const {
+  if (!value_->is_number_unsigned()) refuse("a whole number of at least 0");
+  return value_->get<uint64_t>();
+}
+
+std::vector<int64_t> JsonView::integers(int64_t least, int64_t most) const {
+  std::vector<int64_t> numbers;
+  numbers.reserve(size());
+  each([&](const JsonView& value) { numbers.push_back(value.integer(least, most)); });
+  return numbers;
+}
+
+std::string JsonView::text(const char* key, std::string_view absent) const {
+  return has(key) ? at(key).text() : std::string(absent);
+}
+
+bool JsonView::flag(const char* key, bool absent) const { return has(key) ? at(key).flag() : absent; }
+
+const json& JsonView::list() const {
+  if (!value_->is_array()) refuse("a list");
+  return *value_;
+}
+
+const json& JsonView::object() const {
+  if (!value_->is_object()) refuse("an object");
+  return *value_;
+}
+
+void JsonView::refuse(std::string_view needed) const {
+  bad_input("{}{} is {}; {} is needed", prefix_of(where_), path(), printable_json(*value_), needed);
+}
+
+std::string JsonView::path() const {
+  std::string path;
+  find_path(*root_, value_, path);
+  return path.empty() ? "the document" : path;
+}
+
+}  // namespace trifold

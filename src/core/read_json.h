@@ -1,0 +1,98 @@
+// Reading JSON that came from outside: limits before parsing, and values taken with checks.
+//
+//   const nlohmann::json whole = parse_json(text, path);
+//   const JsonView view(whole, path);
+//   const int64_t bytes = view.at("files").item(3).at("bytes").integer(0, most);
+//
+// Everything wrong is a BadInput that names the file, the place in it ("files[3].bytes"), what is there and
+// what is needed. The JSON library by itself sets no bound to depth, and some of its functions call
+// themselves once a level; it cuts integers that do not fit into the type asked for, without a word.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace trifold {
+
+// A value takes up to about 120 bytes of memory once it is parsed, besides its text.
+struct JsonLimits {
+  int64_t bytes = int64_t{64} << 20;
+  int depth = 64;              // lists and objects inside each other
+  int64_t values = 1'000'000;  // numbers, texts, names, lists, objects
+};
+
+// Of one line of a file of lines; how long a line may be is for its reader to say.
+inline constexpr JsonLimits kJsonLineLimits{int64_t{1} << 30, 64, 1'000'000};
+
+// The JSON text of `where`, within `limits`. BadInput that begins with `where` (unless that is empty): a
+// limit passed, or no JSON, with line and column.
+nlohmann::json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+
+// The same of a file, whose kind and size are checked before it is read.
+nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
+
+// A value for a message: escaped, short, on one line.
+std::string printable_json(const nlohmann::json& value);
+
+// A value in a tree, and the way to it. Holds pointers into the tree, which must live on.
+class JsonView {
+ public:
+  explicit JsonView(const nlohmann::json& root, std::string where = {})
+      : root_(&root), value_(&root), where_(std::move(where)) {}
+  // A temporary would be gone with the line that made the view.
+  explicit JsonView(nlohmann::json&& root, std::string where = {}) = delete;
+
+  // Of an object. `has`: there is such a member, and it is not null.
+  bool has(const char* key) const;
+  JsonView at(const char* key) const;
+  // Of a list.
+  size_t size() const;
+  JsonView item(size_t index) const;
+
+  // Calls body(JsonView) for each value of a list.
+  template <class Body>
+  void each(Body&& body) const {
+    for (const nlohmann::json& value : list()) body(JsonView(*root_, value, where_));
+  }
+  // Calls body(const std::string& name, JsonView) for each member of an object, in the order of their names.
+  template <class Body>
+  void members(Body&& body) const {
+    for (const auto& member : object().items()) body(member.key(), JsonView(*root_, member.value(), where_));
+  }
+
+  std::string text() const;
+  bool flag() const;
+  double number() const;  // finite
+  int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(),
+                  int64_t most = std::numeric_limits<int64_t>::max()) const;
+  uint64_t whole_number() const;  // of 64 bits without a sign
+  std::vector<int64_t> integers(int64_t least = std::numeric_limits<int64_t>::min(),
+                                int64_t most = std::numeric_limits<int64_t>::max()) const;
+  // Of an object: a member, or `absent` where it is missing or null.
+  std::string text(const char* key, std::string_view absent) const;
+  bool flag(const char* key, bool absent) const;
+  // The value itself, after a look at its kind.
+  const nlohmann::json& list() const;
+  const nlohmann::json& object() const;
+  const nlohmann::json& value() const { return *value_; }
+
+  // Throws the BadInput "<where>: <path> is <value>; <needed> is needed".
+  [[noreturn]] void refuse(std::string_view needed) const;
+  // "tensors[3].pieces[0].crc32"; of the whole "the document".
+  std::string path() const;
+
+ private:
+  JsonView(const nlohmann::json& root, const nlohmann::json& value, std::string where)
+      : root_(&root), value_(&value), where_(std::move(where)) {}
+
+  const nlohmann::json* root_;
+  const nlohmann::json* value_;
+  std::string where_;
+};
+
+}  // namespace trifold
