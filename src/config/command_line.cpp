@@ -13,6 +13,7 @@
 #include "config/print_config.h"
 #include "config/validate.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trifold {
 namespace {
@@ -178,8 +179,10 @@ bool of_recommender(Words arguments) {
   const std::string list = fmt::format("{}", fmt::join(names, ", "));
   if (name.empty() || name.front() == '-')
     bad_input("name the command before its options: trifold COMMAND {} ...; the commands are {}", name, list);
-  bad_input("unknown command '{}': the nearest known command is {}; the commands are {}", name,
-            nearest(name, names), list);
+  const std::vector<std::string> close = similar(name, names);
+  const std::string guess =
+      close.empty() ? "" : fmt::format("the nearest known command is {}; ", alternatives(close, ""));
+  bad_input("unknown command '{}': {}the commands are {}", printable(name), guess, list);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "config/nearest.h"
 #include "config/number.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trifold {
 namespace {
@@ -35,8 +36,10 @@ size_t choice_index(const Option& option, const std::string& word) {
   for (size_t i = 0; i < option.allowed.size(); ++i)
     if (folded(option.allowed[i]) == folded(word)) return i;
   const std::string allowed = joined(option.allowed, ", ");
-  bad_input("--{} '{}' is not known (did you mean '{}'?): possible: {}", option.name, word,
-            nearest(folded(word), option.allowed), allowed);
+  const std::vector<std::string> close = similar(folded(word), option.allowed);
+  const std::string guess =
+      close.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(close, "' or '"));
+  bad_input("--{} '{}' is not known{}: possible: {}", option.name, printable(word), guess, allowed);
 }
 
 bool parse_bool(const std::string& word) {

@@ -8,8 +8,10 @@
 
 #include "config/config_file.h"
 #include "config/nearest.h"
+#include "config/synonyms.h"
 #include "config/unavailable.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trifold {
 namespace {
@@ -196,10 +198,27 @@ class Reader {
       parsed_.problems.push_back(place + *sentence);
       return;
     }
-    const std::string close = nearest(name, names);
-    if (const Option* meant = table_.find(close)) parsed_.doubtful.insert(meant->name);
-    parsed_.problems.push_back(fmt::format("{0}unknown option {1}{2}: the nearest known option is {1}{3}",
-                                           place, dashes, name, close));
+    if (const Synonym* synonym = synonym_of(name)) {
+      parsed_.problems.push_back(
+          fmt::format("{}unknown option {}{}: {}", place, dashes, name, advice_of(*synonym)));
+      return;
+    }
+    const std::vector<std::string> close = similar(name, names);
+    for (const std::string& like : close)
+      if (const Option* meant = table_.find(like)) parsed_.doubtful.insert(meant->name);
+    const std::string advice =
+        close.empty() ? "--help lists the options there are"
+                      : fmt::format("the nearest known option is {}", alternatives(close, dashes));
+    parsed_.problems.push_back(
+        fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), advice));
+  }
+
+  std::string advice_of(const Synonym& synonym) {
+    if (synonym.ours.empty()) return std::string(synonym.note);
+    const Option* option = table_.find(std::string(synonym.ours));
+    if (option != nullptr) parsed_.doubtful.insert(option->name);
+    return fmt::format("Trifold's name for it is --{}{}{}{}", synonym.ours, synonym.note.empty() ? "" : "; ",
+                       synonym.note, option == nullptr ? ", which this command does not have" : "");
   }
 
   void positional(const po::option& word) {

@@ -3,6 +3,7 @@
 #include "config/nearest.h"
 #include "config/number.h"
 #include "config/pipeline_choice.h"
+#include "core/printable.h"
 
 namespace trifold {
 namespace {
@@ -124,16 +125,18 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
   check_interval("exit-interval", config.batch.exit_interval, window, problems);
 }
 
+std::string guess_of(const std::string& schedule) {
+  const std::vector<std::string> close = similar(schedule, known_schedules());
+  return close.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(close, "' or '"));
+}
+
 // Whether the schedule is a known name; reports it otherwise.
 bool check_name(const PipelineConfig& pipeline, Problems& problems) {
   if (schedule_from_file(pipeline) || chosen_schedule(pipeline)) return true;
   if (problems.sound({"schedule"}))
-    problems.add(
-        "--schedule '{}' is not known (did you mean '{}'?): possible: {}, or a file of actions whose name "
-        "ends "
-        "in .csv",
-        *pipeline.schedule, nearest(*pipeline.schedule, known_schedules()),
-        fmt::join(known_schedules(), ", "));
+    problems.add("--schedule '{}' is not known{}: possible: {}, or a file of actions whose name ends in .csv",
+                 printable(*pipeline.schedule), guess_of(*pipeline.schedule),
+                 fmt::join(known_schedules(), ", "));
   return false;
 }
 

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
+#include "config/config.h"
+#include "config/option_tables.h"
+#include "config/synonyms.h"
 
 namespace trifold {
 namespace {
+
+using Names = std::vector<std::string>;
 
 TEST(ConfigNearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(edit_distance("", ""), 0u);
@@ -15,13 +19,60 @@ TEST(ConfigNearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(edit_distance("num-layer", "num-layers"), 1u);
 }
 
-TEST(ConfigNearest, PrefersNamesThatTheWordBegins) {
-  const std::vector<std::string> names = {"load", "hidden-dropout", "lr"};
-  EXPECT_EQ(nearest("hidden", names), "hidden-dropout");
-  EXPECT_EQ(nearest("laod", names), "load");
-  EXPECT_EQ(nearest("l", names), "lr");
-  EXPECT_EQ(nearest(std::string(100000, 'x'), names), "load");  // all as far: the first
-  EXPECT_EQ(nearest("x", {}), "");
+TEST(ConfigNearest, FindsTypingErrorsAndNamesCutShort) {
+  const Names names = {"load", "hidden-size", "hidden-dropout",
+                       "lr",   "num-layers",  "num-layers-per-virtual-pipeline-stage"};
+  EXPECT_EQ(similar("hiden-size", names), Names{"hidden-size"});
+  EXPECT_EQ(similar("laod", names), Names{"load"});
+  EXPECT_EQ(similar("num-layer", names), Names{"num-layers"});
+  EXPECT_EQ(similar("hidden", names), Names{"hidden-size"});
+  EXPECT_EQ(similar("rl", names), Names{"lr"});
+}
+
+TEST(ConfigNearest, FindsTheSamePartsInAnotherOrder) {
+  const Names names = {"micro-batch-size", "global-batch-size", "num-attention-heads",
+                       "vocab-size",       "hidden-dropout",    "attention-dropout"};
+  EXPECT_EQ(similar("attention-heads", names), Names{"num-attention-heads"});
+  EXPECT_EQ(similar("attention-head-num", names), Names{"num-attention-heads"});
+  EXPECT_EQ(similar("batch-sizes", names), (Names{"micro-batch-size", "global-batch-size"}));
+  EXPECT_EQ(similar("dropout", names), (Names{"hidden-dropout", "attention-dropout"}));
+}
+
+TEST(ConfigNearest, SaysNothingWhereNothingIsLike) {
+  const Names names = {"async-save", "seq-length", "vocab-size", "lr"};
+  for (const char* word : {"learning-rate", "use-flash-attn", "local-rank", "x", "", "frobnicate", "a-size"})
+    EXPECT_EQ(similar(word, names), Names{}) << word;
+  EXPECT_EQ(similar(std::string(100000, 'x'), names), Names{});
+  EXPECT_EQ(similar("x", {}), Names{});
+}
+
+TEST(ConfigNearest, NamesAlternatives) {
+  EXPECT_EQ(alternatives(Names{"a"}, "--"), "--a");
+  EXPECT_EQ(alternatives(Names{"a", "b"}, "--"), "--a or --b");
+  EXPECT_EQ(alternatives(Names{"a", "b", "c"}, ""), "a, b or c");
+}
+
+// A synonym leads to an option that is there, and is none itself.
+TEST(ConfigNearest, SynonymsLeadToOptions) {
+  PretrainConfig pretrain;
+  GenerateConfig generate;
+  const OptionTable table = options_of(pretrain);
+  const OptionTable other = options_of(generate);
+  for (const char* name :
+       {"learning-rate", "per-device-train-batch-size", "gradient-accumulation-steps", "max-steps",
+        "num-train-epochs", "block-size", "context-length", "n-layer", "n-head", "n-embd", "local-rank",
+        "use-flash-attn", "nproc-per-node", "max-tokens"}) {
+    const Synonym* synonym = synonym_of(name);
+    ASSERT_NE(synonym, nullptr) << name;
+    EXPECT_EQ(synonym->theirs, name);
+    EXPECT_TRUE(!synonym->ours.empty() || !synonym->note.empty()) << name;
+    EXPECT_EQ(table.find(name), nullptr) << name;
+    if (!synonym->ours.empty()) {
+      const std::string ours(synonym->ours);
+      EXPECT_TRUE(table.find(ours) != nullptr || other.find(ours) != nullptr) << name;
+    }
+  }
+  EXPECT_EQ(synonym_of("hidden-size"), nullptr);
 }
 
 }  // namespace
