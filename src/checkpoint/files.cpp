@@ -14,6 +14,7 @@
 
 #include "checkpoint/crc32.h"
 #include "core/error.h"
+#include "core/input_file.h"
 
 namespace trifold {
 
@@ -35,13 +36,12 @@ uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end
 int flags_of(File::Mode mode) {
   switch (mode) {
     case File::Mode::Read:
-      return O_RDONLY;
     case File::Mode::Change:
       return O_RDWR;
     case File::Mode::Create:
       return O_RDWR | O_CREAT | O_EXCL;
   }
-  return O_RDONLY;
+  return O_RDWR;
 }
 
 // Calls visit(begin, end) for every stretch of a file of `size` bytes that is not one of `regions`.
@@ -62,7 +62,9 @@ void for_each_gap(const File& file, std::span<const KnownRegion> regions, Visit&
 }  // namespace
 
 File::File(std::filesystem::path path, Mode mode)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), flags_of(mode) | O_CLOEXEC, 0666)) {
+    : path_(std::move(path)),
+      fd_(mode == Mode::Read ? open_input_file(path_.string())
+                             : ::open(path_.c_str(), flags_of(mode) | O_CLOEXEC, 0666)) {
   check(fd_ >= 0, "{} cannot be opened: {}", path_.string(), std::strerror(errno));
 }
 
@@ -176,12 +178,7 @@ uint32_t crc_of_file_range(const std::filesystem::path& path, int64_t begin, int
 }
 
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes) {
-  const File file(path, File::Mode::Read);
-  const int64_t size = file.size();
-  check(size <= most_bytes, "{} has {} bytes, more than the {} it may have", path.string(), size, most_bytes);
-  std::string text(static_cast<size_t>(size), '\0');
-  file.read(text.data(), text.size(), 0);
-  return text;
+  return read_input_file(path.string(), most_bytes);
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
@@ -192,9 +189,11 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 }
 
 void sync_to_disk(const std::filesystem::path& path) {
-  File file(path, File::Mode::Read);
-  file.sync();
-  file.close();
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  check(descriptor >= 0, "{} cannot be opened: {}", path.string(), std::strerror(errno));
+  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  check(failed == 0, "{} cannot be synced: {}", path.string(), std::strerror(failed));
 }
 
 std::string random_id() {

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <limits>
 #include <set>
 
 #include "checkpoint/files.h"
+#include "checkpoint/manifest_file.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -18,6 +23,8 @@ constexpr std::string_view kEnd = "\"\n}\n";
 constexpr size_t kCrcDigits = 8;
 // Sizes above this are nonsense in a file and would overflow on the way.
 constexpr int64_t kMostElements = int64_t{1} << 56;
+// Of a manifest in text. Its boxes take most of it, about 100 bytes and 20 values each.
+constexpr JsonLimits kLimits{kMostManifestBytes, 32, int64_t{1} << 26};
 
 // Names of files and paths may hold bytes that are not UTF-8; they must not make a save fail.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -25,18 +32,17 @@ std::string dump(const json& value) { return value.dump(-1, ' ', false, json::er
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
 uint32_t parse_hex(const std::string& text) {
-  size_t used = 0;
-  const unsigned long value = std::stoul(text, &used, 16);
-  if (used != text.size() || text.size() != kCrcDigits || hex(static_cast<uint32_t>(value)) != text)
-    bad_input("'{}' is not a CRC32 of {} hexadecimal digits", text, kCrcDigits);
-  return static_cast<uint32_t>(value);
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != kCrcDigits ||
+      hex(value) != text)
+    bad_input("'{}' is not a CRC32 of {} hexadecimal digits", printable(text), kCrcDigits);
+  return value;
 }
 
 std::vector<int64_t> list_of(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
 
-Shape parse_shape(const json& value) {
-  return Shape(std::span<const int64_t>(value.get<std::vector<int64_t>>()));
-}
+Shape parse_shape(const JsonView& value) { return Shape(std::span<const int64_t>(value.integers(0))); }
 
 json to_json(const FileInfo& file) {
   return {{"name", file.name},
@@ -67,27 +73,28 @@ json to_json(const TensorInfo& tensor) {
           {"pieces", std::move(pieces)}};
 }
 
-FileInfo parse_file(const json& value) {
+FileInfo parse_file(const JsonView& value) {
   FileInfo file;
-  file.name = value.at("name").get<std::string>();
+  file.name = value.at("name").text();
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
-    bad_input("'{}' is not the plain name of a file beside the manifest", file.name);
-  const auto role = value.at("role").get<std::string>();
-  if (role != "shard" && role != "view") bad_input("file {} has the unknown role '{}'", file.name, role);
+    bad_input("'{}' is not the plain name of a file beside the manifest", printable(file.name));
+  const std::string role = value.at("role").text();
+  if (role != "shard" && role != "view")
+    bad_input("file {} has the unknown role '{}'", printable(file.name), printable(role));
   file.role = role == "shard" ? FileInfo::Role::Shard : FileInfo::Role::View;
-  file.bytes = value.at("bytes").get<int64_t>();
-  file.crc = parse_hex(value.at("crc32").get<std::string>());
-  file.frame_crc = parse_hex(value.at("frame_crc32").get<std::string>());
+  file.bytes = value.at("bytes").integer(0);
+  file.crc = parse_hex(value.at("crc32").text());
+  file.frame_crc = parse_hex(value.at("frame_crc32").text());
   return file;
 }
 
-PieceInfo parse_piece(const json& value) {
+PieceInfo parse_piece(const JsonView& value) {
   PieceInfo piece;
-  piece.file = value.at("file").get<int>();
+  piece.file = static_cast<int>(value.at("file").integer(0, std::numeric_limits<int>::max()));
   piece.rect = {parse_shape(value.at("offset")), parse_shape(value.at("extent"))};
-  piece.byte_offset = value.at("byte_offset").get<int64_t>();
-  piece.crc = parse_hex(value.at("crc32").get<std::string>());
-  const std::string blocks = value.value("blocks", std::string());
+  piece.byte_offset = value.at("byte_offset").integer(0);
+  piece.crc = parse_hex(value.at("crc32").text());
+  const std::string blocks = value.has("blocks") ? value.at("blocks").text() : std::string();
   for (size_t at = 0; at < blocks.size(); at += kCrcDigits)
     piece.blocks.push_back(parse_hex(blocks.substr(at, kCrcDigits)));
   return piece;
@@ -102,18 +109,18 @@ void check_global_shape(const TensorInfo& tensor) {
   }
 }
 
-TensorInfo parse_tensor(const json& value, const std::vector<FileInfo>& files) {
+TensorInfo parse_tensor(const JsonView& value, const std::vector<FileInfo>& files) {
   TensorInfo tensor;
-  tensor.name = value.at("name").get<std::string>();
+  tensor.name = value.at("name").text();
   check_tensor_name(tensor.name);
-  tensor.dtype = dtype_named(value.at("dtype").get<std::string>());
+  tensor.dtype = dtype_named(value.at("dtype").text());
   tensor.global = parse_shape(value.at("shape"));
   check_global_shape(tensor);
   std::vector<Rect> rects;
-  for (const json& entry : value.at("pieces")) {
+  value.at("pieces").each([&](const JsonView& entry) {
     tensor.pieces.push_back(parse_piece(entry));
     rects.push_back(tensor.pieces.back().rect);
-  }
+  });
   check_exact_cover(tensor.name, tensor.global, rects);
   for (const PieceInfo& piece : tensor.pieces) {
     if (piece.file < 0 || static_cast<size_t>(piece.file) >= files.size() ||
@@ -132,38 +139,38 @@ TensorInfo parse_tensor(const json& value, const std::vector<FileInfo>& files) {
   return tensor;
 }
 
-// The last characters of the text are the CRC of everything before them, and a fixed end.
 void check_self_crc(std::string_view text) {
-  const size_t tail = kCrcDigits + kEnd.size();
-  if (text.size() < tail || text.substr(text.size() - kEnd.size()) != kEnd) bad_input("its end is missing");
-  const std::string_view body = text.substr(0, text.size() - tail);
-  const std::string found = hex(crc_of_memory(body.data(), body.size()));
-  const std::string_view stored = text.substr(body.size(), kCrcDigits);
-  if (found != stored)
-    bad_input("it was changed after it was written: its CRC32 is {}, but it says {}", found, stored);
+  if (text.size() < kManifestTailBytes) bad_input("its end is missing");
+  const std::string_view body = text.substr(0, text.size() - kManifestTailBytes);
+  check_manifest_tail(text.substr(body.size()), crc_of_memory(body.data(), body.size()));
+}
+
+const json& object_or_nothing(const JsonView& value) {
+  return value.value().is_null() ? value.value() : value.object();
 }
 
 Manifest parse_body(std::string_view text) {
   check_self_crc(text);
-  const json value = json::parse(text);
-  if (value.at("format") != kFormat) bad_input("its format is not '{}'", kFormat);
-  if (value.at("version") != kCheckpointVersion)
-    bad_input("its version is {}; this program reads version {}", dump(value.at("version")),
+  const json whole = parse_json(text, {}, kLimits);
+  const JsonView value(whole);
+  if (value.at("format").value() != kFormat) bad_input("its format is not '{}'", kFormat);
+  if (value.at("version").value() != kCheckpointVersion)
+    bad_input("its version is {}; this program reads version {}", printable_json(value.at("version").value()),
               kCheckpointVersion);
-  if (value.at("crc_block_bytes") != kCrcBlock)
-    bad_input("its blocks have {} bytes; this program reads blocks of {}", dump(value.at("crc_block_bytes")),
-              kCrcBlock);
+  if (value.at("crc_block_bytes").value() != kCrcBlock)
+    bad_input("its blocks have {} bytes; this program reads blocks of {}",
+              printable_json(value.at("crc_block_bytes").value()), kCrcBlock);
   Manifest manifest;
-  manifest.save_id = value.at("save_id").get<std::string>();
-  manifest.meta.step = value.at("step").get<int64_t>();
-  manifest.meta.consumed_samples = value.at("consumed_samples").get<int64_t>();
-  manifest.meta.model = value.at("model");
-  manifest.meta.mesh = value.at("mesh");
-  manifest.meta.config = value.at("config");
-  manifest.meta.state = value.at("state");
-  for (const json& entry : value.at("files")) manifest.files.push_back(parse_file(entry));
-  for (const json& entry : value.at("tensors"))
-    manifest.tensors.push_back(parse_tensor(entry, manifest.files));
+  manifest.save_id = value.at("save_id").text();
+  manifest.meta.step = value.at("step").integer(0);
+  manifest.meta.consumed_samples = value.at("consumed_samples").integer(0);
+  manifest.meta.model = object_or_nothing(value.at("model"));
+  manifest.meta.mesh = object_or_nothing(value.at("mesh"));
+  manifest.meta.config = object_or_nothing(value.at("config"));
+  manifest.meta.state = object_or_nothing(value.at("state"));
+  value.at("files").each([&](const JsonView& entry) { manifest.files.push_back(parse_file(entry)); });
+  value.at("tensors").each(
+      [&](const JsonView& entry) { manifest.tensors.push_back(parse_tensor(entry, manifest.files)); });
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   check_distinct_names(manifest.tensors);
@@ -199,8 +206,6 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     return parse_body(text);
   } catch (const Error& error) {
     bad_input("{} cannot be used: {}", where, error.what());
-  } catch (const std::exception& error) {  // of the JSON library, or of a number that is none
-    bad_input("{} is not the manifest of a Trifold checkpoint: {}", where, error.what());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checkpoint/convert_floats.h"
+#include "checkpoint/manifest_file.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/save_folder.h"
 
@@ -14,19 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostManifestBytes = int64_t{1} << 31;
 constexpr size_t kMostListed = 20;  // problems told in one message
-
-Manifest read_manifest(const fs::path& directory) {
-  const fs::path path = directory / kManifestName;
-  std::string text;
-  try {
-    text = read_text(path, kMostManifestBytes);
-  } catch (const Error& error) {
-    bad_input("{}", error.what());
-  }
-  return parse_manifest(text, path.string());
-}
 
 std::string list_of(const std::vector<std::string>& problems) {
   std::string text;
@@ -60,12 +49,12 @@ CheckpointReader::CheckpointReader(const fs::path& path) {
   if (!fs::is_directory(path, ignored)) bad_input("{} is not the directory of a checkpoint", path.string());
   if (fs::exists(path / kManifestName, ignored)) {
     directory_ = path;
-    manifest_ = read_manifest(path);
+    manifest_ = read_manifest(path / kManifestName);
     return;
   }
   for (const auto& [step, directory] : checkpoints_in(path)) {
     try {
-      manifest_ = read_manifest(directory);
+      manifest_ = read_manifest(directory / kManifestName);
       if (manifest_.meta.step != step)
         bad_input("{} holds step {}, not what its name says", directory.string(), manifest_.meta.step);
       directory_ = directory;

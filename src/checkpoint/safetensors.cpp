@@ -7,8 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
+#include <unordered_set>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -19,6 +22,9 @@ using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;  // the format's own bound
+// Of a header: 200 000 tensors and more.
+constexpr JsonLimits kLimits{kMostHeaderBytes, 32, 2'000'000};
+constexpr int64_t kMostSize = int64_t{1} << 56;
 constexpr std::string_view kMetadata = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
@@ -44,38 +50,21 @@ const TypeInfo* type_called(std::string_view name) {
   return found == kTypes.end() ? nullptr : found;
 }
 
-// A file may say anything; only these are sizes.
-int64_t size_in(const json& value, const char* what) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{1} << 56)
-    bad_input("{} is not a number of that kind: {}", what,
-              value.dump(-1, ' ', false, json::error_handler_t::replace));
-  return static_cast<int64_t>(value.get<uint64_t>());
-}
-
-const json& field(const json& entry, const char* name, json::value_t type) {
-  if (!entry.is_object() || !entry.contains(name) || entry[name].type() != type)
-    bad_input("'{}' is missing or of another type", name);
-  return entry[name];
-}
-
-SafeTensor parse_tensor(const std::string& name, const json& entry, int64_t data_bytes) {
+SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t data_bytes) {
   SafeTensor tensor;
   tensor.name = name;
-  tensor.dtype = field(entry, "dtype", json::value_t::string).get<std::string>();
+  tensor.dtype = entry.at("dtype").text();
   const TypeInfo* type = type_called(tensor.dtype);
-  if (type == nullptr) bad_input("the type '{}' is not known", tensor.dtype);
+  if (type == nullptr) bad_input("the type '{}' is not known", printable(tensor.dtype));
+  tensor.shape = entry.at("shape").integers(0, kMostSize);
   int64_t bytes = type->bytes;
-  for (const json& extent : field(entry, "shape", json::value_t::array)) {
-    tensor.shape.push_back(size_in(extent, "an extent"));
-    // Larger than the file is wrong whatever follows, and must not overflow on the way; unless a zero
-    // follows.
-    if (__builtin_mul_overflow(bytes, tensor.shape.back(), &bytes))
-      bad_input("its shape has too many elements");
-  }
-  const json& offsets = field(entry, "data_offsets", json::value_t::array);
+  // Larger than the file is wrong whatever follows, and must not overflow on the way; unless a zero follows.
+  for (const int64_t extent : tensor.shape)
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) bad_input("its shape has too many elements");
+  const std::vector<int64_t> offsets = entry.at("data_offsets").integers(0, kMostSize);
   if (offsets.size() != 2) bad_input("'data_offsets' has {} numbers instead of 2", offsets.size());
-  tensor.begin = size_in(offsets[0], "the first offset");
-  tensor.end = size_in(offsets[1], "the second offset");
+  tensor.begin = offsets[0];
+  tensor.end = offsets[1];
   if (tensor.begin > tensor.end || tensor.end > data_bytes)
     bad_input("its bytes [{}, {}) do not lie in the {} behind the header", tensor.begin, tensor.end,
               data_bytes);
@@ -91,35 +80,58 @@ void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) 
     if (tensor.begin != at)
       bad_input(
           "tensor '{}' should begin at byte {} behind the header, where the one before it ends, not at {}",
-          tensor.name, at, tensor.begin);
+          printable(tensor.name), at, tensor.begin);
     at = tensor.end;
   }
   if (at != data_bytes) bad_input("{} bytes follow the last tensor", data_bytes - at);
 }
 
-// JSON whose outermost object has no name twice: the library would keep the last without a word.
-json parse_once(std::string_view text) {
-  std::set<std::string> names;
-  json value = json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second)
-      bad_input("it has '{}' twice", parsed.get<std::string>());
+// Hears what the library reads, and refuses a name that the outermost object has twice.
+class OuterNames final : public nlohmann::json_sax<json> {
+ public:
+  bool key(std::string& name) override {
+    if (depth_ == 1 && !names_.insert(name).second) bad_input("it has '{}' twice", printable(name));
     return true;
-  });
+  }
+  bool start_object(size_t) override { return ++depth_ > 0; }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(size_t) override { return ++depth_ > 0; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+ private:
+  int depth_ = 0;
+  std::unordered_set<std::string> names_;
+};
+
+// JSON whose outermost object has no name twice: the library would keep the last without a word. (It can hand
+// out names while it builds the tree as well, but then takes quadratic time.)
+json parse_once(std::string_view text) {
+  json value = parse_json(text, {}, kLimits);
   if (!value.is_object()) bad_input("it is no JSON object");
+  OuterNames names;
+  json::sax_parse(text, &names);
   return value;
 }
 
 std::vector<SafeTensor> parse_header(std::string_view text, int64_t data_bytes) {
   std::vector<SafeTensor> tensors;
   const json header = parse_once(text);
-  for (const auto& item : header.items()) {
-    if (item.key() == kMetadata) continue;
+  JsonView(header).members([&](const std::string& name, const JsonView& entry) {
+    if (name == kMetadata) return;
     try {
-      tensors.push_back(parse_tensor(item.key(), item.value(), data_bytes));
+      tensors.push_back(parse_tensor(name, entry, data_bytes));
     } catch (const Error& error) {
-      bad_input("tensor '{}': {}", item.key(), error.what());
+      bad_input("tensor '{}': {}", printable(name), error.what());
     }
-  }
+  });
   std::sort(tensors.begin(), tensors.end(), [](const SafeTensor& a, const SafeTensor& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
@@ -130,32 +142,29 @@ std::vector<SafeTensor> parse_header(std::string_view text, int64_t data_bytes) 
 std::map<std::string, std::string> parse_index(std::string_view text) {
   std::map<std::string, std::string> files;
   const json index = parse_once(text);
-  for (const auto& item : field(index, "weight_map", json::value_t::object).items()) {
-    if (!item.value().is_string()) bad_input("the file of '{}' is no name", item.key());
-    const auto file = item.value().get<std::string>();
+  JsonView(index).at("weight_map").members([&](const std::string& name, const JsonView& entry) {
+    const std::string file = entry.text();
     if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos ||
         file.find('\0') != std::string::npos)
-      bad_input("'{}' is not the plain name of a file beside it", file);
-    files[item.key()] = file;
-  }
+      bad_input("'{}' is not the plain name of a file beside it", printable(file));
+    files[name] = file;
+  });
   if (files.empty()) bad_input("it lists no tensor");
   return files;
 }
 
 // Everything that goes wrong in `body` is of the input, and of the file `where`.
 template <class Body>
-auto reading(const std::string& where, const char* what, Body&& body) {
+auto reading(const std::string& where, Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
     bad_input("{} cannot be used: {}", where, error.what());
-  } catch (const json::exception& error) {
-    bad_input("{} is no {}: {}", where, what, error.what());
   }
 }
 
 File open_readable(const fs::path& path) {
-  return reading(path.string(), "file", [&] { return File(path, File::Mode::Read); });
+  return reading(path.string(), [&] { return File(path, File::Mode::Read); });
 }
 
 }  // namespace
@@ -172,17 +181,17 @@ std::optional<DType> dtype_of_safetensors(std::string_view name) {
 
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                                  const std::string& where) {
-  return reading(where, "safetensors file", [&] { return parse_header(json, data_bytes); });
+  return reading(where, [&] { return parse_header(json, data_bytes); });
 }
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& where) {
-  return reading(where, "index of safetensors files", [&] { return parse_index(json); });
+  return reading(where, [&] { return parse_index(json); });
 }
 
 SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(open_readable(path)) {
   const std::string where = path.string();
   std::string text;
-  const int64_t data_bytes = reading(where, "file", [&] {
+  const int64_t data_bytes = reading(where, [&] {
     const int64_t size = file_.size();
     if (size < kLengthBytes)
       bad_input("it has {} bytes; a safetensors file has at least {}", size, kLengthBytes);
@@ -215,18 +224,19 @@ SafetensorsModel::SafetensorsModel(const fs::path& folder) {
     return;
   }
   const auto place = parse_safetensors_index(
-      reading(index.string(), "file", [&] { return read_text(index, kMostHeaderBytes); }), index.string());
+      reading(index.string(), [&] { return read_text(index, kMostHeaderBytes); }), index.string());
   std::set<std::string> names;
   for (const auto& entry : place) names.insert(entry.second);
   for (const std::string& name : names) add_file(folder / name);
   for (const auto& [tensor, file] : place) {
     const auto found = tensors_.find(tensor);
     if (found == tensors_.end() || found->second.file->path().filename() != file)
-      bad_input("{}: tensor '{}' is not in {}, where the index says it is", index.string(), tensor, file);
+      bad_input("{}: tensor '{}' is not in {}, where the index says it is", index.string(), printable(tensor),
+                printable(file));
   }
   for (const auto& entry : tensors_)
     if (!place.contains(entry.first))
-      bad_input("{} does not list tensor '{}' of {}", index.string(), entry.first,
+      bad_input("{} does not list tensor '{}' of {}", index.string(), printable(entry.first),
                 entry.second.file->path().filename().string());
 }
 
@@ -234,8 +244,8 @@ void SafetensorsModel::add_file(const fs::path& path) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const SafeTensor& tensor : files_.back()->tensors())
     if (!tensors_.try_emplace(tensor.name, Entry{files_.back().get(), &tensor}).second)
-      bad_input("tensor '{}' is in {} and in {}", tensor.name, tensors_.at(tensor.name).file->path().string(),
-                path.string());
+      bad_input("tensor '{}' is in {} and in {}", printable(tensor.name),
+                tensors_.at(tensor.name).file->path().string(), path.string());
 }
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTensor> tensors)

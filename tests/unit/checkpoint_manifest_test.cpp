@@ -1,5 +1,8 @@
 #include "checkpoint/manifest.h"
 
+#include <fstream>
+
+#include "checkpoint/manifest_file.h"
 #include "checkpoint_bench.h"
 
 namespace trifold {
@@ -7,6 +10,7 @@ namespace {
 
 using test::bad_input_of;
 using test::has;
+namespace fs = std::filesystem;
 
 Manifest sample() {
   Manifest manifest;
@@ -56,7 +60,8 @@ TEST(Manifest, RefusesNonsense) {
   EXPECT_TRUE(
       has(refusal([](Manifest& m) { m.tensors[0].pieces[1].rect.offset[0] = INT64_MAX; }), "outside"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = 1; }), "no shard"));
-  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = -1; }), "no shard"));
+  EXPECT_TRUE(
+      has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = -1; }), "file is -1; a whole number"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].byte_offset = 990; }), "does not fit"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {INT64_MAX, 4}; }), "no sensible shape"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {0, 4}; }), "no sensible shape"));
@@ -83,8 +88,42 @@ TEST(Manifest, RefusesOtherVersionsAndMissingFields) {
   EXPECT_TRUE(has(refusal("\"step\"", "\"stop\""), "step"));
   EXPECT_TRUE(has(refusal("trifold-checkpoint", "another-checkpoint"), "its format"));
   EXPECT_TRUE(has(refusal("\"f32\"", "\"f31\""), "'f31' is no element type"));
-  EXPECT_TRUE(has(refusal("\"step\": 10", "\"step\": {"), "not the manifest"));
+  EXPECT_TRUE(has(refusal("\"step\": 10", "\"step\": {"), "is not JSON"));
   EXPECT_TRUE(has(refusal("deadbeef", "DEADBEEF"), "not a CRC32"));
+}
+
+std::string signed_text(std::string body) {
+  body += ",\n\"crc32\": \"";
+  return body + fmt::format("{:08x}", crc_of_memory(body.data(), body.size())) + "\"\n}\n";
+}
+
+TEST(Manifest, DepthAndWrongTypesAreRefused) {
+  const auto refusal = [](const std::string& text) {
+    return bad_input_of([&] { parse_manifest(text, "here"); });
+  };
+  EXPECT_TRUE(has(refusal(signed_text("{\"format\": " + std::string(40000, '['))), "nested more than 32"));
+  const std::string good = to_text(sample());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good.substr(0, good.rfind(",\n\"crc32\""));
+    text.replace(text.find(from), from.size(), to);
+    return refusal(signed_text(text));
+  };
+  EXPECT_TRUE(has(with("\"step\": 10", "\"step\": 1e3"), "step is 1000.0; a whole number of at least 0"));
+  EXPECT_TRUE(has(with("\"file\":0", "\"file\":72057594037927936"), "pieces[0].file is 72057594037927936"));
+  EXPECT_TRUE(has(with("\"bytes\":1000", "\"bytes\":null"), "files[0].bytes is null"));
+  EXPECT_TRUE(has(with("\"state\": ", "\"state\": 3, \"x\": "), "state is 3; an object is needed"));
+}
+
+// What is damaged or no manifest at all is found before it is taken into memory.
+TEST(Manifest, AHugeFileIsRefusedByItsEnds) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "manifest.json";
+  std::ofstream(path) << to_text(sample());
+  EXPECT_EQ(read_manifest(path).tensors.size(), 2U);
+  fs::resize_file(path, uintmax_t{900} << 20);
+  EXPECT_TRUE(has(bad_input_of([&] { read_manifest(path); }), "its end is missing"));
+  fs::resize_file(path, uintmax_t{2} << 30);
+  EXPECT_TRUE(has(bad_input_of([&] { read_manifest(path); }), "more than the 1073741824"));
 }
 
 TEST(Manifest, NamesOfDatasets) {

@@ -38,9 +38,9 @@ TEST(Safetensors, ReadsAHeader) {
 TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
   const std::string good = R"({"a": )" + entry("F32", "[6]", "[0, 24]");
   for (const auto& [json, what] : std::vector<std::pair<std::string, std::string>>{
-           {"", "is no safetensors file"},
+           {"", "is not JSON"},
            {"[1]", "it is no JSON object"},
-           {"{\"a\": 1}", "tensor 'a': 'dtype' is missing"},
+           {"{\"a\": 1}", "tensor 'a': a is 1; an object is needed"},
            {good + R"(, "a": )" + entry("F32", "[6]", "[0, 24]") + "}", "it has 'a' twice"},
            {good + R"(, "b": )" + entry("F32", "[1]", "[20, 24]") + "}",
             "tensor 'b' should begin at byte 24"},
@@ -49,8 +49,8 @@ TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
            {R"({"a": )" + entry("F32", "[5]", "[0, 24]") + "}", "takes 20 bytes as F32, but it is given 24"},
            {R"({"a": )" + entry("F32", "[7]", "[0, 28]") + "}", "do not lie in the 24 behind the header"},
            {R"({"a": )" + entry("F31", "[6]", "[0, 24]") + "}", "the type 'F31' is not known"},
-           {R"({"a": )" + entry("F32", "[-6]", "[0, 24]") + "}", "an extent is not a number"},
-           {R"({"a": )" + entry("F32", "[6.0]", "[0, 24]") + "}", "an extent is not a number"},
+           {R"({"a": )" + entry("F32", "[-6]", "[0, 24]") + "}", "a.shape[0] is -6; a whole number"},
+           {R"({"a": )" + entry("F32", "[6.0]", "[0, 24]") + "}", "a.shape[0] is 6.0; a whole number"},
            {R"({"a": )" + entry("F32", "[4294967296, 4294967296, 16]", "[0, 24]") + "}", "too many elements"},
            {R"({"a": )" + entry("F32", "[6]", "[24, 0]") + "}", "do not lie in"},
            {R"({"a": )" + entry("F32", "[6]", "[0]") + "}", "1 numbers instead of 2"}}) {
@@ -58,6 +58,21 @@ TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
     EXPECT_TRUE(has(text, what)) << json;
     EXPECT_TRUE(text.starts_with("m.safetensors")) << text;
   }
+}
+
+// In time that grows with the number of tensors, not with its square.
+TEST(Safetensors, ManyTensorsAreReadQuickly) {
+  constexpr int kTensors = 100000;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i)
+    header += fmt::format(R"({}"t{}": {{"dtype": "U8", "shape": [1], "data_offsets": [{}, {}]}})",
+                          i == 0 ? "" : ",", i, i, i + 1);
+  EXPECT_EQ(parse_safetensors_header(header + "}", kTensors, "m.safetensors").size(), size_t{kTensors});
+}
+
+TEST(Safetensors, DeepHeadersAreRefused) {
+  std::string deep(40000, '[');
+  EXPECT_TRUE(has(header_problem(R"({"a": )" + deep), "nested more than"));
 }
 
 std::vector<SafeTensor> two_tensors() { return {{"x/é", "F32", {2, 3}}, {"y", "I64", {}}}; }
@@ -119,8 +134,8 @@ TEST(Safetensors, IndexAndFilesMustAgree) {
            {R"({"weight_map": {"a": "../1.safetensors"}})", "not the plain name"},
            {R"({"weight_map": {"a": "3.safetensors"}})", "3.safetensors"},
            {R"({"weight_map": {}})", "lists no tensor"},
-           {R"({"weights": {}})", "'weight_map' is missing"},
-           {R"({"weight_map": {"a": 1}})", "the file of 'a' is no name"}})
+           {R"({"weights": {}})", "weight_map is missing"},
+           {R"({"weight_map": {"a": 1}})", "weight_map.a is 1; a text is needed"}})
     EXPECT_TRUE(has(bad_input_of([&, text = json] { with_index(text); }), what)) << json;
   SafetensorsWriter(folder.path() / "3.safetensors", {{"a", "F32", {1}}, {"d", "F32", {1}}}).finish();
   EXPECT_TRUE(has(

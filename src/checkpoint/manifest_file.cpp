@@ -1,0 +1,51 @@
+#include "checkpoint/manifest_file.h"
+
+#include <string>
+
+#include "checkpoint/files.h"
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr size_t kCrcDigits = 8;
+constexpr std::string_view kEnd = "\"\n}\n";
+static_assert(kManifestTailBytes == kCrcDigits + kEnd.size());
+
+// Block by block, so that a file of any size takes little memory.
+void check_ends(const std::filesystem::path& path) {
+  const File file(path, File::Mode::Read);
+  const int64_t size = file.size();
+  if (size > kMostManifestBytes)
+    bad_input("it has {} bytes, more than the {} that a manifest may have", size, kMostManifestBytes);
+  const int64_t body = size - static_cast<int64_t>(kManifestTailBytes);
+  if (body < 0) bad_input("its end is missing");
+  std::string tail(kManifestTailBytes, '\0');
+  file.read(tail.data(), tail.size(), body);
+  if (!tail.ends_with(kEnd)) bad_input("its end is missing");
+  check_manifest_tail(tail, crc_of_file_range(path, 0, body));
+}
+
+}  // namespace
+
+void check_manifest_tail(std::string_view tail, uint32_t crc_of_body) {
+  if (tail.substr(kCrcDigits) != kEnd) bad_input("its end is missing");
+  const std::string found = fmt::format("{:08x}", crc_of_body);
+  const std::string_view stored = tail.substr(0, kCrcDigits);
+  if (found != stored)
+    bad_input("it was changed after it was written: its CRC32 is {}, but it says {}", found,
+              printable(stored));
+}
+
+Manifest read_manifest(const std::filesystem::path& path) {
+  try {
+    check_ends(path);
+  } catch (const Error& error) {
+    bad_input("{} cannot be used: {}", path.string(), error.what());
+  }
+  return parse_manifest(read_text(path, kMostManifestBytes), path.string());
+}
+
+}  // namespace trifold

@@ -1,0 +1,24 @@
+// The manifest as a file: what was damaged, or is no manifest, is found before its text is taken into memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "checkpoint/manifest.h"
+
+namespace trifold {
+
+// A manifest ends with the eight digits of the CRC32 of all text before them, and `"\n}\n`.
+inline constexpr size_t kManifestTailBytes = 12;
+
+// More than this is refused: a box takes about 100 bytes.
+inline constexpr int64_t kMostManifestBytes = int64_t{1} << 30;
+
+// Throws unless `tail`, the last kManifestTailBytes of a manifest, belongs to text with this CRC before it.
+void check_manifest_tail(std::string_view tail, uint32_t crc_of_body);
+
+// Reads and checks the manifest in a file, as parse_manifest does. BadInput that names the file.
+Manifest read_manifest(const std::filesystem::path& path);
+
+}  // namespace trifold
