@@ -72,9 +72,14 @@ void add_model(OptionTable& table, ModelConfig& model) {
   table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
   table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
       .positive();
-  table.add("hidden-dropout", &model.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
+  table
+      .add("hidden-dropout", &model.hidden_dropout,
+           "Dropout after attention, feed-forward and embedding. Megatron-LM's default is 0.1.")
       .fraction();
-  table.add("attention-dropout", &model.attention_dropout, "Dropout of attention probabilities.").fraction();
+  table
+      .add("attention-dropout", &model.attention_dropout,
+           "Dropout of attention probabilities. Megatron-LM's default is 0.1.")
+      .fraction();
   table.add("bert-no-binary-head", &model.bert_no_binary_head,
             "bert: masked tokens only; samples are one piece of text, not pairs of sentences.");
 }
