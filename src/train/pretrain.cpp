@@ -179,13 +179,32 @@ PretrainJob prepare(PretrainConfig config) {
   });
 }
 
+namespace {
+
+// Tells whoever wants to know of the phases of a rank's saves.
+std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
+  if (job.probe == nullptr) return job.at_save_phase;
+  return [&job, rank](SavePhase phase) {
+    if (job.at_save_phase) job.at_save_phase(phase);
+    job.probe->reach(phase, rank);
+  };
+}
+
+}  // namespace
+
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
                 const std::atomic<int>& signal, const Measure& measure) {
   const PretrainConfig& config = job.config;
   const bool speaks = world.rank() == 0;
   check_same_data(world, *job.train);
   Trainer trainer(world, config, *job.train, job.valid.get());
-  RunSaver saver(world, trainer, config.checkpoint, speaks ? &observer : nullptr, job.at_save_phase);
+  const auto reach = [&](RunPart part) {
+    if (job.probe != nullptr) job.probe->reach(part, trainer);
+  };
+  if (job.probe != nullptr) trainer.watch(job.probe->watch(world.rank()));
+  RunSaver saver(world, trainer, config.checkpoint, speaks ? &observer : nullptr,
+                 save_listener(job, world.rank()));
+  reach(RunPart::Load);
   std::vector<std::string> warnings;
   std::vector<std::string> changes = load_start(trainer, job.start, world, warnings);
   for (const std::string& warning : warnings)
@@ -200,20 +219,26 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   };
   std::string told;  // of what graphs could not do
   while (trainer.steps_done() < config.batch.train_iters) {
+    reach(RunPart::Step);
     for (const StepReport& step : trainer.advance(&signal))
       if (speaks) observer.on_step(step);
+    reach(RunPart::Updated);
     if (speaks && trainer.capture_note() != told) {
       told = trainer.capture_note();
       observer.on_warning("--enable-cuda-graph: " + told);
     }
     if (job.valid && due(config.eval.eval_interval)) {
+      reach(RunPart::Evaluate);
       const EvalReport eval = trainer.evaluate();
       if (speaks) observer.on_eval(eval);
     }
     if (measure && (due(config.eval.eval_interval) || trainer.steps_done() == config.batch.train_iters))
       measure(trainer);
     saver.poll();
-    if (due(config.checkpoint.save_interval)) saver.save();
+    if (due(config.checkpoint.save_interval)) {
+      reach(RunPart::Save);
+      saver.save();
+    }
     if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
       saver.finish();
       return RunEnd::Interrupted;

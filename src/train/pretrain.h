@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "train/metrics.h"
+#include "train/run_probe.h"
 #include "train/run_start.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,7 @@ struct PretrainJob {
   RunStart start;
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
+  RunProbe* probe = nullptr;                     // the same for all parts of the run
 };
 
 // Opens the data and looks into the checkpoint to load. BadInput before anything is written.

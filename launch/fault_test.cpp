@@ -1,0 +1,219 @@
+#include "launch/fault_test.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "train/trainer.h"
+
+namespace trifold::launch {
+
+namespace {
+
+constexpr const char* kVariable = "TRIFOLD_TEST_FAULT";
+
+struct Spec {
+  int rank = 0;
+  std::string kind;
+  std::string phase;
+  int64_t step = 1;
+  std::string tensor;
+
+  bool changes_state() const { return kind == "flip" || kind == "nan-weight" || kind == "nan-moment"; }
+};
+
+std::vector<std::string> fields_of(std::string_view text) {
+  std::vector<std::string> fields;
+  while (true) {
+    const size_t colon = text.find(':');
+    fields.emplace_back(text.substr(0, colon));
+    if (colon == std::string_view::npos) return fields;
+    text.remove_prefix(colon + 1);
+  }
+}
+
+bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Spec parse(const char* text) {
+  const std::vector<std::string> fields = fields_of(text);
+  const auto number = [&](size_t at, auto& value) {
+    const std::string& field = fields[at];
+    if (std::from_chars(field.data(), field.data() + field.size(), value).ptr != field.data() + field.size())
+      bad_input("{}={}: '{}' is no number", kVariable, text, field);
+  };
+  if (fields.size() < 3) bad_input("{}={}: RANK:KIND:PHASE[:STEP[:TENSOR]] is expected", kVariable, text);
+  Spec spec;
+  number(0, spec.rank);
+  spec.kind = fields[1];
+  spec.phase = fields[2];
+  if (fields.size() > 3) number(3, spec.step);
+  if (fields.size() > 4) spec.tensor = fields[4];
+  if (!spec.changes_state() && !is_one_of(spec.kind, {"kill", "stop", "hang", "error"}))
+    bad_input("{}={}: there is no fault '{}'", kVariable, text, spec.kind);
+  bool known = is_one_of(spec.phase, {"start", "data", "load", "forward", "tensor", "backward", "pipeline",
+                                      "reduce", "update", "evaluate", "save"});
+  for (const SavePhase phase : save_phases()) known = known || name_of(phase) == spec.phase;
+  if (!known) bad_input("{}={}: there is no phase '{}'", kVariable, text, spec.phase);
+  if (spec.changes_state() && !is_one_of(spec.phase, {"update", "evaluate", "save"}))
+    bad_input("{}={}: weights change at update, evaluate or save", kVariable, text);
+  return spec;
+}
+
+[[noreturn]] void wait_for_ever() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void fail_as(const Spec& spec) {
+  if (spec.kind == "kill") std::raise(SIGKILL);
+  if (spec.kind == "stop") std::raise(SIGSTOP);
+  if (spec.kind == "hang") wait_for_ever();
+  if (spec.kind == "error") fail("a fault that a test asked for, in {}", spec.phase);
+}
+
+template <class T, class Bits>
+void change(const Tensor& values, bool flip) {
+  T* const at = values.as<T>() + values.elements() / 2;
+  if (!flip) return void(*at = std::numeric_limits<T>::quiet_NaN());
+  Bits bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  bits ^= Bits{1} << (8 * sizeof(Bits) - 12);  // of the mantissa
+  std::memcpy(at, &bits, sizeof(bits));
+}
+
+void change_state(const Spec& spec, Trainer& trainer) {
+  const ParamList& params = trainer.replica().model().params;
+  const bool moment = spec.kind == "nan-moment";
+  for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces()) {
+    if ((piece.kind == "param") == moment || piece.values.elements() == 0) continue;
+    if (params[piece.segment.id].shard.name.find(spec.tensor) == std::string::npos) continue;
+    if (piece.values.dtype == DType::F64) return change<double, uint64_t>(piece.values, spec.kind == "flip");
+    return change<float, uint32_t>(piece.values, spec.kind == "flip");
+  }
+  bad_input("{}: rank {} holds no such tensor", kVariable, spec.rank);
+}
+
+// The blocks and messages of the rank that fails.
+class Watch final : public StepWatch {
+ public:
+  explicit Watch(const Spec& spec) : spec_(spec) {}
+
+  void set_step(int64_t step) { step_ = step; }
+
+  void begin(const Action& action, int, const Batch&, const ParamSource&, Stream&) override {
+    forward_ = action.kind == ActionKind::F;
+    if (spec_.phase == "forward" && forward_) reach();
+    if (spec_.phase == "backward" && (action.kind == ActionKind::B || action.kind == ActionKind::I)) reach();
+  }
+  void see(std::string_view, std::string_view, Tensor, Stream&) override {
+    if (spec_.phase == "tensor" && forward_) reach();
+  }
+  void end(Stream&) override {}
+  void after(const Action& action) override {
+    if (spec_.phase == "pipeline" && is_message(action.kind)) reach();
+    if (spec_.phase == "reduce" && action.kind == ActionKind::ReduceGrad) reach();
+  }
+
+ private:
+  void reach() const {
+    if (step_ == spec_.step) fail_as(spec_);
+  }
+
+  const Spec& spec_;
+  int64_t step_ = 0;
+  bool forward_ = false;
+};
+
+// Fails where it reads samples of one place on the data axis.
+class FaultyData final : public DataSource {
+ public:
+  FaultyData(std::unique_ptr<DataSource> inner, const Spec& spec, const PretrainConfig& config)
+      : inner_(std::move(inner)),
+        spec_(spec),
+        micro_batch_(config.batch.micro_batch_size),
+        global_batch_(*config.batch.global_batch_size),
+        place_(coords_of(spec.rank, mesh_sizes(config.mesh)).dp),
+        places_(mesh_sizes(config.mesh).dp) {}
+
+  int64_t seq_length() const override { return inner_->seq_length(); }
+  int64_t samples() const override { return inner_->samples(); }
+  void read(Batch& batch, int64_t first_sample) const override {
+    if (first_sample / global_batch_ + 1 == spec_.step && first_sample / micro_batch_ % places_ == place_)
+      fail_as(spec_);
+    inner_->read(batch, first_sample);
+  }
+  std::string bookmark(int64_t sample) const override { return inner_->bookmark(sample); }
+  void open_at(const std::string& bookmark) const override { inner_->open_at(bookmark); }
+
+ private:
+  std::unique_ptr<DataSource> inner_;
+  const Spec& spec_;
+  int64_t micro_batch_, global_batch_;
+  int64_t place_, places_;
+};
+
+class ChosenFault final : public Fault {
+ public:
+  explicit ChosenFault(Spec spec) : spec_(std::move(spec)), watch_(spec_) {}
+
+  void at_start(std::optional<int> rank) override {
+    if (rank == spec_.rank && spec_.phase == "start") fail_as(spec_);
+  }
+
+  void attach(PretrainJob& job) override {
+    job.probe = this;
+    if (spec_.phase == "data")
+      job.train = std::make_unique<FaultyData>(std::move(job.train), spec_, job.config);
+  }
+
+  void reach(RunPart part, Trainer& trainer) override {
+    if (trainer.replica().world().rank() != spec_.rank) return;
+    const int64_t done = trainer.steps_done();
+    if (part == RunPart::Step) watch_.set_step(done + 1);
+    if (part == RunPart::Load && spec_.phase == "load") fail_as(spec_);
+    if (part != part_of_phase() || done != spec_.step) return;
+    if (spec_.changes_state())
+      change_state(spec_, trainer);
+    else
+      fail_as(spec_);
+  }
+
+  void reach(SavePhase phase, int rank) override {
+    if (rank == spec_.rank && name_of(phase) == spec_.phase && ++saves_ == spec_.step) fail_as(spec_);
+  }
+
+  StepWatch* watch(int rank) override { return rank == spec_.rank ? &watch_ : nullptr; }
+
+ private:
+  std::optional<RunPart> part_of_phase() const {
+    if (spec_.phase == "update") return RunPart::Updated;
+    if (spec_.phase == "evaluate") return RunPart::Evaluate;
+    if (spec_.phase == "save") return RunPart::Save;
+    return std::nullopt;
+  }
+
+  const Spec spec_;
+  Watch watch_;
+  std::atomic<int64_t> saves_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Fault> Fault::from_environment() {
+  const char* text = std::getenv(kVariable);
+  if (text == nullptr) return nullptr;
+  return std::make_unique<ChosenFault>(parse(text));
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,26 @@
+// RunProbe: hears from every rank of a run where it stands, so that a test can make one fail there.
+#pragma once
+
+#include "checkpoint/new_checkpoint.h"
+#include "pipeline/executor.h"
+
+namespace trifold {
+
+class Trainer;
+
+// What a rank is about to do; Updated: what it has just done.
+enum class RunPart { Load, Step, Updated, Evaluate, Save };
+
+// Functions are called by the ranks' threads, several at a time.
+class RunProbe {
+ public:
+  virtual ~RunProbe() = default;
+  // On the rank of `trainer`. For Load the weights are not there yet.
+  virtual void reach(RunPart part, Trainer& trainer) = 0;
+  // A save of this rank is in that phase.
+  virtual void reach(SavePhase phase, int rank) = 0;
+  // What is shown every block that this rank computes; null: nobody.
+  virtual StepWatch* watch(int rank) = 0;
+};
+
+}  // namespace trifold
