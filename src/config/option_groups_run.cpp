@@ -38,7 +38,9 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .one_of({"cpu", "cuda", "auto"});
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up.")
+           "Minutes that a rank waits for another before it gives up; time for which the whole run was "
+           "stopped "
+           "does not count.")
       .range(0.001, 525'600);
 }
 

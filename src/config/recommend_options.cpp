@@ -117,7 +117,9 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
       .one_of({"cpu", "cuda", "auto"});
   table
       .add("distributed-timeout-minutes", &config.mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up.")
+           "Minutes that a rank waits for another before it gives up; time for which the whole run was "
+           "stopped "
+           "does not count.")
       .range(0.001, 525'600);
   table
       .add("placement", &config.placement.placement,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/wait_clock.h"
 
 namespace trifold {
 
@@ -61,7 +62,7 @@ void SlotReader::read_loop() {
 int64_t SlotReader::get(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   check(taken_ < count_, "all {} micro-batches have been read already", count_);
-  const bool came = changed_.wait_for(lock, timeout, [&] { return read_ > taken_ || error_; });
+  const bool came = wait_for(changed_, lock, timeout, [&] { return read_ > taken_ || error_; });
   if (!came) fail("reading {} takes longer than {} ms", describe_(taken_), timeout.count());
   if (read_ == taken_) std::rethrow_exception(error_);
   const int64_t index = taken_++;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/wait_clock.h"
 #include "data/stream_bookmark.h"
 
 namespace trifold {
@@ -35,7 +36,7 @@ class StreamSamples::Maker {
     const auto place = waiting_.insert(index);
     changed_.notify_all();
     const bool came =
-        changed_.wait_for(lock, kPatience, [&] { return (found = find(index)) != nullptr || error_; });
+        wait_for(changed_, lock, kPatience, [&] { return (found = find(index)) != nullptr || error_; });
     waiting_.erase(place);
     changed_.notify_all();  // the thread goes on, for others or ahead
     if (found) return found;

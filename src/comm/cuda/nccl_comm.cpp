@@ -70,11 +70,16 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { host_.barrier(); }
 
  private:
+  // Throws where the arguments are wrong.
+  void refuse_problem(const Call& call) const {
+    const int me = rank();
+    if (const auto problem = disagreement({&call, 1}, "an NCCL group", {&me, 1})) throw Error(*problem);
+  }
   // Puts body(ncclComm_t, cudaStream_t) on the stream, where the arguments are right.
   template <class Body>
   void enqueue(const Call& call, Stream& stream, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return;
-    if (const auto problem = disagreement({&call, 1}, "an NCCL group")) fail("rank {}: {}", rank(), *problem);
+    refuse_problem(call);
     put(to_string(call), stream, body);
   }
   template <class Body>
@@ -153,7 +158,7 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   count_rows(in, in_rows, stream);
   if (stream.mode() == Stream::Mode::Dry) return;
   const Call call = all_to_all_call(out, in, out_rows, in_rows, size());
-  if (const auto problem = disagreement({&call, 1}, "an NCCL group")) fail("rank {}: {}", rank(), *problem);
+  refuse_problem(call);
   std::vector<Transfer> transfers;
   int64_t sent = 0;
   int64_t received = 0;

@@ -107,13 +107,13 @@ void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHa
 // Waits until a call that NCCL goes on with in the background has been made.
 void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
                        std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+  WaitClock clock(timeout);
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
     const ncclResult_t asked = nccl_.async_error(communicator, &result);
     if (asked != ncclSuccess) result = asked;
     if (result != ncclInProgress) break;
-    check(Clock::now() < deadline, "NCCL was not done after {} with {}: another rank did not come",
+    check(!clock.expired(), "NCCL was not done after {} with {}: another rank did not come",
           to_string(timeout), what);
     std::this_thread::sleep_for(kPoll);
   }
@@ -149,14 +149,14 @@ void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std
   marks_->record(event, stream);
   {
     const std::lock_guard lock(mutex_);
-    (aborted_.load() ? given_up_ : pending_).push_back({event, handle, Clock::now() + timeout_, what});
+    (aborted_.load() ? given_up_ : pending_).push_back({event, handle, WaitClock(timeout_), what});
     throw_if_aborted();
   }
   changed_.notify_all();
 }
 
 // What is wrong with something enqueued; empty while nothing is.
-std::string NcclWorld::trouble_with(const Pending& pending) {
+std::string NcclWorld::trouble_with(Pending& pending) {
   // Whoever calls on this communicator asks NCCL too; two that ask at once would end one job twice.
   if (const std::unique_lock calling(pending.handle->calling, std::try_to_lock);
       calling && pending.handle->nccl != nullptr) {
@@ -167,7 +167,7 @@ std::string NcclWorld::trouble_with(const Pending& pending) {
       return fmt::format("NCCL failed in {}: {} ({})", pending.what, nccl_.text(result),
                          nccl_.last_error(communicator));
   }
-  if (Clock::now() < pending.deadline) return "";
+  if (!pending.clock.expired()) return "";
   return fmt::format("rank {} gave up after {} in {}: another rank died, or made another call", host_.rank(),
                      to_string(timeout_), pending.what);
 }

@@ -24,6 +24,7 @@
 #include "comm/communicator.h"
 #include "comm/cuda/nccl_table.cuh"
 #include "comm/cuda/stream_marks.cuh"
+#include "core/wait_clock.h"
 
 namespace trifold::cuda {
 
@@ -54,18 +55,17 @@ class NcclWorld {
                const std::function<ncclResult_t(ncclComm_t)>& call);
 
   // Ends a communicator that nobody will call any more. NCCL may wait for the whole device meanwhile, so this
-  // waits first until all that is enqueued is done or, past its deadline, aborted. While an exception flies
+  // waits first until all that is enqueued is done or, past its time-out, aborted. While an exception flies
   // it waits for nothing: where something is still under way the world is aborted.
   void forget(const SharedHandle& handle) noexcept;
   // Ends all communicators, here and, by the host's communicator, on the other ranks. The first reason stays.
   void abort(std::string_view why) noexcept;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Pending {
     cudaEvent_t done;
     SharedHandle handle;
-    Clock::time_point deadline;
+    WaitClock clock;  // since it was enqueued
     std::string what;
   };
   class Calling;
@@ -80,7 +80,7 @@ class NcclWorld {
   void watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what);
   void watch_loop();
   std::string look();
-  std::string trouble_with(const Pending& pending);
+  std::string trouble_with(Pending& pending);
   std::string trouble_of_others();
   cudaEvent_t take_event();
 

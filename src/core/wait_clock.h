@@ -1,0 +1,53 @@
+// WaitClock: the time-out of a wait, which counts only the time that this process ran.
+//
+// A process that was stopped (SIGSTOP, a suspended machine, a debugger) finds all at once that much time has
+// passed; the ranks it waits for may have been stopped with it. So a wait looks at its clock every `poll()`,
+// and of a longer gap between two looks only `10 * poll()` count.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "core/clock.h"
+
+namespace trifold {
+
+class WaitClock {
+ public:
+  explicit WaitClock(std::chrono::milliseconds limit)
+      : limit_(limit),
+        poll_(std::clamp(limit / 20, std::chrono::milliseconds(1), std::chrono::milliseconds(100))),
+        last_(Clock::now()) {}
+
+  std::chrono::milliseconds limit() const { return limit_; }
+  // The most time that may lie between two calls of `expired`.
+  std::chrono::milliseconds poll() const { return poll_; }
+
+  // Counts the time since it was asked last; true once the limit has been reached.
+  bool expired() { return expired(Clock::now()); }
+  bool expired(Clock::time_point now) {
+    waited_ += std::min<Clock::duration>(now - last_, 10 * poll_);
+    last_ = now;
+    return waited_ >= limit_;
+  }
+  // What has been counted, in seconds.
+  double waited() const { return std::chrono::duration<double>(waited_).count(); }
+
+ private:
+  std::chrono::milliseconds limit_, poll_;
+  Clock::time_point last_;
+  Clock::duration waited_{0};
+};
+
+// std::condition_variable::wait_for with such a time-out.
+template <class Ready>
+bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+              std::chrono::milliseconds limit, Ready ready) {
+  WaitClock clock(limit);
+  while (!changed.wait_for(lock, clock.poll(), ready))
+    if (clock.expired()) return false;
+  return true;
+}
+
+}  // namespace trifold
