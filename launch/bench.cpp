@@ -88,8 +88,10 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
 
 }  // namespace
 
-int run(const BenchConfig& config) {
-  if (config.json) check_writable_file("--json", *config.json);
+int run(const BenchConfig& config, Ranks& ranks) {
+  ranks.agree([&] {
+    if (config.json) check_writable_file("--json", *config.json);
+  });
   const auto wanted = [&](const char* what) {
     return std::find(config.what.begin(), config.what.end(), what) != config.what.end();
   };
@@ -98,7 +100,7 @@ int run(const BenchConfig& config) {
   std::vector<GemmBench> gemm;
   std::vector<CommBench> comm;
   BlockBench blocks;
-  run_on_ranks(config.run.mesh, [&](Communicator& world) {
+  ranks.run(config.run.mesh, [&](Communicator& world) {
     const bool keeps = world.rank() == 0;
     if (keeps) shows = true;
     if (wanted("step")) {

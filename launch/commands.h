@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "train/ranks.h"
 
 namespace trifold::launch {
 
@@ -12,18 +13,18 @@ inline constexpr int kFailed = 1;
 inline constexpr int kBadInput = 2;
 inline constexpr int kInterrupted = 75;  // stopped on a signal, the checkpoint is saved
 
-int run(const PretrainConfig& config);
-int run(const FinetuneConfig& config);
-int run(const GenerateConfig& config);
-int run(const EvaluateConfig& config);
+int run(const PretrainConfig& config, Ranks& ranks);
+int run(const FinetuneConfig& config, Ranks& ranks);
+int run(const GenerateConfig& config, Ranks& ranks);
+int run(const EvaluateConfig& config, Ranks& ranks);
 int run(const InspectConfig& config);
 int run(const ReshardConfig& config);
 int run(const ConvertConfig& config);
-int run(const BenchConfig& config);
+int run(const BenchConfig& config, Ranks& ranks);
 int run(const PlanConfig& given);
 int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
-int run(const RecommendConfig& config);
+int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);
 
 // What is said after a run that a signal ended, and its exit status.

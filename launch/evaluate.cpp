@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "core/clock.h"
 #include "launch/commands.h"
@@ -23,10 +24,18 @@ Split part_of(const std::string& name) {
   return name == "test" ? Split::Test : Split::Valid;
 }
 
-}  // namespace
+// What is evaluated.
+struct Evaluation {
+  CheckpointModel checkpoint;
+  std::unique_ptr<DataSource> source;
+  int64_t wanted = 0;   // samples asked for
+  int64_t samples = 0;  // of those, what the source has
+};
 
-int run(const EvaluateConfig& config) {
-  CheckpointModel checkpoint = describe_checkpoint(config.load);
+// BadInput for whatever is wrong with the files and options.
+Evaluation prepare(const EvaluateConfig& config) {
+  Evaluation job;
+  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(config.load);
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);
@@ -45,27 +54,37 @@ int run(const EvaluateConfig& config) {
   if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
-  const int64_t wanted = config.eval_iters ? *config.eval_iters * batch : std::numeric_limits<int64_t>::max();
-  const auto source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, wanted, 0)
-                                        : corpus.passes(part, checkpoint.model.seq_length, 1, 0, wanted);
-  const int64_t samples = std::min(wanted, source->samples());
+  job.wanted = config.eval_iters ? *config.eval_iters * batch : std::numeric_limits<int64_t>::max();
+  job.source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, job.wanted, 0)
+                                 : corpus.passes(part, checkpoint.model.seq_length, 1, 0, job.wanted);
+  job.samples = std::min(job.wanted, job.source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
+  return job;
+}
+
+}  // namespace
+
+int run(const EvaluateConfig& config, Ranks& ranks) {
+  Evaluation job;
+  ranks.agree([&] { job = prepare(config); });
+  const CheckpointModel& checkpoint = job.checkpoint;
+  const Split part = part_of(config.part);
   const auto start = Clock::now();
   std::optional<LossSums> sums;  // set in the process of rank 0
-  run_on_ranks(config.mesh, [&](Communicator& world) {
+  ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
     const LossSums all =
-        evaluate_model(replica, *source, config.micro_batch_size, samples, is_bert(checkpoint.model));
+        evaluate_model(replica, *job.source, config.micro_batch_size, job.samples, is_bert(checkpoint.model));
     if (world.rank() == 0) sums = all;
   });
   const double seconds = seconds_since(start);
   if (!sums) return kDone;
-  if (config.eval_iters && samples < wanted)
+  if (config.eval_iters && job.samples < job.wanted)
     fmt::print(stderr,
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
-               *config.eval_iters, name_of(part), samples);
+               *config.eval_iters, name_of(part), job.samples);
   const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
                           seconds};
   if (config.log_json) JsonLog(*config.log_json).write(report, config.part);

@@ -12,8 +12,9 @@
 
 namespace trifold::launch {
 
-int run(const FinetuneConfig& config) {
-  FinetuneJob job = prepare(config);
+int run(const FinetuneConfig& config, Ranks& ranks) {
+  FinetuneJob job;
+  ranks.agree([&] { job = prepare(config); });
   if (job.run && job.run->is_finished) {
     fmt::print(stderr, "trifold: all {} steps are done already; nothing is left to train\n",
                job.run->config.batch.train_iters);
@@ -23,7 +24,7 @@ int run(const FinetuneConfig& config) {
   Progress progress(config.run.log, stderr);
   const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
-  run_on_ranks(job.run ? job.run->config.mesh : job.config.run.mesh, [&](Communicator& world) {
+  ranks.run(job.run ? job.run->config.mesh : job.config.run.mesh, [&](Communicator& world) {
     if (finetune(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   progress.finish();

@@ -50,7 +50,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 
 }  // namespace
 
-int run(const GenerateConfig& config) {
+int run(const GenerateConfig& config, Ranks& ranks) {
   const CheckpointModel checkpoint = describe_checkpoint(config.load);
   if (is_bert(checkpoint.model))
     bad_input(
@@ -60,7 +60,7 @@ int run(const GenerateConfig& config) {
   MeshConfig mesh;
   mesh.data_parallel_size = 1;
   mesh.threads_per_rank = config.threads_per_rank;
-  run_on_ranks(mesh, [&](Communicator& world) {
+  ranks.run(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
     Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size());

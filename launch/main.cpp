@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <variant>
 
 #include "comm/mpi_module.h"
@@ -14,6 +15,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
+#include "train/ranks.h"
 
 namespace {
 
@@ -36,27 +38,83 @@ void check_processes(const Request& request, int processes) {
     bad_input("this command runs as one process: start it without the MPI launcher");
 }
 
-int dispatch(int argc, char** argv) {
-  const Surroundings surroundings{terminal_width(), mpi_launch_size().value_or(0)};
-  const Request request = parse_command_line(argc, argv, surroundings);
-  check_processes(request, surroundings.mpi_processes);
-  if (const auto* text = std::get_if<TextRequest>(&request)) {
-    fmt::print("{}", text->text);
-    return launch::kDone;
+// A message may quote what a file holds, which must not reach the terminal as it is.
+void tell(const std::exception& error) {
+  fmt::print(stderr, "trifold: {}\n", printable_message(error.what()));
+}
+
+// Of several processes, the one that failed tells why; the others end because of it.
+bool is_told_elsewhere(const Error& error) {
+  if (mpi_launch_size().value_or(1) == 1) return false;
+  const auto* shared = dynamic_cast<const SharedError*>(&error);
+  return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->tells());
+}
+
+// Said by whatever thread finds that a rank does not come any more.
+void say_last_words(const char* why) {
+  if (*why != 0) fmt::print(stderr, "trifold: {}\n", printable_message(why));
+  std::fflush(stderr);
+}
+
+// A command that runs on ranks.
+template <class Command>
+concept OnRanks = requires(const Command& command, Ranks& ranks) {
+  launch::run(command, ranks);
+};
+
+template <class Command>
+std::chrono::milliseconds timeout_for(const Command& command) {
+  if constexpr (requires { command.mesh; })
+    return timeout_of(command.mesh);
+  else if constexpr (requires { command.run.mesh; })
+    return timeout_of(command.run.mesh);
+  else
+    return kDefaultCommTimeout;
+}
+
+// The ranks of a launcher start before any of them may fail, because the others would wait for it: with what
+// its command line asks for, or with `wrong`, why it could not be read.
+int run_with_others(const Request& request, const std::exception_ptr& wrong, int processes) {
+  const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);
+  const auto timeout = std::visit([](const auto& command) { return timeout_for(command); }, request);
+  std::optional<Ranks> ranks;
+  try {
+    ranks.emplace(timeout, say_last_words, wrong ? processes > 1 : on_ranks);
+  } catch (const Error&) {  // MPI cannot be had, on any rank
+    if (wrong) std::rethrow_exception(wrong);
+    throw;
   }
+  ranks->agree([&] {
+    if (wrong) std::rethrow_exception(wrong);
+  });
   return std::visit(
-      [](const auto& command) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(command)>, TextRequest>)
+      [&](const auto& command) {
+        using Command = std::decay_t<decltype(command)>;
+        if constexpr (std::is_same_v<Command, TextRequest>)
           return launch::kDone;
+        else if constexpr (OnRanks<Command>)
+          return launch::run(command, *ranks);
         else
           return launch::run(command);
       },
       request);
 }
 
-// A message may quote what a file holds, which must not reach the terminal as it is.
-void tell(const std::exception& error) {
-  fmt::print(stderr, "trifold: {}\n", printable_message(error.what()));
+int dispatch(int argc, char** argv) {
+  const Surroundings surroundings{terminal_width(), mpi_launch_size().value_or(0)};
+  Request request;
+  std::exception_ptr wrong;
+  try {
+    request = parse_command_line(argc, argv, surroundings);
+    check_processes(request, surroundings.mpi_processes);
+  } catch (...) {
+    wrong = std::current_exception();
+  }
+  if (const auto* text = std::get_if<TextRequest>(&request); text != nullptr && !wrong) {
+    fmt::print("{}", text->text);
+    return launch::kDone;
+  }
+  return run_with_others(request, wrong, surroundings.mpi_processes);
 }
 
 }  // namespace
@@ -65,9 +123,7 @@ int main(int argc, char** argv) {
   try {
     return dispatch(argc, argv);
   } catch (const Error& error) {
-    // Of several processes, the one that failed tells why; the others end because of it.
-    const bool told = error.kind() == ErrorKind::Aborted && mpi_launch_size().value_or(1) > 1;
-    if (!told) tell(error);
+    if (!is_told_elsewhere(error)) tell(error);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "trifold: out of memory\n");

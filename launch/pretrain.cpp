@@ -1,9 +1,11 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <memory>
 
 #include "launch/commands.h"
 #include "launch/crash_test.h"
+#include "launch/fault_test.h"
 #include "launch/progress.h"
 #include "launch/signals.h"
 #include "train/pretrain.h"
@@ -21,18 +23,25 @@ int told_of_interruption(const CheckpointConfig& checkpoint) {
   return kInterrupted;
 }
 
-int run(const PretrainConfig& config) {
-  PretrainJob job = prepare(config);
+int run(const PretrainConfig& config, Ranks& ranks) {
+  const std::unique_ptr<Fault> fault = Fault::from_environment();
+  PretrainJob job;
+  ranks.agree([&] {
+    if (fault) fault->at_start(mpi_launch_rank());
+    job = prepare(config);
+  });
   if (job.is_finished) {
     fmt::print(stderr, "trifold: all {} steps are done already; nothing is left to train\n",
                job.config.batch.train_iters);
     return kDone;
   }
   job.at_save_phase = kill_at_save_phase();
+  if (fault) fault->attach(job);
   Progress progress(job.config.log, stderr);
   const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
-  run_on_ranks(job.config.mesh, [&](Communicator& world) {
+  ranks.run(job.config.mesh, [&](Communicator& world) {
+    if (fault) fault->at_start(world.rank());
     if (pretrain(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   progress.finish();

@@ -109,13 +109,16 @@ class ClickProgress final : public RecommendObserver {
 
 }  // namespace
 
-int run(const RecommendConfig& config) {
-  const RecommendJob job = prepare(config);
-  if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
+int run(const RecommendConfig& config, Ranks& ranks) {
+  RecommendJob job;
+  ranks.agree([&] {
+    job = prepare(config);
+    if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
+  });
   ClickProgress progress(job.config.log);
   const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
-  run_on_ranks(job.config.mesh, [&](Communicator& world) {
+  ranks.run(job.config.mesh, [&](Communicator& world) {
     if (recommend(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   if (!interrupted) return kDone;

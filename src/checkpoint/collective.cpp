@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/shared_error.h"
+
 namespace trifold {
 
 namespace {
@@ -58,8 +60,9 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& do
     failures += fmt::format("{}rank {}: {}", failures.empty() ? "" : "; ", rank, texts[rank]);
   }
   if (!failures.empty())
-    throw Error(fmt::format("{} failed: {}", doing, failures),
-                all_bad_input ? ErrorKind::BadInput : ErrorKind::Failure);
+    throw SharedError(fmt::format("{} failed: {}", doing, failures),
+                      all_bad_input ? ErrorKind::BadInput : ErrorKind::Failure, world.size(),
+                      world.rank() == 0);
   return texts;
 }
 

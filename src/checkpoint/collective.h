@@ -11,8 +11,8 @@
 namespace trifold {
 
 // Collective. Runs `body` on every rank and returns the texts of all of them, in rank order. When any `body`
-// threw, every rank throws one Error that names the ranks and their messages; it is BadInput when all of
-// these were.
+// threw, every rank throws one SharedError that names the ranks and their messages; it is BadInput when all
+// of these were.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& doing,
                                       FunctionRef<std::string()> body);
 

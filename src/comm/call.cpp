@@ -9,26 +9,6 @@ namespace trifold {
 
 namespace {
 
-std::string_view name_of(CallKind kind) {
-  switch (kind) {
-    case CallKind::AllReduce:
-      return "all_reduce";
-    case CallKind::ReduceScatter:
-      return "reduce_scatter";
-    case CallKind::AllGather:
-      return "all_gather";
-    case CallKind::AllToAll:
-      return "all_to_all";
-    case CallKind::Broadcast:
-      return "broadcast";
-    case CallKind::Split:
-      return "split";
-    case CallKind::Barrier:
-      return "barrier";
-  }
-  return "?";
-}
-
 std::string_view text_of(CallProblem problem) {
   switch (problem) {
     case CallProblem::None:
@@ -74,6 +54,26 @@ Call make_call(CallKind kind, DType dtype, int64_t count, CallProblem problem = 
 }
 
 }  // namespace
+
+std::string_view name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::AllReduce:
+      return "all_reduce";
+    case CallKind::ReduceScatter:
+      return "reduce_scatter";
+    case CallKind::AllGather:
+      return "all_gather";
+    case CallKind::AllToAll:
+      return "all_to_all";
+    case CallKind::Broadcast:
+      return "broadcast";
+    case CallKind::Split:
+      return "split";
+    case CallKind::Barrier:
+      return "barrier";
+  }
+  return "?";
+}
 
 Call all_reduce_call(const Tensor& inout, Reduce how) {
   Call call = make_call(CallKind::AllReduce, inout.dtype, inout.elements());
@@ -146,10 +146,11 @@ std::string name_group(std::span<const int> world_ranks, int world_size) {
   return fmt::format("the group of world {}", name_ranks(world_ranks));
 }
 
-std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group) {
+std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group,
+                                        std::span<const int> world_ranks) {
   for (size_t rank = 0; rank < calls.size(); ++rank)
     if (calls[rank].problem != CallProblem::None)
-      return fmt::format("in {}, rank {} calls {} with wrong arguments: {}", group, rank,
+      return fmt::format("in {}, rank {} calls {} with wrong arguments: {}", group, world_ranks[rank],
                          to_string(calls[rank]), text_of(calls[rank].problem));
   if (std::all_of(calls.begin(), calls.end(), [&](const Call& call) { return agree(call, calls[0]); }))
     return std::nullopt;
@@ -163,7 +164,7 @@ std::optional<std::string> disagreement(std::span<const Call> calls, const std::
     for (size_t other = rank; other < calls.size(); ++other) {
       if (!agree(calls[rank], calls[other])) continue;
       named[other] = true;
-      alike.push_back(static_cast<int>(other));
+      alike.push_back(world_ranks[other]);
     }
     text += fmt::format("{} {} call{} {}", rank == 0 ? "" : ";", name_ranks(alike),
                         alike.size() == 1 ? "s" : "", to_string(calls[rank]));

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 
@@ -49,6 +50,7 @@ Call broadcast_call(const Tensor& inout, int root, int size);
 
 // "all_reduce(sum) of 1024 f32, call 17"
 std::string to_string(const Call& call);
+std::string_view name_of(CallKind kind);
 
 // "rank 2", "ranks 0, 3 and 4"
 std::string name_ranks(std::span<const int> ranks);
@@ -61,10 +63,12 @@ std::string name_group(std::span<const int> world_ranks, int world_size);
 bool agree(const Call& a, const Call& b);
 
 // Nothing when the calls (one per rank, in rank order) agree and have no problem, else the text of the Error.
-std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group);
+// All messages name ranks as the world counts them: here `world_ranks` are those of the group.
+std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group,
+                                        std::span<const int> world_ranks);
 
-// The text of the Error for rank `sender` of `group` sending `sent` rows to `receiver`, which expects
-// `expected`.
+// The text of the Error for rank `sender` of the world, in `group`, sending `sent` rows to `receiver`, which
+// expects `expected`.
 std::string row_disagreement(const std::string& group, int sender, int64_t sent, int receiver,
                              int64_t expected);
 

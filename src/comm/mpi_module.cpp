@@ -2,12 +2,17 @@
 
 #include <dlfcn.h>
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "comm/call.h"
 #include "comm/module.h"
+#include "comm/rank_report.h"
+#include "core/watchdog.h"
 
 namespace trifold {
 
@@ -54,6 +59,16 @@ Function* in_mpi_module(void* module, const char* name) {
   return reinterpret_cast<Function*>(function_in(module, kMpiModuleFile, name));
 }
 
+// For when MPI does not start within the time-out: MPI_Init waits for the other ranks for ever.
+void end_late_start(std::chrono::milliseconds timeout, LastWords last_words) {
+  last_words(
+      fmt::format("rank {} ({}) gave up after {} in MPI_Init, where it waits for the other ranks to start: "
+                  "those that do not say the same did not come",
+                  mpi_launch_rank().value_or(0), this_process(), to_string(timeout))
+          .c_str());
+  _exit(1);
+}
+
 }  // namespace
 
 std::optional<int> mpi_launch_size() {
@@ -69,13 +84,26 @@ std::optional<int> mpi_launch_size() {
   return std::nullopt;
 }
 
+std::optional<int> mpi_launch_rank() {
+  for (const char* rank :
+       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const auto number = number_in(rank)) return number;
+  return std::nullopt;
+}
+
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders,
-                                               std::chrono::milliseconds timeout) {
+                                               std::chrono::milliseconds timeout, LastWords last_words) {
   void* module = load(folders);
   check_module_version(kMpiModuleFile, in_mpi_module<MpiModuleVersion>(module, "trifold_mpi_version")(),
                        kMpiModuleVersion);
-  std::unique_ptr<Communicator> world(
-      in_mpi_module<MpiModuleConnect>(module, "trifold_mpi_connect")(timeout.count(), &cpu_ops()));
+  auto* connect = in_mpi_module<MpiModuleConnect>(module, "trifold_mpi_connect");
+  const MpiModuleHost host{timeout.count(), &cpu_ops(), HostThread::here().get(), last_words};
+  std::unique_ptr<Communicator> world;
+  {
+    std::optional<Watchdog> watch;
+    if (last_words != nullptr) watch.emplace(timeout, [=] { end_late_start(timeout, last_words); });
+    world.reset(connect(&host));
+  }
   const int launched = mpi_launch_size().value_or(0);
   check(launched == 0 || launched == world->size(),
         "the launcher started {} ranks, but the MPI library of {} sees {}: they belong to different MPI "
@@ -84,8 +112,8 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders
   return world;
 }
 
-std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout) {
-  return connect_mpi_from(module_folders(), timeout);
+std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout, LastWords last_words) {
+  return connect_mpi_from(module_folders(), timeout, last_words);
 }
 
 }  // namespace trifold

@@ -174,7 +174,9 @@ std::string ThreadCommunicator::inspect_rows() {
     for (int to = 0; to < size(); ++to) {
       const int64_t sent = group_.offer(from).in_rows[to];
       const int64_t expected = group_.offer(to).out_rows[from];
-      if (sent != expected) return row_disagreement(group_.name(), from, sent, to, expected);
+      if (sent != expected)
+        return row_disagreement(group_.name(), group_.world_rank(from), sent, group_.world_rank(to),
+                                expected);
     }
   return "";
 }
@@ -214,6 +216,7 @@ void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = broadcast_call(inout, root, size());
+    if (offer.call.problem == CallProblem::None) offer.call.root = group_.world_rank(root);
     offer.in = inout.data;
     collective(offer, stream, kNothingToInspect,
                [&](Stream& on) { copy_bytes(on, inout.data, group_.offer(root).in, inout.bytes()); });
@@ -290,11 +293,18 @@ int ThreadWorld::size() const { return groups_->world_size; }
 
 std::unique_ptr<Communicator> ThreadWorld::join(int rank) {
   check(rank >= 0 && rank < size(), "there is no rank {} in a world of {}", rank, size());
+  groups_->settle(rank);
   return std::make_unique<ThreadCommunicator>(*world_group_, rank);
 }
 
 void ThreadWorld::abort(std::string_view why) noexcept { groups_->abort(why); }
 
-std::string ThreadWorld::status() const { return groups_->status(); }
+std::string ThreadWorld::status() const { return rank_table(groups_->reports()); }
+
+bool ThreadWorld::aborted() const { return groups_->aborted(); }
+
+std::string ThreadWorld::why() const { return groups_->aborted() ? groups_->why() : ""; }
+
+bool ThreadWorld::timed_out() const { return groups_->timed_out(); }
 
 }  // namespace trifold

@@ -33,15 +33,21 @@ class ThreadWorld {
 
   int size() const;
 
-  // The communicator of all ranks as rank `rank` sees it: once for each rank, from any thread. It, and
-  // everything split from it, must not outlive the world.
+  // The communicator of all ranks as rank `rank` sees it: once for each rank, from the thread that will run
+  // it. It, and everything split from it, must not outlive the world.
   std::unique_ptr<Communicator> join(int rank);
 
   // As Communicator::abort, for a thread that is no rank.
   void abort(std::string_view why) noexcept;
 
-  // One line per rank: what it waits for, for people who look at a run that does not move. From any thread.
+  // One line per rank: what it waits for, for people who look at a run that does not move; first those that
+  // wait for nobody. From any thread.
   std::string status() const;
+  // Whether the world has been aborted, and whether because a rank waited too long. From any thread.
+  bool aborted() const;
+  bool timed_out() const;
+  // Why it was aborted; empty while it is not.
+  std::string why() const;
 
  private:
   std::unique_ptr<ThreadGroups> groups_;

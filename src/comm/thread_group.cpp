@@ -1,5 +1,7 @@
 #include "comm/thread_group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -7,11 +9,10 @@ namespace trifold {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A waiting rank spins for this long before it sleeps: longer than the gap between ranks that work in step.
 constexpr std::chrono::microseconds kSpin{40};
 constexpr int kPausesPerLook = 16;
+constexpr uint64_t kExchange = 255;  // in place of a CallKind
 
 void pause() {
 #if defined(__x86_64__)
@@ -26,7 +27,11 @@ void pause() {
 // ---- ThreadGroups ----
 
 ThreadGroups::ThreadGroups(int size, std::chrono::milliseconds limit, const OpTable& arithmetic)
-    : world_size(size), timeout(limit), ops(arithmetic), oversubscribed(size > available_cores()) {}
+    : world_size(size),
+      timeout(limit),
+      ops(arithmetic),
+      oversubscribed(size > available_cores()),
+      homes_(static_cast<size_t>(size), Home{this_process(), nullptr}) {}
 
 ThreadGroup& ThreadGroups::add(std::vector<int> world_ranks) {
   auto group = std::make_unique<ThreadGroup>(*this, std::move(world_ranks));
@@ -46,24 +51,52 @@ void ThreadGroups::abort(std::string_view why) noexcept {
   for (const auto& group : groups_) group->wake_all();
 }
 
+void ThreadGroups::give_up(int world_rank, const std::string& what) noexcept {
+  const std::vector<RankReport> all = reports();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.load()) timed_out_.store(true);
+  }
+  abort(time_out_text(all, world_rank, timeout, what));
+}
+
 void ThreadGroups::throw_aborted() const { throw Error(why_, ErrorKind::Aborted); }
 
-std::string ThreadGroups::status() const {
+void ThreadGroups::settle(int world_rank) {
   const std::lock_guard lock(mutex_);
-  std::string text;
-  for (int rank = 0; rank < world_size; ++rank) {
-    std::string waits;
-    for (const auto& group : groups_) {
-      const auto& members = group->world_ranks();
-      const auto found = std::find(members.begin(), members.end(), rank);
-      if (found == members.end()) continue;
-      const std::string here = group->waiting(static_cast<int>(found - members.begin()));
-      if (!here.empty()) waits += (waits.empty() ? "" : ", and ") + here;
-    }
-    text += fmt::format("{}rank {} {}", rank == 0 ? "" : "\n", rank,
-                        waits.empty() ? "waits for no other rank" : "waits in " + waits);
+  homes_[static_cast<size_t>(world_rank)] = {fmt::format("{}, thread {}", this_process(), gettid()),
+                                             HostThread::here()};
+}
+
+RankReport ThreadGroups::report_of(int rank) const {
+  const Home& home = homes_[static_cast<size_t>(rank)];
+  RankReport report{rank, home.where, true, false, {}};
+  std::string waits;
+  std::optional<ThreadGroup::LastCall> last;
+  for (const auto& group : groups_) {
+    const auto& members = group->world_ranks();
+    const auto found = std::find(members.begin(), members.end(), rank);
+    if (found == members.end()) continue;
+    const int here = static_cast<int>(found - members.begin());
+    const std::string wait = group->waiting(here);
+    if (!wait.empty()) waits += (waits.empty() ? "" : ", and ") + wait;
+    const auto call = group->last_call(here);
+    if (call && (!last || call->at > last->at)) last = call;
   }
-  return text;
+  const bool is_held_up = home.host == nullptr || home.host->waits.load() > 0;
+  report.waits = !waits.empty() && is_held_up;
+  if (report.waits)
+    report.doing = waits;
+  else
+    report.doing = last ? idle_text(last->text, seconds_since(last->at)) : idle_text("", 0);
+  return report;
+}
+
+std::vector<RankReport> ThreadGroups::reports() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RankReport> all;
+  for (int rank = 0; rank < world_size; ++rank) all.push_back(report_of(rank));
+  return all;
 }
 
 // ---- ThreadGroup: waiting ----
@@ -102,16 +135,17 @@ bool ThreadGroup::spin(FunctionRef<bool()> ready) const {
 }
 
 bool ThreadGroup::sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
-  const auto deadline = Clock::now() + world_.timeout;
+  const HeldUp waits;
+  WaitClock clock(world_.timeout);
   std::unique_lock lock(mutex_);
+  slot(rank).clock = &clock;
   slot(rank).asleep = &what;
   while (!ready() && !world_.aborted()) {
-    if (changed_.wait_until(lock, deadline) == std::cv_status::no_timeout || ready() || world_.aborted())
-      continue;
+    changed_.wait_for(lock, clock.poll());
+    if (!clock.expired() || ready() || world_.aborted()) continue;
     const std::string mine = what();
     lock.unlock();
-    world_.abort(fmt::format("rank {} gave up after {} in {}. What each rank of the world does:\n{}", rank,
-                             to_string(world_.timeout), mine, world_.status()));
+    world_.give_up(world_rank(rank), mine);
     lock.lock();
     break;
   }
@@ -129,8 +163,24 @@ bool ThreadGroup::await(int rank, FunctionRef<bool()> ready, FunctionRef<std::st
 
 std::string ThreadGroup::waiting(int rank) const {
   const std::lock_guard lock(mutex_);
-  const auto* what = slots_[static_cast<size_t>(rank)].asleep;
-  return what != nullptr ? (*what)() : "";
+  const Slot& mine = slots_[static_cast<size_t>(rank)];
+  return mine.asleep != nullptr ? waiting_text((*mine.asleep)(), mine.clock->waited()) : "";
+}
+
+void ThreadGroup::note_end(int rank, uint64_t number, uint64_t kind) {
+  slot(rank).last.store(256 * number + kind, std::memory_order_relaxed);
+  slot(rank).ended.store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+}
+
+std::optional<ThreadGroup::LastCall> ThreadGroup::last_call(int rank) const {
+  const Slot& mine = slots_[static_cast<size_t>(rank)];
+  const int64_t ended = mine.ended.load(std::memory_order_acquire);
+  if (ended == 0) return std::nullopt;
+  const uint64_t last = mine.last.load(std::memory_order_relaxed);
+  const auto at = Clock::time_point(Clock::duration(ended));
+  if (last % 256 == kExchange) return LastCall{"exchange in " + name_, at};
+  return LastCall{
+      fmt::format("{}, call {} in {}", name_of(static_cast<CallKind>(last % 256)), last / 256, name_), at};
 }
 
 // ---- ThreadGroup: collectives ----
@@ -169,7 +219,7 @@ void ThreadGroup::meet(int rank, const Call& call) {
   const auto what = [&] {
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
-      if (slot(other).arrived.load() < meeting) missing.push_back(other);
+      if (slot(other).arrived.load() < meeting) missing.push_back(world_rank(other));
     return fmt::format("{} in {}, for {} to come", to_string(call), name_, name_ranks(missing));
   };
   if (!await(rank, ready, what)) leave();
@@ -193,17 +243,19 @@ void ThreadGroup::collective(int rank, const ThreadOffer& offer, FunctionRef<std
       if (std::any_of(slots_.begin(), slots_.end(), differs)) {
         std::vector<Call> calls;
         for (const Slot& other : slots_) calls.push_back(other.offer.call);
-        problem = disagreement(calls, name_).value_or("");
+        problem = disagreement(calls, name_, world_ranks_).value_or("");
       } else {
         problem = inspect();
       }
       if (problem.empty()) work();
     }
   } catch (const std::exception& error) {
-    world_.abort(fmt::format("rank {} of {} failed in {}: {}", rank, name_, to_string(call), error.what()));
+    world_.abort(fmt::format("rank {} failed in {} in {}: {}", world_rank(rank), to_string(call), name_,
+                             error.what()));
   }
   if (world_.aborted()) leave();
   meet(rank, call);  // the others may still read the offers and tensors of this rank until here
+  note_end(rank, call.number, static_cast<uint64_t>(call.kind));
   if (!problem.empty()) throw Error(problem);
 }
 
@@ -233,12 +285,12 @@ std::string ThreadGroup::pending(const Batch& batch) const {
   for (size_t i = 0; i < batch.sends.size(); ++i) {
     const Tensor& tensor = batch.sends[i].tensor;
     if (!is_done(batch.sends[i]))
-      text +=
-          fmt::format(", for rank {} to take {} {}", batch.to[i], tensor.elements(), name_of(tensor.dtype));
+      text += fmt::format(", for rank {} to take {} {}", world_rank(batch.to[i]), tensor.elements(),
+                          name_of(tensor.dtype));
   }
   for (const Receive& receive : batch.receives)
     if (!receive.done)
-      text += fmt::format(", for rank {} to send {} {}", receive.peer, receive.tensor.elements(),
+      text += fmt::format(", for rank {} to send {} {}", world_rank(receive.peer), receive.tensor.elements(),
                           name_of(receive.tensor.dtype));
   return batch.problem.empty() ? text : text + " (" + batch.problem + ")";
 }
@@ -263,7 +315,8 @@ bool ThreadGroup::take_one(int rank, Batch& batch, Copy copy) {
       if (receive.tensor.bytes() > 0) copy(receive.tensor.data, post.tensor.data, receive.tensor.bytes());
       lock.lock();
     } else {
-      post.refusal = transfer_disagreement(name_, receive.peer, post.tensor, rank, receive.tensor);
+      post.refusal = transfer_disagreement(name_, world_rank(receive.peer), post.tensor, world_rank(rank),
+                                           receive.tensor);
       if (batch.problem.empty()) batch.problem = post.refusal;
     }
     receive.done = true;
@@ -329,6 +382,7 @@ void ThreadGroup::exchange(int rank, std::span<const ThreadTransfer> transfers, 
     withdraw(rank, batch);
     world_.throw_aborted();
   }
+  note_end(rank, 0, kExchange);
   for (const ThreadPost& post : batch.sends)
     if (batch.problem.empty()) batch.problem = post.refusal;
   if (!batch.problem.empty()) throw Error(batch.problem);

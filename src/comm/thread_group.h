@@ -7,12 +7,16 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/call.h"
+#include "comm/rank_report.h"
 #include "core/function_ref.h"
+#include "core/host_thread.h"
 #include "core/small_list.h"
+#include "core/wait_clock.h"
 
 namespace trifold {
 
@@ -26,8 +30,14 @@ class ThreadGroups {
   ThreadGroup& add(std::vector<int> world_ranks);
   void abort(std::string_view why) noexcept;  // the first `why` counts
   bool aborted() const { return aborted_.load(); }
+  // The same because a rank waited too long, in `what`: all are told what each rank does.
+  void give_up(int world_rank, const std::string& what) noexcept;
+  bool timed_out() const { return timed_out_.load(); }
+  const std::string& why() const { return why_; }  // once aborted
   [[noreturn]] void throw_aborted() const;
-  std::string status() const;
+  // The calling thread runs this rank.
+  void settle(int world_rank);
+  std::vector<RankReport> reports() const;
 
   const int world_size;
   const std::chrono::milliseconds timeout;
@@ -35,10 +45,19 @@ class ThreadGroups {
   const bool oversubscribed;  // more ranks than cores: a waiting rank gives its core away at once
 
  private:
+  struct Home {  // where a rank runs
+    std::string where;
+    std::shared_ptr<HostThread> host;  // null: not known
+  };
+
+  RankReport report_of(int rank) const;  // mutex_ is held
+
   std::atomic<bool> aborted_{false};
-  std::string why_;  // written once, before aborted_
+  std::atomic<bool> timed_out_{false};  // set before aborted_
+  std::string why_;                     // written once, before aborted_
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<ThreadGroup>> groups_;
+  std::vector<Home> homes_;
 };
 
 // A transfer as a stream's task keeps it until it is made: without the shape. A batch of a plan has seldom
@@ -80,6 +99,7 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
   const std::string& name() const { return name_; }
   ThreadGroups& world() const { return world_; }
   // To be used inside `inspect` and `work` of `collective`.
@@ -98,6 +118,12 @@ class ThreadGroup {
 
   // What this rank waits for in this group, "" when it does not.
   std::string waiting(int rank) const;
+  // The last call of this rank that came to its end.
+  struct LastCall {
+    std::string text;
+    Clock::time_point at;
+  };
+  std::optional<LastCall> last_call(int rank) const;
   void wake_all() noexcept;
 
  private:
@@ -107,6 +133,9 @@ class ThreadGroup {
     ThreadOffer offer;                                   // read by others between two meetings only
     uint64_t calls = 0;                                  // the rank's own
     const FunctionRef<std::string()>* asleep = nullptr;  // says what it sleeps for; guarded by mutex_
+    const WaitClock* clock = nullptr;                    // for how long; guarded by mutex_
+    std::atomic<int64_t> ended{0};                       // when its last call did, by Clock; 0: none yet
+    std::atomic<uint64_t> last{0};                       // which that was: 256 * number + kind
   };
   class Working;
 
@@ -119,6 +148,7 @@ class ThreadGroup {
   // is up. `what` says what is waited for; it and, once asleep, `ready` are called with mutex_ held.
   bool await(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
   bool sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
+  void note_end(int rank, uint64_t number, uint64_t kind);
   bool spin(FunctionRef<bool()> ready) const;
   void wake();
   // Waits until no rank touches another's tensors in a collective any more, then throws the Error of the

@@ -1,6 +1,7 @@
 #include "core/stream.h"
 
 #include "core/error.h"
+#include "core/host_thread.h"
 
 namespace trifold {
 
@@ -72,6 +73,7 @@ Event Stream::record() {
 }
 
 void Stream::await(uint64_t ticket) {
+  const HeldUp waits;
   if (mode_ != Mode::Worker) return queue_->await(ticket);
   std::unique_lock lock(mutex_);
   check(done_ >= ticket || std::this_thread::get_id() != thread_.get_id(),
@@ -93,6 +95,7 @@ void Stream::wait(const Event& event) {
 
 void Stream::synchronize() {
   if (mode_ == Mode::Worker) return await(record().ticket);
+  const HeldUp waits;
   if (queue_ != nullptr) queue_->synchronize();
 }
 

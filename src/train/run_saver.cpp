@@ -18,7 +18,7 @@ RunSaver::RunSaver(Communicator& world, Trainer& trainer, const CheckpointConfig
 }
 
 void RunSaver::failed(const Error& error) {
-  if (config_.on_save_error == "stop" || error.kind() == ErrorKind::Aborted) throw error;
+  if (config_.on_save_error == "stop" || error.kind() == ErrorKind::Aborted) throw;  // what is being handled
   if (observer_ != nullptr) observer_->on_warning(fmt::format("nothing was saved: {}", error.what()));
 }
 

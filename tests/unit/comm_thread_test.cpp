@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "comm/call.h"
+#include "comm/rank_report.h"
 #include "comm/thread_comm.h"
+#include "core/wait_clock.h"
 #include "support/ranks.h"
 
 namespace trifold::test {
@@ -40,13 +42,44 @@ TEST(Call, DisagreementNamesEveryCallOnce) {
   const Tensor eight{numbers, DType::F32, {8}};
   const std::vector<Call> calls{all_reduce_call(four, Reduce::Sum), all_reduce_call(eight, Reduce::Sum),
                                 all_reduce_call(four, Reduce::Sum)};
-  EXPECT_EQ(disagreement(calls, "the world of 3 ranks").value(),
+  EXPECT_EQ(disagreement(calls, "the world of 3 ranks", std::vector{0, 1, 2}).value(),
             "the ranks of the world of 3 ranks do not make the same call: ranks 0 and 2 call all_reduce(sum) "
             "of 4 f32, "
             "call 0; rank 1 calls all_reduce(sum) of 8 f32, call 0; all must make the same calls in the same "
             "order, "
             "with equal counts and types");
-  EXPECT_FALSE(disagreement(std::vector{calls[0], calls[2]}, "").has_value());
+  EXPECT_FALSE(disagreement(std::vector{calls[0], calls[2]}, "", std::vector{0, 1}).has_value());
+}
+
+TEST(Call, DisagreementInAGroupNamesRanksOfTheWorld) {
+  float numbers[8] = {};
+  const std::vector<Call> calls{all_reduce_call({numbers, DType::F32, {4}}, Reduce::Sum),
+                                all_reduce_call({numbers, DType::F32, {8}}, Reduce::Sum)};
+  const std::string text = disagreement(calls, "the group of world ranks 2 and 5", std::vector{2, 5}).value();
+  EXPECT_NE(text.find("rank 2 calls all_reduce(sum) of 4 f32"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 5 calls all_reduce(sum) of 8 f32"), std::string::npos) << text;
+}
+
+// A rank that no longer comes is named first, and others only for what they wait for.
+TEST(RankReport, TheSilentAreToldFirst) {
+  const auto wait = [](int rank) {
+    return RankReport{rank, "host a", true, true, waiting_text("barrier", 2)};
+  };
+  const RankReport idle{2, "host b", true, false, idle_text("split, call 0", 3)};
+  const RankReport gone{1, "host c", false, false, ""};
+  const auto told = [](const std::vector<RankReport>& reports) {
+    return time_out_text(reports, 0, milliseconds(2000), "barrier");
+  };
+  EXPECT_EQ(
+      told({wait(0), wait(1), idle}),
+      "rank 2 (host b) waits for no other rank; its last call was 3.0 s ago: split, call 0. Rank 0 gave "
+      "up after 2 s in barrier. What each rank does:\n"
+      "  rank 2 (host b) waits for no other rank; its last call was 3.0 s ago: split, call 0\n"
+      "  rank 0 (host a) waits 2.0 s in barrier\n"
+      "  rank 1 (host a) waits 2.0 s in barrier");
+  EXPECT_EQ(told({wait(0), gone, idle}).find("rank 1 (host c) does not answer: it is stopped"), 0U);
+  EXPECT_EQ(told({wait(0), {1, "", true, false, ""}, idle}).find("ranks 1 and 2 do not come"), 0U);
+  EXPECT_EQ(told({wait(0), wait(1)}).find("every rank waits for another"), 0U);
 }
 
 // The Error of a time-out says what every rank of the world does, also in other groups.
@@ -74,9 +107,50 @@ TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
   for (const char* part :
        {"gave up after 400 ms in all_reduce(max) of 1 f32, call 1 in the world of 4 ranks, for ranks 2 and 3 "
         "to come",
-        "rank 2 waits in barrier, call 0 in the group of world ranks 2 and 3, for rank 1 to come",
-        "rank 3 waits for no other rank"})
+        " s in barrier, call 0 in the group of world ranks 2 and 3, for rank 3 to come"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 3 (host "), 0U) << text;
+  EXPECT_NE(text.find(") waits for no other rank; its last call was "), std::string::npos) << text;
+}
+
+// Messages may be under way on a stream while the rank itself hangs: it is still the one that others wait
+// for.
+TEST(ThreadWorld, ARankThatHangsIsToldFirstWhateverItsStreamsWaitFor) {
+  std::string text;
+  try {
+    run_ranks(3,
+              [](Communicator& comm) {
+                OwnStream stream;
+                OwnStream worker(Stream::Mode::Worker);
+                float number = 0;
+                const auto twin = comm.split(0, 0);
+                const Tensor tensor{&number, DType::F32, {1}};
+                if (comm.rank() == 1) {
+                  twin->exchange(std::vector<Transfer>{{Transfer::Direction::Receive, 2, tensor}}, worker);
+                  std::this_thread::sleep_for(milliseconds(1200));
+                  worker.get().synchronize();
+                } else {
+                  comm.all_reduce(tensor, Reduce::Max, stream);
+                }
+              },
+              {.timeout = milliseconds(500)});
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(text.find("rank 1 (host "), 0U) << text;
+}
+
+TEST(WaitClock, CountsOnlyTheTimeThatTheProcessRan) {
+  WaitClock clock(milliseconds(6000));
+  const auto poll = clock.poll();
+  EXPECT_LE(poll, milliseconds(100));
+  auto now = Clock::now();
+  EXPECT_FALSE(clock.expired(now += std::chrono::hours(1)));  // a stopped process
+  EXPECT_LE(clock.waited(), 1.01);
+  int looks = 0;
+  while (!clock.expired(now += poll)) ++looks;
+  EXPECT_GE(looks, 45);
+  EXPECT_LE(looks, 60);
 }
 
 TEST(ThreadWorld, FirstErrorWinsAndTheOthersAreWoken) {

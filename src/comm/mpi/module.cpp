@@ -7,8 +7,7 @@ extern "C" {
 int64_t trifold_mpi_version() { return trifold::kMpiModuleVersion; }
 
 // The caller owns the result.
-trifold::Communicator* trifold_mpi_connect(int64_t timeout_ms, const trifold::OpTable* ops) {
-  auto world = std::make_unique<trifold::MpiWorld>(std::chrono::milliseconds(timeout_ms), *ops);
-  return std::make_unique<trifold::MpiCommunicator>(std::move(world)).release();
+trifold::Communicator* trifold_mpi_connect(const trifold::MpiModuleHost* host) {
+  return std::make_unique<trifold::MpiCommunicator>(std::make_unique<trifold::MpiWorld>(*host)).release();
 }
 }

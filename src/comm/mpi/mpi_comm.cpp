@@ -49,7 +49,7 @@ MpiCommunicator::MpiCommunicator(MpiWorld& world, std::vector<int> world_ranks, 
     : world_(world),
       world_ranks_(std::move(world_ranks)),
       context_(context),
-      name_(name_group(world_ranks_, world.size())),
+      group_(std::make_shared<const std::string>(name_group(world_ranks_, world.size()))),
       workspace_(std::make_unique<Workspace>()) {
   const auto me = std::find(world_ranks_.begin(), world_ranks_.end(), world.rank());
   rank_ = static_cast<int>(me - world_ranks_.begin());
@@ -71,7 +71,7 @@ std::string MpiCommunicator::missing(const MpiRequests& requests, std::span<cons
     bool open = false;
     for (size_t i = 0; i < messages && request < requests.receives.size(); ++i)
       open = requests.receives[request++] != MPI_REQUEST_NULL || open;
-    if (open) ranks.push_back(piece.peer);
+    if (open) ranks.push_back(world_rank(piece.peer));
   }
   if (ranks.empty()) return "the messages to be taken";
   return name_ranks(ranks) + " to come";
@@ -81,6 +81,7 @@ void MpiCommunicator::move(std::span<const Piece> to_send, std::span<const Piece
   MpiRequests requests;
   {
     const auto held = world_.lock();
+    world_.note(call_, group_, false);
     for (const Piece& piece : to_receive)
       world_.receive(requests, piece.data, piece.bytes, world_rank(piece.peer), context_, tag);
     for (const Piece& piece : to_send)
@@ -120,7 +121,7 @@ void MpiCommunicator::agree(Call call) {
   call.number = calls_++;
   call_ = call;
   const auto calls = from_all(std::vector<Call>(static_cast<size_t>(size()), call), MpiTag::Call);
-  if (const auto problem = disagreement(calls, name_)) throw Error(*problem);
+  if (const auto problem = disagreement(calls, name_, world_ranks_)) throw Error(*problem);
 }
 
 // ---- reductions ----
@@ -242,7 +243,8 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
     return std::tie(a.sender, a.receiver) < std::tie(b.sender, b.receiver);
   });
   if (first.sender < size())
-    throw Error(row_disagreement(name_, first.sender, first.sent, first.receiver, first.expected));
+    throw Error(row_disagreement(name_, world_rank(first.sender), first.sent, world_rank(first.receiver),
+                                 first.expected));
 }
 
 void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
@@ -278,7 +280,9 @@ void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t>
 void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   count_ring(1, inout.bytes(), stream);
   stream.run([=, this] {
-    agree(broadcast_call(inout, root, size()));
+    Call call = broadcast_call(inout, root, size());
+    if (call.problem == CallProblem::None) call.root = world_rank(root);
+    agree(call);
     if (inout.elements() == 0) return;
     const auto piece = [&](int v) { return Piece{(v + root) % size(), inout.data, inout.bytes()}; };
     const int me = (rank_ - root + size()) % size();

@@ -66,7 +66,8 @@ class MpiCommunicator final : public Communicator {
   const std::vector<int> world_ranks_;
   const int context_;
   int rank_ = 0;
-  std::string name_;
+  std::shared_ptr<const std::string> group_;
+  const std::string& name_ = *group_;
   Call call_;  // the latest
   uint64_t calls_ = 0;
   std::unique_ptr<Workspace> workspace_;

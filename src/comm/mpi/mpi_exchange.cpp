@@ -45,16 +45,16 @@ bool MpiCommunicator::advance(std::vector<Item>& items) {
       first = !(items[j].state == Item::State::Header && items[j].same_queue(item));
     if (item.state == Item::State::Header && first && world_.test(item.headers)) {
       const Tensor& tensor = item.transfer.tensor;
-      const int peer = item.transfer.peer;
+      const int peer = world_rank(item.transfer.peer);
       item.state = Item::State::Data;
       if (item.mine.count != item.theirs.count || item.mine.dtype != item.theirs.dtype) {
         const Tensor theirs{nullptr, static_cast<DType>(item.theirs.dtype), {item.theirs.count}};
-        item.problem = item.sends() ? transfer_disagreement(name_, rank_, tensor, peer, theirs)
-                                    : transfer_disagreement(name_, peer, theirs, rank_, tensor);
+        item.problem = item.sends() ? transfer_disagreement(name_, world_.rank(), tensor, peer, theirs)
+                                    : transfer_disagreement(name_, peer, theirs, world_.rank(), tensor);
       } else if (item.sends()) {
-        world_.send(item.data, tensor.data, tensor.bytes(), world_rank(peer), context_, MpiTag::Data);
+        world_.send(item.data, tensor.data, tensor.bytes(), peer, context_, MpiTag::Data);
       } else {
-        world_.receive(item.data, tensor.data, tensor.bytes(), world_rank(peer), context_, MpiTag::Data);
+        world_.receive(item.data, tensor.data, tensor.bytes(), peer, context_, MpiTag::Data);
       }
     }
     if (item.state == Item::State::Data && world_.test(item.data)) item.state = Item::State::Done;
@@ -67,8 +67,9 @@ std::string MpiCommunicator::pending(const std::vector<Item>& items) const {
   std::string text = "exchange in " + name_;
   for (const Item& item : items) {
     if (item.state != Item::State::Done)
-      text += fmt::format(", for rank {} to {} {} {}", item.transfer.peer, item.sends() ? "take" : "send",
-                          item.mine.count, name_of(item.transfer.tensor.dtype));
+      text +=
+          fmt::format(", for rank {} to {} {} {}", world_rank(item.transfer.peer),
+                      item.sends() ? "take" : "send", item.mine.count, name_of(item.transfer.tensor.dtype));
     if (!item.problem.empty()) text += " (" + item.problem + ")";
   }
   return text;
@@ -88,6 +89,7 @@ void MpiCommunicator::exchange(std::span<const Transfer> transfers, Stream& stre
     }
     {
       const auto held = world_.lock();
+      world_.note({}, group_, true);
       for (Item& item : *items) {
         const int peer = world_rank(item.transfer.peer);
         const MpiTag mine = item.sends() ? MpiTag::SendHeader : MpiTag::ReceiveHeader;

@@ -7,12 +7,11 @@
 
 #include "comm/call.h"
 #include "core/error.h"
+#include "core/watchdog.h"
 
 namespace trifold {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPieceBytes = size_t{8} << 20;
 constexpr std::chrono::seconds kFinalizeAfterFailure{3};
@@ -49,14 +48,33 @@ class Library {
     if (broken)
       try_to_finalize();
     else
-      MPI_Finalize();
+      finalize();
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
   std::atomic<bool> broken{false};
+  // Of the latest world.
+  LastWords last_words = nullptr;
+  std::chrono::milliseconds timeout{};
+  int rank = 0;
 
  private:
+  void finalize() {
+    std::optional<Watchdog> watch;
+    if (last_words != nullptr) watch.emplace(timeout, [this] { end_late_finish(); });
+    MPI_Finalize();
+  }
+  // MPI_Finalize waits for the other ranks for ever.
+  void end_late_finish() const {
+    last_words(
+        fmt::format("rank {} ({}) gave up after {} in MPI_Finalize, where it waits for the other ranks to "
+                    "end: those that do not say the same did not come",
+                    rank, this_process(), to_string(timeout))
+            .c_str());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
   // MPI_Finalize waits for the other ranks. After a failure they may be gone, but when they do come, all end
   // in their own way instead of being killed by the launcher; so it gets a moment, on a thread that can be
   // left behind.
@@ -67,7 +85,8 @@ class Library {
       MPI_Finalize();
       done->set_value();
     }).detach();
-    finished.wait_for(kFinalizeAfterFailure);
+    if (finished.wait_for(kFinalizeAfterFailure) == std::future_status::timeout)
+      MPI_Abort(MPI_COMM_WORLD, 1);  // else the launcher would wait for ranks that do not come
   }
 
   int level_ = MPI_THREAD_SINGLE;
@@ -101,37 +120,45 @@ class Backoff {
 
 }  // namespace
 
-MpiWorld::MpiWorld(std::chrono::milliseconds timeout, const OpTable& ops) : timeout_(timeout), ops_(ops) {
-  library();
+MpiWorld::MpiWorld(const MpiModuleHost& host)
+    : timeout_(host.timeout_ms), ops_(*host.ops), host_(host.thread), last_words_(host.last_words) {
+  library().last_words = last_words_;
+  library().timeout = timeout_;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm_, &rank_);
+  library().rank = rank_;
   MPI_Comm_size(comm_, &size_);
   int* highest = nullptr;
   int known = 0;
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &highest, &known);
   highest_tag_ = known != 0 ? *highest : 32'767;  // what the standard promises
-  abort_in_ = std::make_unique<Reason>();
-  check_mpi(MPI_Irecv(abort_in_->data(), static_cast<int>(kReasonBytes), MPI_BYTE, MPI_ANY_SOURCE,
-                      tag_of(0, MpiTag::Abort), comm_, &abort_request_),
-            "MPI_Irecv");
+  learn_places();
+  expect_news();
+  watch_ = std::thread([this] { watch_loop(); });
 }
 
 MpiWorld::~MpiWorld() {
+  {
+    const std::lock_guard ending(watch_mutex_);
+    ending_ = true;
+  }
+  watch_ends_.notify_all();
+  watch_.join();
   const auto held = lock();
   if (broken()) {
-    abort_in_.release();  // NOLINT: MPI may still write to it
+    news_in_.release();  // NOLINT: MPI may still write to it
     return;
   }
-  MPI_Cancel(&abort_request_);
-  MPI_Wait(&abort_request_, MPI_STATUS_IGNORE);
+  MPI_Cancel(&news_request_);
+  MPI_Wait(&news_request_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&comm_);
 }
 
 int MpiWorld::tag_of(int context, MpiTag tag) const { return context * kTags + static_cast<int>(tag); }
 
 void MpiWorld::use_context(int context) {
-  check(tag_of(context, MpiTag::Abort) <= highest_tag_,
+  check(tag_of(context, MpiTag::News) <= highest_tag_,
         "too many communicators: this MPI library has tags up to {}, enough for {} splits", highest_tag_,
         highest_tag_ / kTags);
   next_context_.store(std::max(next_context_.load(), context + 1));
@@ -187,42 +214,60 @@ void MpiWorld::cancel(MpiRequests& requests) {
   }
 }
 
-void MpiWorld::look_for_abort() {
-  if (broken()) return;
-  int arrived = 0;
-  check_mpi(MPI_Test(&abort_request_, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
-  if (arrived != 0) set_broken(abort_in_->data());
-}
-
 void MpiWorld::set_broken(std::string_view why) {
   if (broken()) return;
   why_ = why;
+  broken_at_ = Clock::now();
   library().broken = true;
   broken_.store(true);
 }
 
 void MpiWorld::throw_if_broken() {
   const auto held = lock();
-  look_for_abort();
+  look_for_news();
   if (broken()) throw Error(why_, ErrorKind::Aborted);
 }
 
+// A wait of a thread, which others may ask about from its first look on.
+class MpiWorld::Waiting {
+ public:
+  explicit Waiting(MpiWorld& world) : world_(world) {}
+  ~Waiting() {
+    if (!listed_) return;
+    const auto held = world_.lock();
+    world_.waits_.erase(at_);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  // With the lock held.
+  void list(FunctionRef<std::string()> what, const WaitClock& clock) {
+    if (listed_) return;
+    at_ = world_.waits_.insert(world_.waits_.end(), {what, clock});
+    listed_ = true;
+  }
+
+ private:
+  MpiWorld& world_;
+  std::list<Wait>::iterator at_;
+  bool listed_ = false;
+};
+
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
-  const auto deadline = Clock::now() + timeout_;
+  const HeldUp held_up(std::this_thread::get_id() == host_id_ ? host_ : nullptr);
+  WaitClock clock(timeout_);
   Backoff backoff;
+  Waiting waiting(*this);
   for (uint64_t seen = 0;; backoff.pause()) {
-    const auto held = lock();
-    look_for_abort();
+    auto held = lock();
+    look_for_news();
     if (broken()) throw Error(why_, ErrorKind::Aborted);
     if (done()) return;
+    waiting.list(what, clock);
     if (finished_ != seen) backoff.reset();
     seen = finished_;
-    if (Clock::now() < deadline) continue;
-    const std::string text =
-        fmt::format("rank {} gave up after {} in {}", rank_, to_string(timeout_), what());
-    tell_others(text);
-    set_broken(text);
-    throw Error(text);
+    if (!clock.expired() || leaves_it_to_another()) continue;
+    give_up(held, done, what());
   }
 }
 
@@ -236,25 +281,12 @@ void MpiWorld::wait(MpiRequests& requests, FunctionRef<std::string()> what) {
   }
 }
 
-// The message must leave before this process ends, but a rank that is gone must not keep it.
-void MpiWorld::tell_others(std::string_view why) {
-  if (broken()) return;
-  auto* text = new Reason{};  // stays: MPI may read it until the process ends
-  std::memcpy(text->data(), why.data(), std::min(why.size(), kReasonBytes - 1));
-  std::vector<MPI_Request> requests;
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_)
-      MPI_Isend(text->data(), static_cast<int>(kReasonBytes), MPI_BYTE, peer, tag_of(0, MpiTag::Abort), comm_,
-                &requests.emplace_back(MPI_REQUEST_NULL));
-  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(1));
-  for (int sent = 0; sent == 0 && Clock::now() < deadline;)
-    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &sent, MPI_STATUSES_IGNORE);
-}
-
 void MpiWorld::abort(std::string_view why) noexcept {
   try {
     const auto held = lock();
+    if (broken()) return;
     tell_others(why);
+    why_is_ours_ = true;
     set_broken(why);
   } catch (...) {  // nothing is left to be done: the other ranks have their time-outs
   }

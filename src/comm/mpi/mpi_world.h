@@ -5,24 +5,37 @@
 // rank order. Groups are lists of world ranks told apart by message tags ("contexts"). Every call into MPI is
 // made under one lock, so MPI_THREAD_SERIALIZED is enough although several threads communicate at once.
 //
-// Abort is a message to every other rank, which each looks for whenever it waits. After an abort or a
-// time-out the world is *broken*: receives are cancelled, sends may still be pending, so the memory of a call
-// that failed should stay until the process ends, and MPI_Finalize is given a few seconds only, as ranks that
-// are gone would keep it for ever.
+// Ranks tell each other *news* apart from all communicators; each looks for them whenever it waits, and ten
+// times a second on a thread of its own, so that a rank that hangs in a computation still answers. Abort is
+// such a message. After an abort or a time-out the world is *broken*: receives are cancelled, sends may still
+// be pending, so the memory of a call that failed should stay until the process ends, and MPI_Finalize is
+// given a few seconds only, as ranks that are gone would keep it for ever.
+//
+// A rank that has waited too long asks all others what they do (mpi_news.cpp); who does not answer within two
+// seconds is stopped, dead or cut off. It tells people what it has learnt and ends the job with MPI_Abort. Of
+// several that ask at once the lowest goes on.
 #pragma once
 
 #include <mpi.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "comm/call.h"
+#include "comm/mpi_module.h"
+#include "comm/rank_report.h"
+#include "core/clock.h"
 #include "core/function_ref.h"
+#include "core/wait_clock.h"
 #include "ops/ops.h"
 
 namespace trifold {
@@ -34,12 +47,12 @@ struct MpiRequests {
   std::vector<MPI_Request> sends;
 };
 
-enum class MpiTag : int { Call, Row, RowProblem, Split, Data, SendHeader, ReceiveHeader, Abort };
+enum class MpiTag : int { Call, Row, RowProblem, Split, Data, SendHeader, ReceiveHeader, News };
 
 class MpiWorld {
  public:
-  // Collective over all processes.
-  MpiWorld(std::chrono::milliseconds timeout, const OpTable& ops);
+  // Collective over all processes; to be called by the thread that runs the rank.
+  explicit MpiWorld(const MpiModuleHost& host);
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -61,8 +74,12 @@ class MpiWorld {
   // Takes back the receives that have not finished.
   void cancel(MpiRequests& requests);
 
+  // A call of this rank, for those who ask what it did last.
+  void note(const Call& call, const std::shared_ptr<const std::string>& group, bool exchanges);
+
   // Calls `done` again and again, first at once, then more and more rarely, until it is true. Throws when the
-  // world is aborted, or when the time is up: then with `what`, after having told the other ranks.
+  // world is aborted, or when the time is up: then with `what`, after having told the other ranks; where
+  // there are last words to say it does not return.
   void await(FunctionRef<bool()> done, FunctionRef<std::string()> what);
   // await for messages; when it fails the receives have been cancelled.
   void wait(MpiRequests& requests, FunctionRef<std::string()> what);
@@ -76,18 +93,52 @@ class MpiWorld {
   void use_context(int context);
 
  private:
-  static constexpr size_t kReasonBytes = 2048;
-  using Reason = std::array<char, kReasonBytes>;
+  // One message of fixed length.
+  struct News {
+    enum class Kind : int32_t { Abort, Ask, Answer };
+    static constexpr size_t kTextBytes = 4000;
+
+    Kind kind = Kind::Abort;
+    int32_t from = 0;
+    int32_t waits = 0;  // Answer: RankReport::waits
+    char text[kTextBytes] = {};
+
+    void set_text(std::string_view all);
+  };
+  // What a thread waits for.
+  struct Wait {
+    FunctionRef<std::string()> what;
+    const WaitClock& clock;
+  };
+  class Waiting;
 
   void post(std::vector<MPI_Request>& requests, bool sends, void* data, size_t bytes, int world_rank,
             int tag);
   int tag_of(int context, MpiTag tag) const;
-  void look_for_abort();
   void set_broken(std::string_view why);
+
+  // All with the lock held.
+  void learn_places();
+  void expect_news();
+  void look_for_news();
+  void take(const News& news);
+  void tell(int world_rank, const News& news);
   void tell_others(std::string_view why);
+  RankReport own_report() const;
+  bool all_have_answered() const;
+  // Whether another rank finds out already why nobody goes on.
+  bool leaves_it_to_another() const;
+  // Asks all ranks what they do and tells it; returns when another rank does that, or `done` after all. May
+  // give the lock up meanwhile.
+  void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what);
+  [[noreturn]] void end_job(const std::string& why);
+  void watch_loop();
 
   const std::chrono::milliseconds timeout_;
   const OpTable& ops_;
+  HostThread* const host_;
+  const std::thread::id host_id_ = std::this_thread::get_id();
+  const LastWords last_words_;
   std::mutex calls_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -95,10 +146,29 @@ class MpiWorld {
   int highest_tag_ = 0;
   std::atomic<int> next_context_{1};  // 0 is the world's
   std::atomic<bool> broken_{false};
-  std::string why_;        // guarded by calls_
-  uint64_t finished_ = 0;  // messages; guarded by calls_
-  MPI_Request abort_request_ = MPI_REQUEST_NULL;
-  std::unique_ptr<Reason> abort_in_;
+
+  // Guarded by calls_.
+  std::string why_;
+  bool why_is_ours_ = false;  // nobody else tells it
+  Clock::time_point broken_at_;
+  uint64_t finished_ = 0;  // messages
+  std::list<Wait> waits_;
+  std::vector<std::string> places_;  // of the ranks: host and process
+  Call last_call_;
+  std::shared_ptr<const std::string> last_group_;
+  bool last_exchanges_ = false;
+  Clock::time_point last_at_;
+  MPI_Request news_request_ = MPI_REQUEST_NULL;
+  std::unique_ptr<News> news_in_;
+  std::optional<Clock::time_point> asked_at_;  // by another rank, last
+  int asked_by_ = 0;                           // the lowest of those, while we ask ourselves
+  bool asking_ = false;
+  std::vector<std::optional<RankReport>> answers_;
+
+  std::mutex watch_mutex_;
+  std::condition_variable watch_ends_;
+  bool ending_ = false;
+  std::thread watch_;
 };
 
 }  // namespace trifold

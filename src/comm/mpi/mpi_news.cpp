@@ -1,0 +1,178 @@
+// What the ranks of an MPI world tell each other besides their data: that one has failed, and, when a wait
+// takes too long, what each of them does.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/mpi/mpi_world.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLook{100};        // between two looks for news while nobody waits
+constexpr std::chrono::seconds kAnswers{2};            // for which answers are waited for
+constexpr std::chrono::seconds kOthersTurn{4};         // for which a rank that asks has the right to tell
+constexpr std::chrono::seconds kUnwinding{4};          // for which a process may end in its own way
+constexpr std::chrono::milliseconds kTelling{1000};    // for which a message may need to leave
+constexpr std::chrono::milliseconds kBetweenLooks{1};  // while answers are waited for
+
+}  // namespace
+
+void MpiWorld::News::set_text(std::string_view all) {
+  std::memcpy(text, all.data(), std::min(all.size(), kTextBytes - 1));
+}
+
+void MpiWorld::learn_places() {
+  constexpr size_t kPlace = 320;
+  std::vector<char> all(kPlace * static_cast<size_t>(size_));
+  std::string mine = this_process();
+  mine.resize(kPlace - 1);
+  mine.push_back(0);
+  MPI_Allgather(mine.data(), static_cast<int>(kPlace), MPI_CHAR, all.data(), static_cast<int>(kPlace),
+                MPI_CHAR, comm_);
+  for (size_t at = 0; at < all.size(); at += kPlace) places_.emplace_back(&all[at]);
+}
+
+void MpiWorld::expect_news() {
+  if (!news_in_) news_in_ = std::make_unique<News>();
+  MPI_Irecv(news_in_.get(), static_cast<int>(sizeof(News)), MPI_BYTE, MPI_ANY_SOURCE, tag_of(0, MpiTag::News),
+            comm_, &news_request_);
+}
+
+void MpiWorld::look_for_news() {
+  while (!broken()) {
+    int arrived = 0;
+    MPI_Test(&news_request_, &arrived, MPI_STATUS_IGNORE);
+    if (arrived == 0) return;
+    const News news = *news_in_;
+    expect_news();
+    take(news);
+  }
+}
+
+void MpiWorld::take(const News& news) {
+  if (news.kind == News::Kind::Abort) return set_broken(news.text);
+  const auto from = static_cast<size_t>(news.from);
+  if (news.kind == News::Kind::Answer) {
+    if (asking_) answers_[from] = RankReport{news.from, places_[from], true, news.waits != 0, news.text};
+    return;
+  }
+  if (asking_) asked_by_ = std::min(asked_by_, news.from);
+  asked_at_ = Clock::now();
+  const RankReport mine = own_report();
+  News answer;
+  answer.kind = News::Kind::Answer;
+  answer.from = rank_;
+  answer.waits = mine.waits ? 1 : 0;
+  answer.set_text(mine.doing);
+  tell(news.from, answer);
+}
+
+// Does not wait; the message stays in memory until the process ends, as MPI may read it until then.
+void MpiWorld::tell(int world_rank, const News& news) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(new News(news), static_cast<int>(sizeof(News)), MPI_BYTE, world_rank, tag_of(0, MpiTag::News),
+            comm_, &request);
+  MPI_Request_free(&request);
+}
+
+// The message must leave before this process ends, but a rank that is gone must not keep it.
+void MpiWorld::tell_others(std::string_view why) {
+  if (broken()) return;
+  auto* news = new News;  // stays: MPI may read it until the process ends
+  news->from = rank_;
+  news->set_text(why);
+  std::vector<MPI_Request> requests;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_)
+      MPI_Isend(news, static_cast<int>(sizeof(News)), MPI_BYTE, peer, tag_of(0, MpiTag::News), comm_,
+                &requests.emplace_back(MPI_REQUEST_NULL));
+  const auto deadline = Clock::now() + std::min(timeout_, kTelling);
+  for (int sent = 0; sent == 0 && Clock::now() < deadline;)
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &sent, MPI_STATUSES_IGNORE);
+}
+
+void MpiWorld::note(const Call& call, const std::shared_ptr<const std::string>& group, bool exchanges) {
+  last_call_ = call;
+  last_group_ = group;
+  last_exchanges_ = exchanges;
+  last_at_ = Clock::now();
+}
+
+RankReport MpiWorld::own_report() const {
+  RankReport report{rank_, places_[static_cast<size_t>(rank_)], true, false, {}};
+  report.waits = !waits_.empty() && host_->waits.load() > 0;
+  if (report.waits) {
+    for (const Wait& wait : waits_)
+      report.doing += (report.doing.empty() ? "" : ", and ") + waiting_text(wait.what(), wait.clock.waited());
+  } else if (!last_group_) {
+    report.doing = idle_text("", 0);
+  } else {
+    const std::string call = last_exchanges_ ? "exchange" : to_string(last_call_);
+    report.doing = idle_text(fmt::format("{} in {}", call, *last_group_), seconds_since(last_at_));
+  }
+  return report;
+}
+
+bool MpiWorld::all_have_answered() const {
+  return std::all_of(answers_.begin(), answers_.end(), [](const auto& answer) { return answer.has_value(); });
+}
+
+bool MpiWorld::leaves_it_to_another() const {
+  return asking_ || (asked_at_ && Clock::now() - *asked_at_ < kOthersTurn);
+}
+
+void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done,
+                       const std::string& what) {
+  asking_ = true;
+  asked_by_ = rank_;
+  answers_.assign(static_cast<size_t>(size_), std::nullopt);
+  News question;
+  question.kind = News::Kind::Ask;
+  question.from = rank_;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) tell(peer, question);
+  answers_[static_cast<size_t>(rank_)] = own_report();
+  const auto end = Clock::now() + kAnswers;
+  while (!broken() && asked_by_ == rank_ && !all_have_answered() && Clock::now() < end) {
+    held.unlock();
+    std::this_thread::sleep_for(kBetweenLooks);
+    held.lock();
+    look_for_news();
+  }
+  asking_ = false;
+  if (broken() || asked_by_ != rank_ || done()) return;
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto& answer = answers_[static_cast<size_t>(rank)];
+    reports.push_back(answer ? *answer
+                             : RankReport{rank, places_[static_cast<size_t>(rank)], false, false, {}});
+  }
+  const std::string why = time_out_text(reports, rank_, timeout_, what);
+  if (last_words_ != nullptr) end_job(why);
+  tell_others(why);
+  set_broken(why);
+  throw Error(why);
+}
+
+// Others may be stopped, and never hear of it: the launcher ends them.
+void MpiWorld::end_job(const std::string& why) {
+  last_words_(why.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);
+}
+
+// Answers while the rank computes, and ends a process whose rank does not come back after an abort.
+void MpiWorld::watch_loop() {
+  std::unique_lock ending(watch_mutex_);
+  while (!watch_ends_.wait_for(ending, kLook, [this] { return ending_; })) {
+    const auto held = lock();
+    look_for_news();
+    if (broken() && last_words_ != nullptr && Clock::now() - broken_at_ > kUnwinding)
+      end_job(why_is_ours_ ? why_ : "");
+  }
+}
+
+}  // namespace trifold

@@ -1,0 +1,73 @@
+#include "comm/rank_report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "comm/call.h"
+
+namespace trifold {
+
+namespace {
+
+std::string state_text(const RankReport& report) {
+  if (!report.answers) return "does not answer: it is stopped, has died or is cut off";
+  return report.doing;
+}
+
+std::string line_of(const RankReport& report) {
+  return fmt::format("rank {} ({}) {}", report.rank, report.where, state_text(report));
+}
+
+}  // namespace
+
+std::string waiting_text(const std::string& what, double seconds) {
+  return fmt::format("waits {:.1f} s in {}", seconds, what);
+}
+
+std::string idle_text(const std::string& last_call, double seconds) {
+  if (last_call.empty()) return "waits for no other rank; it has not called any yet";
+  return fmt::format("waits for no other rank; its last call was {:.1f} s ago: {}", seconds, last_call);
+}
+
+std::string rank_table(std::vector<RankReport> reports) {
+  const auto order = [](const RankReport& report) { return !report.answers ? 0 : report.waits ? 2 : 1; };
+  std::stable_sort(reports.begin(), reports.end(),
+                   [&](const RankReport& a, const RankReport& b) { return order(a) < order(b); });
+  std::string text;
+  for (const RankReport& report : reports)
+    text += fmt::format("{}  {}", text.empty() ? "" : "\n", line_of(report));
+  return text;
+}
+
+std::string time_out_text(const std::vector<RankReport>& reports, int teller,
+                          std::chrono::milliseconds timeout, const std::string& what) {
+  std::vector<int> silent, dead;
+  for (const RankReport& report : reports) {
+    if (!report.answers) dead.push_back(report.rank);
+    if (report.answers && !report.waits) silent.push_back(report.rank);
+  }
+  // A rank that could not be asked explains why others compute or hang; not the other way round.
+  const std::vector<int>& guilty = dead.empty() ? silent : dead;
+  std::string text;
+  if (guilty.empty())
+    text = "every rank waits for another";
+  else if (guilty.size() == 1)
+    text = line_of(*std::find_if(reports.begin(), reports.end(),
+                                 [&](const RankReport& report) { return report.rank == guilty.front(); }));
+  else
+    text =
+        name_ranks(guilty) + (dead.empty() ? " do not come: they wait for no other rank" : " do not answer");
+  return fmt::format("{}. Rank {} gave up after {} in {}. What each rank does:\n{}", text, teller,
+                     to_string(timeout), what, rank_table(reports));
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("host {}, pid {}", host.data(), getpid());
+}
+
+}  // namespace trifold

@@ -1,0 +1,266 @@
+"""Faults of one rank among eight: whoever is at fault is named, and all is over within the time-out plus 5 s.
+
+  fault_test.py                    a short selection, seconds
+  TRIFOLD_FAULT_MATRIX=1 ...       every fault in every phase, of threads and of processes, and 10 000 clean steps
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from program import SMALL, TEXT, TRIFOLD, ProgramTest
+
+MPIEXEC = os.environ.get("MPIEXEC", "")
+HAS_MPI = bool(MPIEXEC) and "NOTFOUND" not in MPIEXEC
+WHOLE = bool(os.environ.get("TRIFOLD_FAULT_MATRIX"))
+RANKS = 8
+TIMEOUT = 6  # seconds for which ranks wait for each other
+GRACE = 5  # seconds within which all must be gone after that
+START = 60  # seconds that eight processes may take to start on a loaded machine
+MESHES = {"data": ["--zero-stage", 1], "tensor": ["--tp", 2], "pipeline": ["--pp", 2],
+          "all": ["--tp", 2, "--pp", 2]}
+# Phase: the mesh it is tried on, and the step, or how often the rank comes there.
+PHASES = {"start": ("data", 1), "data": ("data", 2), "load": ("data", 1), "forward": ("all", 2), "tensor": ("tensor", 2),
+          "backward": ("all", 2), "pipeline": ("pipeline", 2), "reduce": ("all", 2), "update": ("all", 3),
+          "evaluate": ("all", 2), "save": ("all", 2), "half-written": ("data", 2)}
+EARLY = ("start", "load")  # before the first line is logged
+
+
+class Outcome:
+    """How a run ended: `silence` is the longest time in which it said nothing, `left` what still lives after the launcher."""
+
+    def __init__(self, status, text, silence, left):
+        self.status, self.text, self.silence, self.left = status, text, silence, left
+
+
+class FaultTest(ProgramTest):
+    """What a scenario of faults needs; other tests may derive from it."""
+
+    def line(self, *more, mesh="data", save="d"):
+        """A run of eight ranks that evaluates and saves every 2 steps; options in `more` take the place of its own."""
+        options = dict(zip(SMALL[::2], SMALL[1::2]))
+        options.update({"--global-batch-size": 16, "--train-iters": 40, "--eval-interval": 2, "--eval-iters": 1,
+                        "--save": save, "--save-interval": 2, "--log-interval": 1,
+                        "--distributed-timeout-minutes": TIMEOUT / 60})
+        given = [*MESHES[mesh], *more]
+        options.update(zip(given[::2], given[1::2]))
+        return [TRIFOLD, "pretrain", "--data-path", TEXT, *[word for option in options.items() for word in option]]
+
+    def environment(self, fault=None):
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_rmaps_base_oversubscribe="1")
+        if fault:
+            environment["TRIFOLD_TEST_FAULT"] = fault
+        return environment
+
+    def launch(self, line, mpi):
+        line = [MPIEXEC, "-n", str(RANKS), *line] if mpi else [*line, "--ranks", RANKS]
+        return [str(word) for word in line]
+
+    def one_differs(self, line, rank, change):
+        """The processes of `line`, of which that of one rank gets `change(line)`."""
+        words = [MPIEXEC]
+        for count, part in ((rank, line), (1, change(list(line))), (RANKS - rank - 1, line)):
+            if count > 0:
+                words += [*([":"] if len(words) > 1 else []), "-n", count, *part]
+        return [str(word) for word in words]
+
+    def run_fault(self, line, mpi, fault=None):
+        return self.watch(self.launch(line, mpi), self.environment(fault))
+
+    def watch(self, line, environment=None, limit=TIMEOUT + GRACE + START, at_line=None):
+        """Runs it to its end; `at_line(process, text)` hears all that was said whenever there is more. An Outcome."""
+        log = self.folder / "said.txt"
+        with open(log, "wb") as file, subprocess.Popen(line, cwd=self.folder, env=environment or self.environment(),
+                                                       stdout=file, stderr=file, start_new_session=True) as process:
+            started = last = time.monotonic()
+            size = silence = 0
+            while process.poll() is None and time.monotonic() - started < limit:
+                time.sleep(0.02)
+                now = log.stat().st_size
+                if now != size:
+                    silence = max(silence, time.monotonic() - last)
+                    size, last = now, time.monotonic()
+                    if at_line:
+                        at_line(process, log.read_text(errors="replace"))
+            silence = max(silence, time.monotonic() - last)
+            ended = process.poll() is not None
+            for _ in range(20):  # the launcher may be gone a little before its children
+                left = self.processes()
+                if not left or not ended:
+                    break
+                time.sleep(0.05)
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            process.kill()
+        return Outcome(process.returncode if ended else None, log.read_text(errors="replace"), silence, left)
+
+    def processes(self):
+        """Those that work in the scratch folder: the program's, and the launcher's."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                state = (entry / "stat").read_text().rpartition(") ")[2][0]
+                if os.readlink(entry / "cwd") == str(self.folder) and state not in "ZX":
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+        return found
+
+    def expect_end(self, outcome, rank=None, status=None, within=TIMEOUT + GRACE, early=False, first=True):
+        """It failed, nobody is left, it was in time, and the message names this rank, `first` of all."""
+        self.assertIsNotNone(outcome.status, f"it did not end\n{outcome.text}")
+        self.assertEqual(outcome.left, [], f"processes are left\n{outcome.text}")
+        self.assertNotEqual(outcome.status, 0, outcome.text)
+        if status is not None:
+            self.assertEqual(outcome.status, status, outcome.text)
+        # The time-out begins when a rank waits, which is when the last line was logged or later.
+        self.assertLess(outcome.silence, within + (START if early else 0), outcome.text)
+        if rank is not None:
+            told = re.search(r"(?m)^trifold: (.*)", outcome.text)
+            self.assertTrue(told and re.search(rf"{'^' if first else ''}rank {rank}\b", told[1]), outcome.text)
+
+    def good_saves(self, save="d"):
+        """The steps that were committed; each of them must be whole."""
+        folder = self.folder / save
+        names = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+        steps = [int(name[5:]) for name in names if name.startswith("step_") and name[5:].isdigit()]
+        for step in steps:
+            self.trifold("inspect", f"{save}/step_{step:010}", "--verify")
+        return steps
+
+    def check_fault(self, kind, phase, mpi, rank=3):
+        mesh, step = PHASES[phase]
+        outcome = self.run_fault(self.line(mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
+        # Of a process that was killed the launcher tells; it knows no rank.
+        self.expect_end(outcome, None if kind == "kill" else rank, early=phase in EARLY, first=kind != "error")
+        expected = [2] if phase in ("update", "half-written") else []
+        self.assertEqual(self.good_saves(), expected, outcome.text)
+        return outcome
+
+
+class Faults(FaultTest):
+    def test_a_hung_thread_is_named(self):
+        outcome = self.check_fault("hang", "forward", mpi=False)
+        self.assertRegex(outcome.text, r"trifold: rank 3 \(host \S+, pid \d+, thread \d+\) waits for no other rank; its last call")
+        self.assertRegex(outcome.text, r"  rank 0 \(host \S+, pid \d+, thread \d+\) waits \d+\.\d s in .*, for (world )?ranks? ")
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_a_stopped_process_is_named(self):
+        outcome = self.check_fault("stop", "forward", mpi=True)
+        self.assertRegex(outcome.text, r"trifold: rank 3 \(host \S+, pid \d+\) does not answer")
+        self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_what_is_wrong_on_one_process_ends_all(self):
+        line = self.line()
+        for rank, change, told in [(3, lambda l: [*l[:3], "nowhere.txt", *l[4:]], "nowhere.txt"),
+                                   (0, lambda l: [*l, "--nonsense"], "nonsense"),
+                                   (7, lambda l: [*l, "--log-json", "/proc/none/log.jsonl"], "/proc/none/log.jsonl")]:
+            with self.subTest(rank=rank):
+                outcome = self.watch(self.one_differs(line, rank, change))
+                self.expect_end(outcome, rank, status=2, early=True)
+                self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
+                self.assertIn(told, outcome.text)
+                self.assertEqual(self.good_saves(), [])
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_what_is_wrong_on_all_processes_is_told_once(self):
+        line = self.line()
+        line[3] = "nowhere.txt"
+        outcome = self.watch(self.launch(line, mpi=True))
+        self.expect_end(outcome, status=2, early=True)
+        self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
+        self.assertIn("nowhere.txt", outcome.text)
+        self.assertNotIn("trifold: rank", outcome.text)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_what_processes_find_together_later_is_told_once(self):
+        self.trifold(*self.line("--train-iters", 2)[1:], "--ranks", 8)
+        shard = sorted((self.folder / "d" / "step_0000000002").glob("shard_*"))[0]
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 4
+        shard.write_bytes(data)
+        outcome = self.watch(self.launch(self.line("--load", "d", save="other"), mpi=True))
+        self.expect_end(outcome, early=True)
+        self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
+        self.assertIn(shard.name, outcome.text)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_sigterm_ends_processes_that_wait_at_the_start(self):
+        line = self.launch(self.line("--distributed-timeout-minutes", 10), mpi=True)
+        with subprocess.Popen(line, cwd=self.folder, env=self.environment("3:hang:start"), start_new_session=True,
+                              stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+            own = []
+            while len(own) < RANKS:
+                time.sleep(0.05)
+                own = [pid for pid in self.processes() if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(TRIFOLD)]
+            time.sleep(2)
+            for pid in own:
+                os.kill(pid, signal.SIGTERM)
+            process.communicate(timeout=START)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertEqual(self.processes(), [])
+
+    def check_pause(self, mpi):
+        """All ranks are stopped together for longer than the time-out: the run goes on, with the same losses."""
+        short = ["--distributed-timeout-minutes", 0.05, "--train-iters", 30]  # 3 s
+        self.watch(self.launch(self.line(*short, "--log-json", "whole.jsonl", save="w"), mpi))
+        paused = []
+
+        def pause(process, text):
+            if "step     10/" not in text or paused:
+                return
+            pids = self.processes()
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in pids:
+                    os.kill(pid, number)
+                if number == signal.SIGSTOP:
+                    time.sleep(4)  # longer than the time-out
+            paused.append(len(pids))
+
+        outcome = self.watch(self.launch(self.line(*short, "--log-json", "paused.jsonl", save="p"), mpi), at_line=pause)
+        self.assertEqual(paused, [RANKS + 1 if mpi else 1])
+        self.assertEqual(outcome.status, 0, outcome.text)
+        self.assertEqual(len(self.losses("whole.jsonl")), 30)
+        self.assertEqual(self.losses("whole.jsonl"), self.losses("paused.jsonl"))
+
+    def test_threads_that_were_paused_together_go_on(self):
+        self.check_pause(mpi=False)
+
+    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
+    def test_processes_that_were_paused_together_go_on(self):
+        self.check_pause(mpi=True)
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_matrix_of_threads(self):
+        for kind in ("hang", "error"):
+            for phase in PHASES:
+                with self.subTest(kind=kind, phase=phase):
+                    self.setUp()
+                    self.check_fault(kind, phase, mpi=False)
+
+    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
+    def test_matrix_of_processes(self):
+        for kind in ("hang", "stop", "kill", "error"):
+            for phase in PHASES:
+                with self.subTest(kind=kind, phase=phase):
+                    self.setUp()
+                    self.check_fault(kind, phase, mpi=True)
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_no_alarm_in_many_steps(self):
+        line = self.line("--train-iters", 10_000, "--eval-interval", 2000, "--save-interval", 5000, "--log-interval", 1000,
+                         "--global-batch-size", 8, "--micro-batch-size", 1, "--hidden-size", 16, "--seq-length", 16)
+        outcome = self.watch(self.launch(line, mpi=False), limit=3600)
+        self.assertEqual(outcome.status, 0, outcome.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
