@@ -1,13 +1,63 @@
 #include "checkpoint/background_saver.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
+
+#include "checkpoint/collective.h"
 
 namespace trifold {
 
-BackgroundSaver::BackgroundSaver(Communicator& world)
-    : world_(world.split(0, world.rank())), exceptions_(std::uncaught_exceptions()) {}
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kAlign = 64;
+
+size_t room_of(const NamedTensor& box) { return (box.data.bytes() + kAlign - 1) / kAlign * kAlign; }
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+size_t mib(size_t bytes) {
+  constexpr size_t kMib = size_t{1} << 20;
+  return bytes / kMib + (bytes % kMib > 0 ? 1 : 0);
+}
+
+// What the ranks of each host need together, and the least that any of them says is left.
+std::string shortage(const std::vector<std::string>& of_ranks) {
+  struct Host {
+    size_t need = 0, left = SIZE_MAX;
+  };
+  std::map<std::string, Host> hosts;
+  for (const std::string& text : of_ranks) {
+    const json rank = json::parse(text);
+    Host& host = hosts[rank[0].get<std::string>()];
+    host.need += rank[1].get<size_t>();
+    if (const auto left = rank[2].get<size_t>(); left > 0) host.left = std::min(host.left, left);
+  }
+  for (const auto& [name, host] : hosts)
+    if (host.need > host.left)
+      return fmt::format("host {} has {} MiB of memory left, and copies of the state would take {} MiB", name,
+                         mib(host.left), mib(host.need));
+  return {};
+}
+
+}  // namespace
+
+BackgroundSaver::BackgroundSaver(Communicator& world, FreeMemory free_memory)
+    : world_(world.split(0, world.rank())),
+      free_memory_(std::move(free_memory)),
+      exceptions_(std::uncaught_exceptions()) {}
 
 BackgroundSaver::~BackgroundSaver() {
   if (!result_.valid()) return;
@@ -25,30 +75,63 @@ std::filesystem::path BackgroundSaver::finish() {
   return result_.get();
 }
 
-std::vector<NamedTensor> BackgroundSaver::copy(std::span<const NamedTensor> mine, const MeshCoords& coords) {
-  std::vector<NamedTensor> boxes = owned_boxes(mine, coords);
-  constexpr size_t kAlign = 64;
-  const auto room = [](const NamedTensor& box) { return (box.data.bytes() + kAlign - 1) / kAlign * kAlign; };
-  size_t bytes = 0;
-  for (const NamedTensor& box : boxes) bytes += room(box);
-  if (memory_.bytes() < bytes) memory_ = Buffer(bytes);
+// Collective. Makes memory_ large enough for what `measure` says on each rank, or returns why that cannot be.
+std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
+  size_t missing = 0;
+  std::string problem = shortage(gather_texts(*world_, "copying the state", [&] {
+    const size_t bytes = measure();
+    missing = memory_.bytes() < bytes ? bytes : 0;
+    return json{host_name(), missing, free_memory_ ? free_memory_() : 0}.dump(-1, ' ', false,
+                                                                              json::error_handler_t::replace);
+  }));
+  if (!problem.empty()) return problem;
+  for (const std::string& text : gather_texts(*world_, "copying the state", [&]() -> std::string {
+         if (missing == 0) return {};
+         try {
+           memory_ = Buffer();  // what it held is gone before it is made anew
+           memory_ = Buffer(missing);
+         } catch (const std::exception& error) {
+           return fmt::format("on host {}: {}", host_name(), error.what());
+         }
+         return {};
+       }))
+    if (problem.empty()) problem = text;
+  return problem;
+}
+
+std::vector<NamedTensor> BackgroundSaver::copy(std::vector<NamedTensor> boxes) {
   std::byte* to = memory_.data();
   for (NamedTensor& box : boxes) {
     std::memcpy(to, box.data.data, box.data.bytes());
     box.data.data = to;
-    to += room(box);
+    to += room_of(box);
   }
   return boxes;
 }
 
-void BackgroundSaver::start(const std::filesystem::path& root, const CheckpointMeta& meta,
-                            std::span<const NamedTensor> mine, const MeshCoords& coords,
-                            const SaveOptions& options) {
+std::string BackgroundSaver::start(const std::filesystem::path& root, const CheckpointMeta& meta,
+                                   std::span<const NamedTensor> mine, const MeshCoords& coords,
+                                   const SaveOptions& options) {
   check(!result_.valid(), "a checkpoint is still being saved");
-  std::vector<NamedTensor> boxes = copy(mine, coords);
-  result_ = std::async(std::launch::async, [this, root, meta, boxes = std::move(boxes), coords, options] {
-    return save_checkpoint(root, meta, boxes, *world_, coords, options);
+  std::vector<NamedTensor> boxes;
+  const std::string problem = make_room([&] {
+    boxes = owned_boxes(mine, coords);
+    size_t bytes = 0;
+    for (const NamedTensor& box : boxes) bytes += room_of(box);
+    return bytes;
   });
+  const auto save = [this, root, meta, coords, options](std::span<const NamedTensor> saved) {
+    return save_checkpoint(root, meta, saved, *world_, coords, options);
+  };
+  if (problem.empty()) {
+    result_ =
+        std::async(std::launch::async, [save, copied = copy(std::move(boxes))] { return save(copied); });
+    return {};
+  }
+  std::packaged_task<std::filesystem::path()> task([&] { return save(boxes); });
+  result_ = task.get_future();
+  task();
+  return problem;
 }
 
 }  // namespace trifold

@@ -116,6 +116,28 @@ TEST(BackgroundSaver, MayBeDroppedWithAnErrorInside) {
   EXPECT_EQ(names_in(folder.path()), 0);
 }
 
+// One rank has no memory left for its copy, so all save at once; with memory again, in the background again.
+TEST(BackgroundSaver, SavesAtOnceWhereMemoryIsShort) {
+  const TemporaryFolder folder;
+  const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
+    bool is_short = true;
+    BackgroundSaver saver(comm,
+                          [&]() -> size_t { return is_short && comm.rank() == 1 ? 1 : size_t{1} << 40; });
+    Boxes boxes = boxes_of(comm.rank());
+    const auto start = [&](int64_t step) {
+      return saver.start(folder.path(), test::meta_of(step), boxes.all(), {comm.rank(), 0, 0}, {});
+    };
+    EXPECT_TRUE(has(start(3), "has 1 MiB of memory left, and copies of the state would take 1 MiB"));
+    EXPECT_TRUE(saver.is_ready());
+    EXPECT_EQ(saver.finish(), folder.path() / "step_0000000003");
+    is_short = false;
+    EXPECT_EQ(start(4), "");
+    EXPECT_EQ(saver.finish(), folder.path() / "step_0000000004");
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_TRUE(CheckpointReader(folder.path() / "step_0000000003").verify().ok());
+}
+
 TEST(BackgroundSaver, HasOneSaveAtATime) {
   const TemporaryFolder folder;
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
