@@ -6,6 +6,7 @@
 
 #include "config/json.h"
 #include "launch/commands.h"
+#include "launch/progress.h"
 #include "train/output_files.h"
 
 namespace trifold::launch {
@@ -53,7 +54,7 @@ int run(const ConvertConfig& config) {
         kind, done.to);
     return kDone;
   }
-  const Converted done = import_model(config);
+  const Converted done = import_model(config, print_warning);
   tell(done);
   if (has_task_head(done.model)) {
     fmt::print("To evaluate it or tune it further:\n  trifold finetune --task {} --load {} ...\n",

@@ -203,6 +203,8 @@ void Progress::on_saved(int64_t, const std::string& directory) {
   print_line("saved       " + directory);
 }
 
+void print_warning(const std::string& text) { fmt::print(stderr, "WARNING     {}\n", text); }
+
 void Progress::on_warning(const std::string& text) {
   finish();
   print_line("WARNING     " + text);

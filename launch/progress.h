@@ -67,6 +67,9 @@ class Progress final : public RunObserver {
   std::chrono::steady_clock::time_point start_;
 };
 
+// Prints one to stderr, for commands that have no progress to show.
+void print_warning(const std::string& text);
+
 // "1.21 GiB", "350 KiB"
 std::string bytes_text(size_t bytes);
 

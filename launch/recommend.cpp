@@ -1,11 +1,11 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
 #include "launch/commands.h"
+#include "launch/crash_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/signals.h"
@@ -88,6 +88,8 @@ class ClickProgress final : public RecommendObserver {
 
   void on_saved(int64_t, const std::string& directory) override { line("saved       {}", directory); }
 
+  void on_warning(const std::string& text) override { line("WARNING     {}", text); }
+
   void on_target(int64_t step, double auc, double target) override {
     line("target      AUC {:.5f} of {:.5f} reached after step {}", auc, target, step);
   }
@@ -111,24 +113,19 @@ class ClickProgress final : public RecommendObserver {
 
 int run(const RecommendConfig& config, Ranks& ranks) {
   RecommendJob job;
-  ranks.agree([&] {
-    job = prepare(config);
-    if (job.config.checkpoint.save) std::filesystem::create_directories(*job.config.checkpoint.save);
-  });
+  ranks.agree([&] { job = prepare(config); });
+  if (job.is_finished) {
+    fmt::print(stderr, "trifold: all steps are done already; nothing is left to train\n");
+    return kDone;
+  }
+  job.at_save_phase = kill_at_save_phase();
   ClickProgress progress(job.config.log);
   const std::atomic<int>& signal = catch_signals();
   std::atomic<bool> interrupted{false};
   ranks.run(job.config.mesh, [&](Communicator& world) {
     if (recommend(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
-  if (!interrupted) return kDone;
-  if (!job.config.checkpoint.save) {
-    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
-    return kFailed;
-  }
-  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with --load {}\n",
-             *job.config.checkpoint.save);
-  return kInterrupted;
+  return interrupted ? told_of_interruption(job.config.checkpoint) : kDone;
 }
 
 }  // namespace trifold::launch

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "launch/commands.h"
+#include "launch/progress.h"
 #include "train/output_files.h"
 
 namespace trifold::launch {
@@ -10,7 +11,7 @@ namespace trifold::launch {
 int run(const ReshardConfig& config) {
   check_writable_folder("--save", config.save);
   CheckpointReader from(config.load);
-  const std::string at = reshard(from, config).string();
+  const std::string at = reshard(from, config, print_warning).string();
   const CheckpointReader written(at);
   fmt::print("{} -> {}: {} tensors in {} files\n", from.directory().string(), at, written.tensors().size(),
              written.manifest().files.size() - 1);

@@ -162,6 +162,7 @@ Manifest parse_body(std::string_view text) {
               printable_json(value.at("crc_block_bytes").value()), kCrcBlock);
   Manifest manifest;
   manifest.save_id = value.at("save_id").text();
+  manifest.run_id = value.text("run_id", "");
   manifest.meta.step = value.at("step").integer(0);
   manifest.meta.consumed_samples = value.at("consumed_samples").integer(0);
   manifest.meta.model = object_or_nothing(value.at("model"));
@@ -189,14 +190,16 @@ std::string lines_of(const Items& items) {
 
 std::string to_text(const Manifest& manifest) {
   const CheckpointMeta& meta = manifest.meta;
+  const std::string run =
+      manifest.run_id.empty() ? "" : fmt::format("\"run_id\": {},\n", dump(manifest.run_id));
   // Written by hand only as far as the line breaks: one field, file or tensor a line.
   std::string text = fmt::format(
-      "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n\"step\": {},\n\"consumed_samples\": {},\n"
+      "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n{}\"step\": {},\n\"consumed_samples\": {},\n"
       "\"crc_block_bytes\": {},\n\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": "
       "{},\n\"tensors\": {}{}",
-      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), meta.step, meta.consumed_samples, kCrcBlock,
-      dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state), lines_of(manifest.files),
-      lines_of(manifest.tensors), kCrcKey);
+      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), run, meta.step, meta.consumed_samples,
+      kCrcBlock, dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state),
+      lines_of(manifest.files), lines_of(manifest.tensors), kCrcKey);
   text += hex(crc_of_memory(text.data(), text.size()));
   return text.append(kEnd);
 }

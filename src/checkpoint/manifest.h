@@ -62,6 +62,7 @@ struct TensorInfo {
 
 struct Manifest {
   std::string save_id;  // random, of this save
+  std::string run_id;   // of the run it belongs to (checkpoint/run_identity.h); older checkpoints have none
   CheckpointMeta meta;
   std::vector<FileInfo> files;
   std::vector<TensorInfo> tensors;  // ordered by name

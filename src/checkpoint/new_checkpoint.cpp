@@ -44,22 +44,24 @@ void write_view(const fs::path& folder, Manifest& manifest) {
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
 
-// Gives the finished folder its name. An older checkpoint of the same step ends up under a name that is none.
-void rename_to(const fs::path& folder, const fs::path& final_path) {
+// Gives the finished folder its name. An older checkpoint of the same step ends up under a name that is none:
+// the one that is returned, empty where there was none.
+fs::path rename_to(const fs::path& folder, const fs::path& final_path) {
   sync_to_disk(folder);
+  fs::path old;
   if (!fs::exists(final_path)) {
     fs::rename(folder, final_path);
   } else if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(folder);
+    old = folder;
   } else {
     check(errno == EINVAL || errno == ENOSYS, "{} cannot be replaced: {}", final_path.string(),
           std::strerror(errno));
-    const fs::path old = final_path.string() + ".trash-" + random_id();
+    old = final_path.string() + ".trash-" + random_id();
     fs::rename(final_path, old);
     fs::rename(folder, final_path);
-    fs::remove_all(old);
   }
   sync_to_disk(final_path.parent_path());
+  return old;
 }
 
 void update_latest(const fs::path& root, const fs::path& final_path) {
@@ -138,7 +140,10 @@ NewCheckpoint::NewCheckpoint(const fs::path& root, int64_t step, int64_t bytes, 
       save_id_(random_id()),
       options_(options) {
   check(step >= 0, "the step {} is negative", step);
-  fs::create_directories(root);
+  if (options.folder != nullptr)
+    options.folder->check_in_place();
+  else
+    fs::create_directories(root);
   const auto room = static_cast<int64_t>(std::min<uintmax_t>(fs::space(root).available, INT64_MAX));
   check(room >= with_overhead(bytes), "{} needs {} bytes, but {} are free on the file system of {}",
         final_path_.filename().string(), with_overhead(bytes), room, root.string());
@@ -157,12 +162,17 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
   Manifest manifest = tables.finish();
   manifest.meta = meta;
   manifest.save_id = save_id_;
+  manifest.run_id = options_.run_id;
   write_view(folder_, manifest);
   options_.reach(SavePhase::ViewWritten);
   write_text(folder_ / kManifestName, to_text(manifest));
   options_.reach(SavePhase::ManifestWritten);
-  rename_to(folder_, final_path_);
+  if (options_.folder != nullptr) options_.folder->check_in_place();
+  const fs::path old = rename_to(folder_, final_path_);
   committed_ = true;
+  std::error_code error;
+  if (!old.empty()) fs::remove_all(old, error);
+  if (error) options_.tell(cannot_be_removed(old, error));
   options_.reach(SavePhase::Committed);
 }
 

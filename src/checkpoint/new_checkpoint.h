@@ -37,13 +37,25 @@ enum class SavePhase {
 std::string_view name_of(SavePhase phase);  // "folder-made"
 std::vector<SavePhase> save_phases();
 
+class SaveFolder;
+
 struct SaveOptions {
+  // The run that saves, for the manifest (checkpoint/run_identity.h); empty: not known.
+  std::string run_id = {};
+  // Of rank 0: the folder as the run holds it, looked at before each save; null: it is made where it is
+  // missing.
+  const SaveFolder* folder = nullptr;
   // So many of the newest good checkpoints stay, at least 2, and older ones are removed
   // (checkpoint/save_folder.h); 0: all stay.
   int retain = 0;
   // Told of every phase: lets tests end a process there.
   std::function<void(SavePhase)> at_phase = {};
+  // Told, on the thread that saves, what the user should know although the save succeeds.
+  std::function<void(std::string)> warn = {};
 
+  void tell(std::string warning) const {
+    if (warn) warn(std::move(warning));
+  }
   void reach(SavePhase phase) const {
     if (at_phase) at_phase(phase);
   }
@@ -68,7 +80,8 @@ class ManifestBuilder {
 class NewCheckpoint {
  public:
   // Makes the temporary folder. An Error, before anything is made but `root`, where its file system has less
-  // than `bytes` and a little more. `options` must outlive this.
+  // than `bytes` and a little more, or where options.folder is no longer in its place. `options` must outlive
+  // this.
   NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
   // Removes the temporary folder unless it was committed.
   ~NewCheckpoint();

@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "checkpoint/files.h"
 #include "checkpoint/reader.h"
@@ -53,42 +57,135 @@ int open_folder(const fs::path& root) {
   return folder;
 }
 
-// Takes the lock of an open folder, or closes it and throws.
-void take(int folder, const fs::path& root, int how) {
-  if (::flock(folder, how | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(folder);
-  bad_input("another run saves its checkpoints in {}: end it, or give another --save", root.string());
+std::string this_process() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on host {}", ::getpid(), host.data());
+}
+
+// What the holder of an open folder has written down; empty where nothing can be read.
+std::string owner_of(int folder) {
+  const int file = ::openat(folder, std::string(kOwnerName).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return {};
+  std::array<char, 400> text{};
+  const ssize_t bytes = ::read(file, text.data(), text.size());
+  ::close(file);
+  const std::string_view line(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  return std::string(line.substr(0, line.find('\n')));
+}
+
+// A hint for whoever is refused: that it cannot be written, on a full disk say, is no reason to stop.
+void write_owner(int folder) {
+  const int file = ::openat(folder, std::string(kOwnerName).c_str(),
+                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (file < 0) return;
+  const std::string line = this_process() + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(file, line.data(), line.size());
+  ::close(file);
+}
+
+// Errors by which a file system says that it has no locks.
+bool means_no_locks(int error) {
+  for (const int each : {ENOSYS, EOPNOTSUPP, ENOTSUP, ENOLCK, EINVAL, EBADF})
+    if (error == each) return true;
+  return false;
+}
+
+// Takes the lock of an open folder. BadInput where another process has it. Returns 0, or the error by which
+// the file system says that it has no locks. Whoever only looks (check_not_taken) holds the lock for a
+// moment, which is waited for.
+int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
+  constexpr int kTries = 20;
+  for (int tries = 1; lock(folder, how | LOCK_NB) != 0;) {
+    const int error = errno;
+    if (means_no_locks(error)) return error;
+    check(error == EWOULDBLOCK || error == EINTR, "{} cannot be locked for this run: {}", root.string(),
+          std::strerror(error));
+    if (error == EWOULDBLOCK && tries++ == kTries) {
+      const std::string owner = owner_of(folder);
+      bad_input("another run saves its checkpoints in {}{}: end it, or give another --save", root.string(),
+                owner.empty() ? "" : fmt::format(" ({})", owner));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return 0;
 }
 
 }  // namespace
 
 void check_not_taken(const fs::path& root) {
   const int folder = open_folder(root);
-  take(folder, root, LOCK_SH);  // many may look at once
+  try {
+    take(folder, root, LOCK_SH, ::flock);  // many may look at once
+  } catch (...) {
+    ::close(folder);
+    throw;
+  }
   ::close(folder);
 }
 
-SaveFolder::SaveFolder(const fs::path& root) {
+SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
   fs::create_directories(root);
   fd_ = open_folder(root);
-  take(fd_, root, LOCK_EX);
-  for (const auto& entry : fs::directory_iterator(root)) {
-    std::error_code ignored;
-    if (is_remains(entry.path().filename().string())) fs::remove_all(entry.path(), ignored);
+  try {
+    if (const int error = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
+      warnings_.push_back(
+          fmt::format("the file system of {} has no locks ({}): nothing keeps another run from saving there "
+                      "too, so see to it that none does",
+                      root.string(), std::strerror(error)));
+    write_owner(fd_);
+    remove_remains();
+  } catch (...) {
+    ::close(fd_);
+    throw;
   }
 }
 
-SaveFolder::~SaveFolder() { ::close(fd_); }
+SaveFolder::~SaveFolder() {
+  ::unlinkat(fd_, std::string(kOwnerName).c_str(), 0);
+  ::close(fd_);
+}
+
+void SaveFolder::remove_remains() {
+  std::vector<fs::path> remains;
+  for (const auto& entry : fs::directory_iterator(root_))
+    if (is_remains(entry.path().filename().string())) remains.push_back(entry.path());
+  for (const fs::path& path : remains) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error)
+      warnings_.push_back(fmt::format("{} is left of a save that was cut short, and cannot be removed: {}",
+                                      path.string(), error.message()));
+  }
+}
+
+void SaveFolder::check_in_place() const {
+  struct stat held {};
+  struct stat found {};
+  const bool known = ::fstat(fd_, &held) == 0;
+  check(known, "{}: {}", root_.string(), std::strerror(errno));
+  const bool there = ::stat(root_.c_str(), &found) == 0;
+  check(there && held.st_dev == found.st_dev && held.st_ino == found.st_ino,
+        "{} is {} this run has locked: put that folder back, or end the run and start again from the place "
+        "where its checkpoints are now",
+        root_.string(), there ? "not the folder that" : "no longer there, and was the folder that");
+}
 
 std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
   std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(root, missing)) {
-    const int64_t step = step_of_name(entry.path().filename().string());
-    if (step >= 0 && entry.is_directory()) found.emplace_back(step, entry.path());
+  std::error_code error;  // a folder that is missing, or changes meanwhile
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    const int64_t step = step_of_name(entry->path().filename().string());
+    std::error_code gone;
+    if (step >= 0 && entry->is_directory(gone)) found.emplace_back(step, entry->path());
   }
   std::sort(found.rbegin(), found.rend());
   return found;
+}
+
+std::string cannot_be_removed(const fs::path& old, const std::error_code& error) {
+  return fmt::format("the old checkpoint {} cannot be removed and goes on taking up room: {}", old.string(),
+                     error.message());
 }
 
 void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
@@ -100,9 +197,14 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
       continue;
     }
     const fs::path trash = checkpoint.string() + ".trash-" + random_id();
-    fs::rename(checkpoint, trash);
-    options.reach(SavePhase::OldMovedAway);
-    fs::remove_all(trash);
+    std::error_code error;
+    fs::rename(checkpoint, trash, error);
+    const bool moved = !error;
+    if (moved) {
+      options.reach(SavePhase::OldMovedAway);
+      fs::remove_all(trash, error);
+    }
+    if (error) options.tell(cannot_be_removed(moved ? trash : checkpoint, error));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -11,20 +12,37 @@
 
 namespace trifold {
 
+// While a run holds its folder: who it is, as "process 4711 on host node7". The next run overwrites what a
+// killed one has left.
+inline constexpr std::string_view kOwnerName = "OWNER";
+
 // Holds a folder for one run. Two runs in one folder would remove each other's checkpoints; the second is
-// refused. The lock is the kernel's: it ends with the process, however that ends, and leaves no file. File
-// systems without locks are used without one.
+// refused. The lock is the kernel's: it ends with the process, however that ends. File systems without locks
+// are used without one, which is a warning.
 class SaveFolder {
  public:
+  using Lock = int (*)(int folder, int how);  // as flock(2)
+
   // Makes the folder where it is missing, locks it, and removes what unfinished saves have left. BadInput
-  // when another process holds it.
-  explicit SaveFolder(const std::filesystem::path& root);
+  // when another process holds it. `lock` is for tests.
+  explicit SaveFolder(const std::filesystem::path& root, Lock lock = nullptr);
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
+  // An Error where the path no longer leads to the folder that was locked: it was moved away, removed or
+  // replaced. To be called before each save, which would otherwise make the folder anew, without its lock.
+  void check_in_place() const;
+
+  // What the user should know, but does not keep the run from saving.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
  private:
+  void remove_remains();
+
+  std::filesystem::path root_;
   int fd_ = -1;
+  std::vector<std::string> warnings_;
 };
 
 // BadInput when another process holds the folder `root`, which is there.
@@ -36,7 +54,11 @@ std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std:
 
 // Removes the checkpoints that are older than the options.retain newest good ones, of which there are at
 // least two. Good is one whose manifest is valid and whose files are there in their full size. Each loses its
-// name before its files go, so that a kill cannot leave half a checkpoint.
+// name before its files go, so that a kill cannot leave half a checkpoint. What cannot be removed is told to
+// options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
+
+// The warning about an old checkpoint that stays.
+std::string cannot_be_removed(const std::filesystem::path& old, const std::error_code& error);
 
 }  // namespace trifold

@@ -31,6 +31,8 @@ void add_batch(OptionTable& table, BatchConfig& batch);
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed);
 void add_lr(OptionTable& table, LrConfig& lr);
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);
+// Saving and going on, of any kind of run; add_checkpoint has more.
+void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
 void add_eval(OptionTable& table, EvalConfig& eval);
 void add_log(OptionTable& table, LogConfig& log);

@@ -192,9 +192,9 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
       .positive();
 }
 
-void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
+void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table.group("Checkpoint");
-  table.add("save", &checkpoint.save, "Folder to save checkpoints in.")
+  table.add("save", &checkpoint.save, "Folder to save checkpoints in; it holds those of one run.")
       .files("DIR")
       .absent("nothing is saved");
   table.add("save-interval", &checkpoint.save_interval, "Save every so many steps, and at the end.")
@@ -206,8 +206,6 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   table.add(
       "auto-resume", &checkpoint.auto_resume,
       "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.");
-  table.add("finetune", &checkpoint.finetune,
-            "Take only the weights of --load: steps, data and optimizer start anew.");
   table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.");
   table
       .add("save-retain", &checkpoint.save_retain, "Remove all but this many of the newest good checkpoints.")
@@ -217,6 +215,12 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
       .add("on-save-error", &checkpoint.on_save_error,
            "What a checkpoint that cannot be saved means for the run; the last one must be saved.")
       .one_of({"stop", "continue"});
+}
+
+void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
+  add_saving(table, checkpoint);
+  table.add("finetune", &checkpoint.finetune,
+            "Take only the weights of --load: steps, data and optimizer start anew.");
 }
 
 void add_eval(OptionTable& table, EvalConfig& eval) {

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/option_groups.h"
 #include "config/option_tables.h"
 #include "config/problems.h"
 #include "config/validate.h"
+#include "config/validate_data.h"
 
 namespace trifold {
 
@@ -135,16 +137,7 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
 }
 
 void add_files(OptionTable& table, RecommendConfig& config) {
-  table.group("Checkpoint");
-  table.add("save", &config.checkpoint.save, "Folder to save checkpoints in.")
-      .files("DIR")
-      .absent("nothing is saved");
-  table.add("save-interval", &config.checkpoint.save_interval, "Save every so many steps, and at the end.")
-      .range(1, kMostClicks)
-      .absent("only at the end");
-  table.add("load", &config.checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
-      .files("DIR")
-      .absent("start from random weights");
+  add_saving(table, config.checkpoint);
   table.group("Logging");
   table.add("log-interval", &config.log.log_interval, "Report progress every so many steps.")
       .range(1, kMostClicks);
@@ -274,8 +267,7 @@ std::vector<std::string> problems(const RecommendConfig& config) {
     problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
   if (config.placement.bf16_exchange && config.training.f64)
     problems.add("--bf16-exchange has no place in a run with --f64");
-  if (config.checkpoint.save_interval && !config.checkpoint.save)
-    problems.add("--save-interval needs --save DIR");
+  check_checkpoint(config.checkpoint, problems);
   return problems.take();
 }
 

@@ -25,8 +25,6 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_data(config.data, problems);
   check_pairs(config.model, config.data, problems);
   check_part(config.data, 0, "training", problems);
-  if (config.checkpoint.save_interval && !config.checkpoint.save)
-    problems.add("--save-interval {} has no effect without --save DIR", *config.checkpoint.save_interval);
   check_checkpoint(config.checkpoint, problems);
   check_task_head(config, problems);
   const EvalConfig& eval = config.eval;

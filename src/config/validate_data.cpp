@@ -98,6 +98,8 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
                          const char* name) {
     if (given && !other) problems.add("{} has no effect without {} DIR", option, name);
   };
+  if (config.save_interval && !config.save)
+    problems.add("--save-interval {} has no effect without --save DIR", *config.save_interval);
   needs(config.auto_resume, "--auto-resume", config.save, "--save");
   needs(config.async_save, "--async-save", config.save, "--save");
   needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");

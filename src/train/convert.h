@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "checkpoint/reader.h"
@@ -29,10 +30,11 @@ bool is_hugging_face_folder(const std::filesystem::path& folder);
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
 // Writes the checkpoint of step 0, weights only, under config.save. Every number is that of the files,
-// converted where config.dtype says so. BadInput that lists what is missing, not known or of another shape.
+// converted where config.dtype says so. BadInput that lists what is missing, not known or of another shape,
+// and where config.save holds checkpoints of a run. `warn` is told what the user should know besides.
 //
 // Both take config.max_memory MiB beyond tables and the file cache.
-Converted import_model(const ConvertConfig& config);
+Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn = {});
 
 // What is added to config.json for a model of ours, so that it comes back as it was: "trifold": {...}.
 inline constexpr const char* kOwnFields = "trifold";

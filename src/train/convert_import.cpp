@@ -3,8 +3,10 @@
 #include <set>
 
 #include "checkpoint/convert_floats.h"
+#include "checkpoint/files.h"
 #include "checkpoint/new_checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/save_folder.h"
 #include "checkpoint/shard_file.h"
 #include "config/json.h"
 #include "config/validate.h"
@@ -186,9 +188,17 @@ CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, DType d
   return meta;
 }
 
+// The same may be converted again, but not below what a run has saved: that is what a reader would take.
+void check_target(const std::string& save) {
+  const auto there = checkpoints_in(save);
+  if (!there.empty() && there.front().first > 0)
+    bad_input("--save {} holds checkpoints of a run, the newest of step {}: give another --save", save,
+              there.front().first);
+}
+
 }  // namespace
 
-Converted import_model(const ConvertConfig& config) {
+Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn) {
   const fs::path folder = config.load;
   const std::string where = (folder / "config.json").string();
   const json given = read_config(where);
@@ -209,7 +219,10 @@ Converted import_model(const ConvertConfig& config) {
     boxes.push_back({"param/" + map.ours, dtype, map.shape, Rect::whole(map.shape)});
     bytes += boxes.back().bytes();
   }
-  const SaveOptions options;
+  check_target(config.save);
+  const SaveFolder target(config.save);
+  const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
+  for (const std::string& warning : target.warnings()) options.tell(warning);
   NewCheckpoint checkpoint(config.save, 0, bytes, options);
   ShardFile file(checkpoint.folder() / "shard_00000.h5", 0, boxes);
   Importer importer(file, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));

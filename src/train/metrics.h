@@ -86,18 +86,23 @@ struct RunReport {
       changes;  // what a resumed run does differently from the one that wrote the checkpoint
 };
 
-class RunObserver {
+// Is told of checkpoints, and of what goes wrong, in any kind of run.
+class SaveObserver {
  public:
-  virtual ~RunObserver() = default;
+  virtual ~SaveObserver() = default;
+  // After the commit: the checkpoint is on the disk.
+  virtual void on_saved(int64_t step, const std::string& directory) = 0;
+  // Something is wrong, but the run goes on.
+  virtual void on_warning(const std::string& text) = 0;
+};
+
+class RunObserver : public SaveObserver {
+ public:
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
   // After the on_eval of the same step, where the data are of a task.
   virtual void on_scores(int64_t /*step*/, const Scores& /*scores*/) {}
-  // After the commit: the checkpoint is on the disk.
-  virtual void on_saved(int64_t step, const std::string& directory) = 0;
-  // Something is wrong, but the run goes on.
-  virtual void on_warning(const std::string& text) = 0;
 };
 
 }  // namespace trifold

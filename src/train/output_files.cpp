@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <climits>
 #include <filesystem>
 
 #include "core/error.h"
@@ -14,10 +15,23 @@ namespace {
 
 bool writable(const fs::path& path) { return access(path.c_str(), W_OK) == 0; }
 
+// What no file system takes is found here rather than when the first file is made.
+void check_lengths(const std::string& option, const std::string& path) {
+  constexpr size_t kRoom = 128;  // for the names of files within a folder
+  if (path.size() + kRoom > PATH_MAX)
+    bad_input("{} {}...: a path of {} bytes is too long; {} are allowed", option, path.substr(0, 60),
+              path.size(), PATH_MAX - kRoom);
+  for (const fs::path& part : fs::path(path))
+    if (part.native().size() > NAME_MAX)
+      bad_input("{} {}...: a name of {} bytes is too long; {} are allowed", option,
+                part.string().substr(0, 60), part.native().size(), NAME_MAX);
+}
+
 }  // namespace
 
 void check_writable_file(const std::string& option, const std::string& path) {
   std::error_code ignored;
+  check_lengths(option, path);
   if (fs::is_directory(path, ignored)) bad_input("{} {}: that is a folder; name a file", option, path);
   const fs::path folder = fs::absolute(path).parent_path();
   if (!fs::is_directory(folder, ignored))
@@ -28,9 +42,15 @@ void check_writable_file(const std::string& option, const std::string& path) {
 
 void check_writable_folder(const std::string& option, const std::string& path) {
   std::error_code ignored;
+  check_lengths(option, path);
   // The deepest part of the path that exists decides.
   fs::path there = fs::absolute(path);
-  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  while (!fs::exists(there, ignored) && there.has_relative_path()) {
+    if (fs::is_symlink(there, ignored))
+      bad_input("{} {}: {} is a link to {}, which is not there; make that folder, or name another", option,
+                path, there.string(), fs::read_symlink(there, ignored).string());
+    there = there.parent_path();
+  }
   if (!fs::is_directory(there, ignored))
     bad_input("{} {}: {} is a file; name a folder", option, path, there.string());
   if (!writable(there)) bad_input("{} {}: {} cannot be written to", option, path, there.string());

@@ -2,8 +2,6 @@
 
 #include <filesystem>
 
-#include "checkpoint/reader.h"
-#include "checkpoint/save_folder.h"
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
@@ -57,32 +55,6 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
       "{} was trained {}, and text would become bytes here: give --tokenizer-type and --tokenizer-model, or "
       "--tokenizer-type byte if bytes are meant",
       from->directory, named);
-}
-
-// A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
-void check_save(const PretrainConfig& config, std::optional<int64_t> first_step) {
-  const std::string& save = *config.checkpoint.save;
-  check_writable_folder("--save", save);
-  if (!first_step) return;
-  int64_t newest = 0;
-  try {
-    newest = CheckpointReader(save).meta().step;
-  } catch (const Error&) {
-    return;  // no checkpoint there yet
-  }
-  if (newest > *first_step) {
-    check_not_taken(save);  // its run went on while this one looked where to start
-    if (config.checkpoint.load == save && config.checkpoint.finetune)
-      bad_input(
-          "--save {} holds a checkpoint of step {} already, and --finetune begins at step 0: give another "
-          "--save, or "
-          "leave out --finetune to go on from it",
-          save, newest);
-    bad_input(
-        "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} "
-        "to go on from it, or another --save",
-        save, newest, *first_step, save);
-  }
 }
 
 // Everything about a run that depends on files; mistakes are collected so that all are told at once.
@@ -161,7 +133,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
-  if (checkpoint.save) files.attempt([&] { check_save(job.config, first_step); });
+  if (checkpoint.save) files.attempt([&] { check_save(checkpoint, job.start, first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
   if (job.config.log.log_json)
@@ -202,11 +174,13 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     if (job.probe != nullptr) job.probe->reach(part, trainer);
   };
   if (job.probe != nullptr) trainer.watch(job.probe->watch(world.rank()));
-  RunSaver saver(world, trainer, config.checkpoint, speaks ? &observer : nullptr,
+  RunSaver saver(world, trainer, config.checkpoint, job.start, speaks ? &observer : nullptr,
                  save_listener(job, world.rank()));
   reach(RunPart::Load);
   std::vector<std::string> warnings;
-  std::vector<std::string> changes = load_start(trainer, job.start, world, warnings);
+  std::vector<std::string> changes = load_start(job.start, world, warnings, [&](const std::string& path) {
+    return trainer.load(path, job.start.part);
+  });
   for (const std::string& warning : warnings)
     if (speaks) observer.on_warning(warning);
   trainer.measure_peak();

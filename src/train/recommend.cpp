@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "config/json.h"
 #include "config/validate.h"
@@ -11,6 +12,7 @@
 #include "train/output_files.h"
 #include "train/place_tables.h"
 #include "train/ranks.h"
+#include "train/run_saver.h"
 #include "train/tensors_on_host.h"
 
 namespace trifold {
@@ -106,8 +108,37 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   return setup;
 }
 
+namespace {
+
+// What can be said about the start before any rank runs; returns the steps that are done. Which samples a
+// step has follows from the seed and their number.
+int64_t check_start(const RecommendJob& job) {
+  const RecommendConfig& config = job.config;
+  const CheckpointReader reader(*job.start.from);
+  const CheckpointMeta& meta = reader.meta();
+  const std::string name = reader.directory().string();
+  compare_models(meta.model, model_json(config, job.data.schema()));
+  const int64_t batch = meta.state.value("global_batch_size", int64_t{0});
+  if (batch != config.training.global_batch_size)
+    bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}", name, batch,
+              batch);
+  const uint64_t seed = meta.state.value("seed", config.seed);
+  if (seed != config.seed)
+    bad_input(
+        "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
+        name, seed, config.seed);
+  const int64_t samples = meta.state.value("train_samples", job.data.train->samples());
+  if (samples != job.data.train->samples())
+    bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set", name, samples,
+              config.data.train_data, job.data.train->samples());
+  return meta.step;
+}
+
+}  // namespace
+
 RecommendJob prepare(RecommendConfig config) {
-  RecommendJob job{std::move(config), {}};
+  RecommendJob job;
+  job.config = std::move(config);
   std::vector<std::string> problems;
   const auto attempt = [&](auto&& part) {
     try {
@@ -118,35 +149,24 @@ RecommendJob prepare(RecommendConfig config) {
     }
   };
   const RecommendConfig& c = job.config;
+  std::optional<int64_t> first_step;  // unknown while something is wrong with the start
   attempt([&] { check_device(c.mesh); });
+  attempt([&] {
+    job.start = choose_start(c.checkpoint);
+    if (!job.start.from) first_step = 0;
+  });
   attempt([&] {
     job.data = open_clicks(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
-    if (!c.checkpoint.load) return;
-    const CheckpointReader reader(*c.checkpoint.load);
-    compare_models(reader.meta().model, model_json(c, job.data.schema()));
+    if (!job.start.from) return;
+    first_step = check_start(job);
     const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
     const int64_t last = last_step(c, feed.batches_per_epoch());
-    if (reader.meta().step >= last)
-      bad_input("{} has done {} steps already: nothing is left of {}", reader.directory().string(),
-                reader.meta().step, last);
-    const int64_t batch = reader.meta().state.value("global_batch_size", int64_t{0});
-    if (batch != c.training.global_batch_size)
-      bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}",
-                reader.directory().string(), batch, batch);
-    // Which samples a step has follows from the seed and their number.
-    const uint64_t seed = reader.meta().state.value("seed", c.seed);
-    if (seed != c.seed)
-      bad_input(
-          "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with "
-          "{}",
-          reader.directory().string(), seed, c.seed);
-    const int64_t samples = reader.meta().state.value("train_samples", job.data.train->samples());
-    if (samples != job.data.train->samples())
-      bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set",
-                reader.directory().string(), samples, c.data.train_data, job.data.train->samples());
+    job.is_finished = job.start.may_fall_back && *first_step >= last;
+    if (*first_step >= last && !job.is_finished)
+      bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
   });
-  if (c.checkpoint.save) attempt([&] { check_writable_folder("--save", *c.checkpoint.save); });
+  if (c.checkpoint.save) attempt([&] { check_save(c.checkpoint, job.start, first_step); });
   if (c.log.log_json) attempt([&] { check_writable_file("--log-json", *c.log.log_json); });
   throw_problems(problems);
   return job;
@@ -155,7 +175,7 @@ RecommendJob prepare(RecommendConfig config) {
 namespace {
 
 // One rank's run.
-class RecommendRun {
+class RecommendRun final : public Savable {
  public:
   RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver& observer)
       : world_(world),
@@ -168,7 +188,12 @@ class RecommendRun {
         last_step_(last_step(job.config, feed_.batches_per_epoch())) {
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
-    if (config_.checkpoint.load) load();
+    saver_.emplace(world, *this, config_.checkpoint, job.start, speaks_ ? &observer : nullptr,
+                   job.at_save_phase);
+    std::vector<std::string> warnings;
+    load_start(job.start, world, warnings, [&](const std::string& path) { return load(path); });
+    for (const std::string& warning : warnings)
+      if (speaks_) observer_.on_warning(warning);
     if (speaks_) observer_.on_start(report());
   }
 
@@ -179,15 +204,31 @@ class RecommendRun {
       const bool stop = agree(signal.load() != 0);
       const bool evaluating = evaluation_due();
       if (evaluating && evaluate()) break;
-      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) save();
+      saver_->poll();
+      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) saver_->save();
       if (stop && done_ < last_step_) {
-        save();
+        saver_->finish();
         return RunEnd::Interrupted;
       }
       if (evaluating && done_ < last_step_) fetch_training();
     }
-    save();
+    saver_->finish();
     return RunEnd::Done;
+  }
+
+  int64_t steps_done() const override { return done_; }
+
+  std::string save(const std::string& root, const SaveOptions& options) override {
+    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
+    host.fetch();
+    return save_checkpoint(root, meta(), host.tensors(), world_, model_.mesh().coords(), options).string();
+  }
+
+  std::string save_in_background(BackgroundSaver& saver, const std::string& root,
+                                 const SaveOptions& options) override {
+    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
+    host.fetch();
+    return saver.start(root, meta(), host.tensors(), model_.mesh().coords(), options);
   }
 
  private:
@@ -249,8 +290,7 @@ class RecommendRun {
     return count > 0;
   }
 
-  void save() {
-    if (!config_.checkpoint.save || saved_ == done_) return;
+  CheckpointMeta meta() const {
     CheckpointMeta meta;
     meta.step = done_;
     meta.consumed_samples = done_ * config_.training.global_batch_size;
@@ -261,22 +301,21 @@ class RecommendRun {
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
-    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
-    host.fetch();
-    const std::string directory =
-        save_checkpoint(*config_.checkpoint.save, meta, host.tensors(), world_, model_.mesh().coords())
-            .string();
-    saved_ = done_;
-    if (speaks_) observer_.on_saved(done_, directory);
+    return meta;
   }
 
-  void load() {
-    CheckpointReader reader(*config_.checkpoint.load);
-    TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
-    reader.load(host.tensors());
-    host.put_back();
+  std::vector<std::string> load(const std::string& path) {
+    gather_texts(world_, "loading " + path, [&]() -> std::string {
+      CheckpointReader reader(path);
+      compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
+      TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
+      reader.load(host.tensors());
+      host.put_back();
+      done_ = reader.meta().step;
+      return {};
+    });
     model_.loaded();
-    done_ = saved_ = reader.meta().step;
+    return {};
   }
 
   RecommendReport report() {
@@ -313,7 +352,7 @@ class RecommendRun {
   Recommender model_;  // after the feeds: what it fetches reads from them
   int64_t last_step_;
   int64_t done_ = 0;
-  int64_t saved_ = -1;
+  std::optional<RunSaver> saver_;  // last: a save in the background ends before what it saves
 };
 
 }  // namespace

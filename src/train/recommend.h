@@ -18,6 +18,9 @@ namespace trifold {
 struct RecommendJob {
   RecommendConfig config;  // resolved
   ClickData data;
+  RunStart start;
+  bool is_finished = false;                      // --auto-resume found that nothing is left to train
+  std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
 };
 
 RecommendJob prepare(RecommendConfig config);
@@ -61,13 +64,11 @@ struct RecommendReport {
   std::vector<RankLoad> loads;
 };
 
-class RecommendObserver {
+class RecommendObserver : public SaveObserver {
  public:
-  virtual ~RecommendObserver() = default;
   virtual void on_start(const RecommendReport& report) = 0;
   virtual void on_step(const ClickStep& step) = 0;
   virtual void on_eval(const ClickEvaluation& evaluation) = 0;
-  virtual void on_saved(int64_t step, const std::string& directory) = 0;
   virtual void on_target(int64_t step, double auc, double target) = 0;
 };
 

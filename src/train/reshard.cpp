@@ -5,6 +5,8 @@
 #include <set>
 
 #include "checkpoint/new_checkpoint.h"
+#include "checkpoint/run_identity.h"
+#include "checkpoint/save_folder.h"
 #include "config/json.h"
 #include "config/validate.h"
 #include "models/language_model.h"
@@ -169,6 +171,16 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
   return meta;
 }
 
+// The result is the same state of the same run, so its folder must be that run's. Where nothing says which
+// run it is, the same step may be written again.
+void check_target(const CheckpointReader& from, const std::string& save) {
+  const RunIdentity run{from.manifest().run_id, from.directory()};
+  const auto there = checkpoints_in(save);
+  const bool again = std::all_of(there.begin(), there.end(),
+                                 [&](const auto& each) { return each.first == from.meta().step; });
+  if (!run.id.empty() || !again) check_owner(save, run);
+}
+
 // What is left for buffers of elements when the reader's block and the tables are paid for.
 int64_t buffer_bytes(double max_memory) {
   constexpr double kMiB = 1 << 20;
@@ -204,13 +216,17 @@ ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files) {
   return layout;
 }
 
-std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config) {
+std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config,
+                              const std::function<void(std::string)>& warn) {
   const std::vector<TensorInfo> tensors = tensors_to_keep(from, config);
   if (tensors.empty()) bad_input("{} holds nothing to write", from.directory().string());
   const ShardLayout layout = layout_of(from, tensors, config);
   int64_t bytes = 0;
   for (const TensorInfo& tensor : tensors) bytes += tensor.bytes();
-  const SaveOptions options;
+  check_target(from, config.save);
+  const SaveFolder folder(config.save);
+  const SaveOptions options{.run_id = from.manifest().run_id, .folder = &folder, .warn = warn};
+  for (const std::string& warning : folder.warnings()) options.tell(warning);
   NewCheckpoint checkpoint(config.save, from.meta().step, bytes, options);
   std::vector<ShardFile> files;
   for (size_t rank = 0; rank < layout.size(); ++rank)

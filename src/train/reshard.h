@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,10 @@ ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files);
 
 // Writes the checkpoint `from` as the configuration says under config.save; returns its folder. Equal to the
 // last bit, shard files and view, to what a run on the target mesh would have saved. Memory:
-// config.max_memory MiB beyond tables of boxes. A kill leaves a temporary folder and no checkpoint.
-std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config);
+// config.max_memory MiB beyond tables of boxes. A kill leaves a temporary folder and no checkpoint. It is a
+// checkpoint of the same run: BadInput where config.save holds those of another, or a run is saving there.
+// `warn` is told what the user should know although the checkpoint was written.
+std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config,
+                              const std::function<void(std::string)>& warn = {});
 
 }  // namespace trifold

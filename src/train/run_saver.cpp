@@ -1,46 +1,76 @@
 #include "train/run_saver.h"
 
 #include "checkpoint/collective.h"
+#include "train/free_memory.h"
 
 namespace trifold {
 
-RunSaver::RunSaver(Communicator& world, Trainer& trainer, const CheckpointConfig& config,
-                   RunObserver* observer, std::function<void(SavePhase)> at_phase)
-    : trainer_(trainer), config_(config), observer_(observer) {
+RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
+                   SaveObserver* observer, std::function<void(SavePhase)> at_phase)
+    : run_(run), config_(config), observer_(observer) {
   options_.retain = config.save_retain.value_or(0);
   options_.at_phase = std::move(at_phase);
+  options_.warn = [this](std::string text) {
+    const std::lock_guard lock(mutex_);
+    warnings_.push_back(std::move(text));
+  };
   if (!config.save) return;
   gather_texts(world, "taking the folder " + *config.save, [&]() -> std::string {
-    if (world.rank() == 0) folder_.emplace(*config.save);
+    if (world.rank() == 0) take_folder(start);
     return {};
   });
-  if (config.async_save) background_.emplace(world);
+  tell_warnings();
+  if (config.async_save) background_.emplace(world, [] { return free_memory(); });
+}
+
+// Once the folder is locked, another run that has come and gone since the options were looked at is seen.
+void RunSaver::take_folder(const RunStart& start) {
+  folder_.emplace(*config_.save);
+  const RunIdentity run = identity_of(start);
+  check_owner(*config_.save, run);
+  options_.run_id = run.id;
+  options_.folder = &*folder_;
+  warnings_ = folder_->warnings();
+}
+
+void RunSaver::tell_warnings() {
+  const std::lock_guard lock(mutex_);
+  if (observer_ != nullptr)
+    for (const std::string& text : warnings_) observer_->on_warning(text);
+  warnings_.clear();
 }
 
 void RunSaver::failed(const Error& error) {
   if (config_.on_save_error == "stop" || error.kind() == ErrorKind::Aborted) throw;  // what is being handled
   if (observer_ != nullptr) observer_->on_warning(fmt::format("nothing was saved: {}", error.what()));
+  tell_warnings();
 }
 
 void RunSaver::save_now() {
-  const std::string directory = trainer_.save(*config_.save, options_);
-  saved_step_ = trainer_.steps_done();
+  const std::string directory = run_.save(*config_.save, options_);
+  saved_step_ = run_.steps_done();
   if (observer_ != nullptr) observer_->on_saved(saved_step_, directory);
+  tell_warnings();
 }
 
 void RunSaver::take_result() {
   const std::string directory = background_->finish();
   saved_step_ = started_step_;
   if (observer_ != nullptr) observer_->on_saved(started_step_, directory);
+  tell_warnings();
 }
 
 void RunSaver::start_in_background() {
-  started_step_ = trainer_.steps_done();
-  trainer_.save_in_background(*background_, *config_.save, options_);
+  started_step_ = run_.steps_done();
+  const std::string shortage = run_.save_in_background(*background_, *config_.save, options_);
+  if (!shortage.empty() && observer_ != nullptr)
+    observer_->on_warning(
+        fmt::format("--async-save: step {} is saved while training waits: {}", started_step_, shortage));
+  tell_warnings();
 }
 
 void RunSaver::save() {
-  if (!config_.save || saved_step_ == trainer_.steps_done()) return;
+  if (!config_.save || saved_step_ == run_.steps_done()) return;
   try {
     if (background_ && background_->is_outstanding()) take_result();
   } catch (const Error& error) {
@@ -71,11 +101,11 @@ void RunSaver::finish() {
     try {
       take_result();
     } catch (const Error& error) {
-      if (started_step_ == trainer_.steps_done()) throw;
+      if (started_step_ == run_.steps_done()) throw;
       failed(error);
     }
   }
-  if (saved_step_ != trainer_.steps_done()) save_now();
+  if (saved_step_ != run_.steps_done()) save_now();
 }
 
 }  // namespace trifold

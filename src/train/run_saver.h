@@ -3,21 +3,24 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
 
-#include "checkpoint/background_saver.h"
 #include "checkpoint/save_folder.h"
+#include "config/config.h"
 #include "train/metrics.h"
-#include "train/trainer.h"
+#include "train/run_start.h"
+#include "train/savable.h"
 
 namespace trifold {
 
 class RunSaver {
  public:
-  // Collective. Takes the folder of --save, where there is one; without one nothing is ever saved. References
-  // must outlive it. `observer` is null on all ranks but 0.
-  RunSaver(Communicator& world, Trainer& trainer, const CheckpointConfig& config, RunObserver* observer,
-           std::function<void(SavePhase)> at_phase);
+  // Collective. Takes the folder of --save, where there is one, for the run that begins at `start`: BadInput
+  // where another process holds it, or it holds checkpoints of another run. Without one nothing is ever
+  // saved. References must outlive it. `observer` is null on all ranks but 0.
+  RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
+           SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
   // Collective. Saves this step, unless that was done. A failure is an Error on all ranks, or with
   // --on-save-error continue a warning.
@@ -33,9 +36,14 @@ class RunSaver {
   void take_result();
   void failed(const Error& error);
 
-  Trainer& trainer_;
+  void take_folder(const RunStart& start);
+  void tell_warnings();
+
+  Savable& run_;
   const CheckpointConfig& config_;
-  RunObserver* observer_;
+  SaveObserver* observer_;
+  std::mutex mutex_;
+  std::vector<std::string> warnings_;  // of the thread that saves, until this one tells them; under mutex_
   SaveOptions options_;
   std::optional<SaveFolder> folder_;  // of rank 0
   std::optional<BackgroundSaver> background_;

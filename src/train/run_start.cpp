@@ -1,17 +1,20 @@
 #include "train/run_start.h"
 
 #include <algorithm>
-#include <sstream>
+#include <filesystem>
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
 #include "train/checkpoint_model.h"
+#include "train/output_files.h"
 
 namespace trifold {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 // The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
 void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
@@ -35,9 +38,46 @@ bool lacks_task_head(const std::string& checkpoint) {
   return !has_task_head(describe_checkpoint(checkpoint).model);
 }
 
+// A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
+void check_newest(const CheckpointConfig& config, int64_t first_step) {
+  const std::string& save = *config.save;
+  if (checkpoints_in(save).empty()) return;
+  const int64_t newest = CheckpointReader(save).meta().step;
+  if (newest <= first_step) return;
+  if (config.load == save && config.finetune)
+    bad_input(
+        "--save {} holds a checkpoint of step {} already, and --finetune begins at step 0: give another "
+        "--save, or leave out --finetune to go on from it",
+        save, newest);
+  bad_input(
+      "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} to "
+      "go on from it, or another --save",
+      save, newest, first_step, save);
+}
+
 ModelUse use_of(Trainer::LoadPart part) {
   if (part == Trainer::LoadPart::Encoder) return ModelUse::Encoder;
   return part == Trainer::LoadPart::Weights ? ModelUse::WeightsOnly : ModelUse::SameRun;
+}
+
+// Whether two paths, which need not be there, are written in different ways at most.
+bool are_alike(const std::string& one, const std::string& other) {
+  const auto plain = [](const std::string& path) { return (fs::absolute(path) / "").lexically_normal(); };
+  return plain(one) == plain(other);
+}
+
+// A line that goes on from its own folder has nothing there when it is started for the first time.
+void check_not_first_launch(const CheckpointConfig& config) {
+  if (!config.load || !config.save || config.finetune || !are_alike(*config.load, *config.save)) return;
+  std::error_code missing;
+  if (!checkpoints_in(*config.load).empty() || fs::exists(fs::path(*config.load) / kManifestName, missing))
+    return;
+  bad_input("--load {}: the folder holds no checkpoint yet; {}", *config.load,
+            config.auto_resume
+                ? "leave out --load: --auto-resume goes on from the folder of --save as soon as "
+                  "it holds one"
+                : "give --auto-resume instead of --load, and the same line starts the run and "
+                  "later goes on with it");
 }
 
 }  // namespace
@@ -45,9 +85,29 @@ ModelUse use_of(Trainer::LoadPart part) {
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
     return {config.save, Trainer::LoadPart::All, true};
+  check_not_first_launch(config);
   if (config.load && has_task_head(model) && lacks_task_head(*config.load))
     return {config.load, Trainer::LoadPart::Encoder, false};
   return {config.load, config.finetune ? Trainer::LoadPart::Weights : Trainer::LoadPart::All, false};
+}
+
+RunIdentity identity_of(const RunStart& start) {
+  if (start.from && start.part == Trainer::LoadPart::All) return continued_run(*start.from);
+  if (start.from) return new_run(*start.from);
+  return new_run();
+}
+
+void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step) {
+  const std::string& save = *config.save;
+  check_writable_folder("--save", save);
+  if (!first_step) return;
+  try {
+    check_owner(save, identity_of(start));
+    check_newest(config, *first_step);
+  } catch (const Error&) {
+    check_not_taken(save);  // says that a run saves there at this moment, which comes first
+    throw;
+  }
 }
 
 RunPosition position_of(const RunStart& start) {
@@ -103,20 +163,24 @@ bool is_finished(const RunStart& start, const PretrainConfig& config) {
   return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
 }
 
-std::vector<std::string> load_start(Trainer& trainer, const RunStart& start, Communicator& world,
-                                    std::vector<std::string>& warnings) {
+std::vector<std::string> load_start(const RunStart& start, Communicator& world,
+                                    std::vector<std::string>& warnings,
+                                    FunctionRef<std::vector<std::string>(const std::string& path)> load) {
   if (!start.from) return {};
-  if (!start.may_fall_back) return trainer.load(*start.from, start.part);
-  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks.
-  std::istringstream folders(gather_texts(world, "looking for checkpoints", [&] {
-                               std::string lines;
-                               for (const auto& [step, folder] : checkpoints_in(*start.from))
-                                 lines += folder.string() + "\n";
-                               return lines;
-                             }).front());
-  for (std::string folder; std::getline(folders, folder);) {
+  if (!start.may_fall_back) return load(*start.from);
+  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks. No path holds a
+  // zero byte.
+  const std::string folders = gather_texts(world, "looking for checkpoints", [&] {
+                                std::string names;
+                                for (const auto& [step, folder] : checkpoints_in(*start.from))
+                                  names += folder.string() + '\0';
+                                return names;
+                              }).front();
+  for (size_t begin = 0; begin < folders.size();) {
+    const std::string folder = folders.substr(begin, folders.find('\0', begin) - begin);
+    begin += folder.size() + 1;
     try {
-      return trainer.load(folder);
+      return load(folder);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::Aborted) throw;
       warnings.push_back(fmt::format("passed over {}: {}", folder, error.what()));

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/run_identity.h"
 #include "config/validate.h"
+#include "core/function_ref.h"
 #include "train/trainer.h"
 
 namespace trifold {
@@ -21,6 +23,13 @@ struct RunStart {
 // start anew: it is found out when the checkpoint is looked into.
 // A model with the head of a task takes of a checkpoint without it what comes before the head.
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model = {});
+
+// Which run it is: that of the checkpoint it goes on from, or a new one.
+RunIdentity identity_of(const RunStart& start);
+
+// BadInput where --save cannot be written to, or does not fit to the start: where it holds checkpoints of
+// another run, or newer ones than the step the run begins after (absent: not known, something else is wrong).
+void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step);
 
 // The place in the data where the run goes on; the beginning where nothing can be read.
 RunPosition position_of(const RunStart& start);
@@ -38,9 +47,11 @@ bool is_finished(const RunStart& start, const PretrainConfig& config);
 // never.
 void check_same_data(Communicator& world, const DataSource& train);
 
-// Collective. Loads what `start` says; returns what is different now, as Trainer::load does. What was wrong
-// with checkpoints that were passed over is added to `warnings`.
-std::vector<std::string> load_start(Trainer& trainer, const RunStart& start, Communicator& world,
-                                    std::vector<std::string>& warnings);
+// Collective. Loads what `start` says with `load`, which throws on all ranks or on none; returns what is
+// different now, as `load` does. What was wrong with checkpoints that were passed over is added to
+// `warnings`.
+std::vector<std::string> load_start(const RunStart& start, Communicator& world,
+                                    std::vector<std::string>& warnings,
+                                    FunctionRef<std::vector<std::string>(const std::string& path)> load);
 
 }  // namespace trifold

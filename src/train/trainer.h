@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/background_saver.h"
 #include "config/config.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
@@ -19,18 +18,19 @@
 #include "train/evaluation.h"
 #include "train/metrics.h"
 #include "train/replica.h"
+#include "train/savable.h"
 #include "train/step_plan.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
 
-class Trainer {
+class Trainer final : public Savable {
  public:
   // Collective over `world`. `config` must be resolved and valid. `train` and `valid` (may be null) must
   // outlive the trainer. References are kept.
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
           const DataSource* valid);
-  ~Trainer();
+  ~Trainer() override;
 
   // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
   // asynchronous schedule the steps up to the next drain of the pipeline. When `signal` is not zero on some
@@ -48,10 +48,12 @@ class Trainer {
   EvalReport evaluate(const DataSource& source, StepWatch& watch);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
-  std::string save(const std::string& root, const SaveOptions& options = {});
+  std::string save(const std::string& root, const SaveOptions& options) override;
+  std::string save(const std::string& root) { return save(root, {}); }
 
   // The same while training goes on: returns as soon as this rank's part is copied. Collective.
-  void save_in_background(BackgroundSaver& saver, const std::string& root, const SaveOptions& options);
+  std::string save_in_background(BackgroundSaver& saver, const std::string& root,
+                                 const SaveOptions& options) override;
 
   // Encoder: the weights without those of the head of a task, which stay as they are.
   enum class LoadPart { All, Weights, Encoder };
@@ -73,7 +75,7 @@ class Trainer {
   // ranks: of the lowest that was refused something, or else that has a note.
   const std::string& capture_note() const { return capture_note_; }
 
-  int64_t steps_done() const { return steps_done_; }
+  int64_t steps_done() const override { return steps_done_; }
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
   Replica& replica() { return replica_; }

@@ -65,12 +65,14 @@ std::string Trainer::save(const std::string& root, const SaveOptions& options) {
   return directory;
 }
 
-void Trainer::save_in_background(BackgroundSaver& saver, const std::string& root,
-                                 const SaveOptions& options) {
+std::string Trainer::save_in_background(BackgroundSaver& saver, const std::string& root,
+                                        const SaveOptions& options) {
   TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
   host.fetch();
-  saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(), options);
+  std::string shortage =
+      saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(), options);
   optimizer_.release();
+  return shortage;
 }
 
 namespace {

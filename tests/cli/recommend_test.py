@@ -6,13 +6,10 @@ import pathlib
 import shutil
 import unittest
 
+from program import CLICKS as SMALL
 from program import ProgramTest
 
 MPIEXEC = os.environ.get("MPIEXEC", "")
-
-SMALL = ("--table-rows 300-200-50-3 --synthetic-samples 6000 --valid-samples 1000 --dense-features 4 --bottom-mlp 8-4 "
-         "--embedding-dim 4 --top-mlp 8-1 --global-batch-size 250 --lr 0.2 --embedding-optimizer rowwise-adagrad "
-         "--embedding-lr 0.05 --threads-per-rank 1").split()
 
 
 class Recommend(ProgramTest):

@@ -53,6 +53,7 @@ struct Told final : RecommendObserver {
       numbers.push_back(number);
   }
   void on_saved(int64_t, const std::string&) override {}
+  void on_warning(const std::string&) override {}
   void on_target(int64_t, double, double) override {}
 
   std::string operations;

@@ -1,10 +1,15 @@
 #include "checkpoint/save_folder.h"
 
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <mutex>
 
 #include "checkpoint/reader.h"
+#include "checkpoint/run_identity.h"
 #include "checkpoint_bench.h"
 
 namespace trifold {
@@ -42,8 +47,8 @@ TEST(SaveFolder, RemovesWhatUnfinishedSavesLeftAndNothingElse) {
   for (const auto& entry : fs::directory_iterator(folder.path()))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"LATEST", "notes.tmp-1", "other", "step_0000000005", "step_6.tmp"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"LATEST", "OWNER", "notes.tmp-1", "other", "step_0000000005",
+                                             "step_6.tmp"}));
 }
 
 TEST(SaveFolder, IsForOneRunAtATime) {
@@ -52,9 +57,89 @@ TEST(SaveFolder, IsForOneRunAtATime) {
     const SaveFolder held(folder.path());
     EXPECT_TRUE(has(bad_input_of([&] { SaveFolder second(folder.path()); }), "another run saves"));
     EXPECT_TRUE(has(bad_input_of([&] { check_not_taken(folder.path()); }), "another run saves"));
+    EXPECT_TRUE(has(bad_input_of([&] { SaveFolder second(folder.path()); }),
+                    fmt::format("(process {} on host ", ::getpid())));
   }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
   EXPECT_NO_THROW(check_not_taken(folder.path()));
   EXPECT_NO_THROW(SaveFolder(folder.path()));
+}
+
+// What flock says other than that the lock is taken: a file system without locks is used with a warning, and
+// anything else is an error.
+TEST(SaveFolder, TellsOfLocksThatCannotBeHad) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(SaveFolder(folder.path()).warnings().empty());
+  const SaveFolder without(folder.path(), [](int, int) {
+    errno = ENOLCK;
+    return -1;
+  });
+  ASSERT_EQ(without.warnings().size(), 1U);
+  EXPECT_TRUE(has(without.warnings()[0], "has no locks (No locks available)"));
+  const auto broken = [](int, int) {
+    errno = EIO;
+    return -1;
+  };
+  try {
+    const SaveFolder none(folder.path(), broken);
+    FAIL() << "the lock was skipped";
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "cannot be locked for this run: Input/output error"));
+  }
+}
+
+// Moved away, replaced or removed under the run: never made anew, where another run could be.
+TEST(SaveFolder, IsNotMadeAnewWhenItIsGone) {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path() / "d";
+  const SaveFolder held(root);
+  SaveOptions options;
+  options.folder = &held;
+  for (const std::string& error : save(root, 1, options)) EXPECT_EQ(error, "");
+  fs::rename(root, folder.path() / "moved");
+  EXPECT_TRUE(has(save(root, 2, options)[1], "is no longer there"));
+  EXPECT_FALSE(fs::exists(root));
+  fs::create_directory(root);
+  EXPECT_TRUE(has(save(root, 2, options)[1], "is not the folder that this run has locked"));
+  EXPECT_TRUE(fs::is_empty(root));
+  fs::remove(root);
+  fs::rename(folder.path() / "moved", root);
+  for (const std::string& error : save(root, 2, options)) EXPECT_EQ(error, "");
+  EXPECT_EQ(steps_in(root), (std::vector<int64_t>{2, 1}));
+}
+
+TEST(RunIdentity, KeepsRunsApart) {
+  const TemporaryFolder folder;
+  const fs::path mine = folder.path() / "mine", old = folder.path() / "old";
+  const RunIdentity run = new_run();
+  EXPECT_NO_THROW(check_owner(mine, run));  // not there yet
+  SaveOptions options;
+  options.run_id = run.id;
+  save(mine, 5, options);
+  save(old, 7);  // without an identity, as they once were
+
+  EXPECT_TRUE(has(bad_input_of([&] { check_owner(mine, new_run()); }),
+                  "holds checkpoints of another run, the newest of step 5"));
+  EXPECT_TRUE(has(bad_input_of([&] { check_owner(old, new_run()); }), "(without an identity)"));
+  EXPECT_TRUE(has(bad_input_of([&] { check_owner(old, continued_run(mine)); }), "another run"));
+  EXPECT_TRUE(has(bad_input_of([&] { check_owner(mine / "step_0000000005", new_run()); }), "itself"));
+
+  EXPECT_EQ(continued_run(mine).id, run.id);
+  EXPECT_EQ(continued_run(mine / "step_0000000005").id, run.id);
+  fs::copy(mine, folder.path() / "copy", fs::copy_options::recursive);
+  EXPECT_NO_THROW(check_owner(folder.path() / "copy", continued_run(mine)));
+  EXPECT_NO_THROW(check_owner(old, continued_run(old)));
+  EXPECT_NO_THROW(check_owner(old, continued_run(old / "step_0000000007" / "")));
+  EXPECT_NO_THROW(check_owner(old, new_run(old)));  // its weights
+  EXPECT_FALSE(continued_run(old).id.empty());
+}
+
+// A folder of checkpoints that cannot be read is nobody's to save in.
+TEST(RunIdentity, CountsWhatCannotBeReadAsAnothers) {
+  const TemporaryFolder folder;
+  save(folder.path(), 5);
+  fs::resize_file(folder.path() / "step_0000000005" / "manifest.json", 10);
+  EXPECT_TRUE(has(bad_input_of([&] { check_owner(folder.path(), new_run()); }), "the newest of step 5"));
 }
 
 TEST(Retention, KeepsTheNewest) {
