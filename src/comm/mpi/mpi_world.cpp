@@ -103,17 +103,21 @@ Library& library() {
 class Backoff {
  public:
   void pause() {
-    if (++looks_ < 50) return;
+    if (++looks_ < kLooks) return;
     const auto now = Clock::now();
-    if (looks_ == 50) since_ = now;
+    if (looks_ == kLooks) since_ = now;
     if (now - since_ < std::chrono::milliseconds(2))
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   void reset() { looks_ = 0; }
+  // The wait is one that others may come to ask about.
+  bool is_long() const { return looks_ >= kLooks; }
 
  private:
+  static constexpr int kLooks = 50;
+
   int looks_ = 0;
   Clock::time_point since_;
 };
@@ -228,7 +232,7 @@ void MpiWorld::throw_if_broken() {
   if (broken()) throw Error(why_, ErrorKind::Aborted);
 }
 
-// A wait of a thread, which others may ask about from its first look on.
+// A wait of a thread, which others may ask about once it is listed.
 class MpiWorld::Waiting {
  public:
   explicit Waiting(MpiWorld& world) : world_(world) {}
@@ -244,17 +248,18 @@ class MpiWorld::Waiting {
   void list(FunctionRef<std::string()> what, const WaitClock& clock) {
     if (listed_) return;
     at_ = world_.waits_.insert(world_.waits_.end(), {what, clock});
+    held_up_.emplace(std::this_thread::get_id() == world_.host_id_ ? world_.host_ : nullptr);
     listed_ = true;
   }
 
  private:
   MpiWorld& world_;
   std::list<Wait>::iterator at_;
+  std::optional<HeldUp> held_up_;
   bool listed_ = false;
 };
 
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
-  const HeldUp held_up(std::this_thread::get_id() == host_id_ ? host_ : nullptr);
   WaitClock clock(timeout_);
   Backoff backoff;
   Waiting waiting(*this);
@@ -263,7 +268,7 @@ void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) 
     look_for_news();
     if (broken()) throw Error(why_, ErrorKind::Aborted);
     if (done()) return;
-    waiting.list(what, clock);
+    if (backoff.is_long()) waiting.list(what, clock);
     if (finished_ != seen) backoff.reset();
     seen = finished_;
     if (!clock.expired() || leaves_it_to_another()) continue;
