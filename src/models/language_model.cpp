@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/bert_tasks.h"
+#include "models/block_flops.h"
 #include "models/gpt.h"
 #include "models/post_norm_block.h"
 #include "nn/recompute.h"
@@ -34,19 +35,6 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.attention_dropout = config.attention_dropout;
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
-}
-
-// Forward flops of one sample in one transformer block: the projections, and the two T x T products, half of
-// them under a causal mask.
-double block_flops(const ModelConfig& config, const TransformerShape& shape) {
-  const auto t = static_cast<double>(config.seq_length);
-  const auto c = static_cast<double>(shape.width);
-  const auto f = static_cast<double>(shape.ffn);
-  const auto query = static_cast<double>(shape.heads * shape.head_dim);
-  const auto key_value = static_cast<double>(2 * shape.kv_heads * shape.head_dim);
-  const double mlp = shape.activation == ActivationKind::Swiglu ? 3 : 2;
-  const double seen = is_bert(config) ? 1 : 0.5;
-  return 2 * t * (c * (2 * query + key_value) + mlp * c * f) + seen * 4 * t * t * query;
 }
 
 // The embedding has no matrix products; its cost is that of moving its rows, at the flops a machine does
@@ -111,7 +99,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
     std::unique_ptr<Layer> block = make_block(builder, "block." + std::to_string(layer), config, shape);
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = block_flops(config, shape);
+    const double flops = flops_of_layer(config, RecomputeGranularity::None).forward;
     model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
   }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "models/block_flops.h"
+#include "models/gpt.h"
 
 namespace trifold {
 
@@ -48,22 +50,12 @@ Sums sums_of(BlockKind kind, const MeshConfig& mesh) {
   return sums;
 }
 
-// Flops of the two products of attention without weights, in one forward of one sample.
-double attention_flops(const ModelConfig& model) {
-  const auto t = static_cast<double>(model.seq_length);
-  return 2 * t * t * static_cast<double>(model.num_attention_heads * head_width(model));
-}
-
-BlockSeconds counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
-  const double forward = std::max(model.blocks[block].flops, model.blocks[block].cost);
+// An embedding has no products; its moves are counted as its share of a stage is (models/model.h).
+BlockFlops counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
   const BlockKind kind = kind_of(model, block);
-  if (kind == BlockKind::Head) return {3 * forward, 0, 0, 0};  // its forward makes its gradients too
-  if (kind == BlockKind::Embedding) return {forward, 0, forward, 0};
-  const double attention = attention_flops(config.model);
-  BlockSeconds flops{forward, forward + attention, forward - attention, 0};
-  if (config.mesh.recompute_granularity == RecomputeGranularity::Full) flops.i += forward;
-  if (config.mesh.recompute_granularity == RecomputeGranularity::Selective) flops.i += attention;
-  return flops;
+  if (kind == BlockKind::Embedding) return {model.blocks[block].cost, 0, model.blocks[block].cost};
+  if (kind == BlockKind::Layer) return flops_of_layer(config.model, config.mesh.recompute_granularity);
+  return flops_of_head(config.model, padded_vocab_size(config.model, config.mesh.tensor_model_parallel_size));
 }
 
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
@@ -77,10 +69,10 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
   const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
   for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const BlockSeconds flops = counted_flops(run, model, block);
+    const BlockFlops flops = counted_flops(run, model, block);
     const Sums sums = sums_of(kind_of(model, block), run.mesh);
-    costs.blocks.push_back({flops.f * per_flop + sums.f * sum, flops.i * per_flop + sums.i * sum,
-                            flops.w * per_flop + sums.w * sum, 0});
+    costs.blocks.push_back({flops.forward * per_flop + sums.f * sum, flops.input * per_flop + sums.i * sum,
+                            flops.weight * per_flop + sums.w * sum, 0});
   }
   return costs;
 }

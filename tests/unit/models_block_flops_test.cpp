@@ -1,0 +1,148 @@
+// BlockFlops against the matrix products that a block's layers ask for when they are walked without
+// computing.
+#include <gtest/gtest.h>
+
+#include "core/tensor.h"
+#include "models/block_flops.h"
+#include "models/gpt.h"
+#include "models/language_model.h"
+#include "nn/shapes_only.h"
+
+namespace trifold {
+namespace {
+
+double counted = 0;  // flops asked for so far; operations are plain functions
+
+void count(double rows, double columns, double inner) { counted += 2 * rows * columns * inner; }
+void count(const Tensor& y, int64_t inner) {
+  count(static_cast<double>(y.row_count()), static_cast<double>(y.last_dim()), static_cast<double>(inner));
+}
+
+// Products of queries with keys, and of probabilities with values.
+void count_attention(const Attention& how, int products) {
+  const double seen = how.causal ? 0.5 : 1;
+  const auto heads = static_cast<double>(how.batch * how.heads);
+  const auto positions = static_cast<double>(how.seq);
+  count(products * seen * heads * positions, positions, static_cast<double>(how.head_dim));
+}
+
+// Operations that count instead of computing; the rest does nothing on a dry stream.
+OpTable counting_ops() {
+  OpTable ops = cpu_ops();
+  ops.gemm = [](Stream&, Tensor c, Tensor a, bool transpose, Tensor, bool, double, double) {
+    count(c, transpose ? a.row_count() : a.last_dim());
+  };
+  ops.affine = [](Stream&, Tensor y, Tensor x, Tensor, Tensor) { count(y, x.last_dim()); };
+  ops.affine_gelu = [](Stream&, Tensor, Tensor z, Tensor x, Tensor, Tensor) { count(z, x.last_dim()); };
+  ops.affine_backward_input = [](Stream&, Tensor dx, Tensor dy, Tensor, double) { count(dx, dy.last_dim()); };
+  ops.affine_backward_gelu = [](Stream&, Tensor dz, Tensor dy, Tensor, Tensor) { count(dz, dy.last_dim()); };
+  ops.affine_backward_weight = [](Stream&, Tensor dw, Tensor, Tensor dy, Tensor) {
+    count(dw, dy.row_count());
+  };
+  ops.attention = [](Stream&, Tensor, Tensor, Tensor, const Attention& how) { count_attention(how, 2); };
+  ops.attention_backward = [](Stream&, Tensor, Tensor, Tensor, Tensor, Tensor, const Attention& how) {
+    count_attention(how, 4);
+  };
+  return ops;
+}
+
+ModelConfig small_model() {
+  ModelConfig config;
+  config.num_layers = 1;
+  config.hidden_size = 24;
+  config.num_attention_heads = 4;
+  config.seq_length = 20;
+  config.max_position_embeddings = 20;
+  config.ffn_hidden_size = 40;
+  config.vocab_size = 130;
+  return config;
+}
+
+// The counted work of each block, one after the other as a step with I and W apart runs them.
+std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelConfig& config) {
+  const OpTable ops = counting_ops();
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  const ShapesOnly params(model.params, DType::F32);
+  const Batch batch = batch_without_memory(1, config.seq_length);
+  Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
+  const Tensor sum{nullptr, DType::F64, {1}};
+  Run run{dry,     dry,    ops,        mesh, params, &params, keep, flow,
+          scratch, &batch, DType::F32, true, 1,      1.0,     sum,  sum};
+  std::vector<BlockFlops> work(model.blocks.size());
+  std::vector<Saved> saved;
+  const auto add = [](double& part, auto&& call) {
+    counted = 0;
+    const Tensor result = call();
+    part += counted;
+    return result;
+  };
+  Tensor x;
+  for (size_t i = 0; i < work.size(); ++i) {
+    saved.emplace_back(model.blocks[i].slots);
+    x = add(work[i].forward, [&] { return model.blocks[i].layer->forward(run, x, saved[i]); });
+  }
+  Tensor dy;
+  for (size_t i = work.size(); i-- > 0;) {
+    const Layer& layer = *model.blocks[i].layer;
+    dy = add(work[i].input, [&] { return layer.backward_input(run, dy, saved[i]); });
+    add(work[i].weight, [&] { return layer.backward_weight(run, saved[i]), Tensor{}; });
+  }
+  return work;
+}
+
+void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}) {
+  const Mesh mesh({1, 1, 1}, {});
+  const Model model = make_model(config, mesh, 1, layout);
+  const std::vector<BlockFlops> work = walk(model, mesh, config);
+  ASSERT_EQ(work.size(), 3U);
+  const BlockFlops stated[] = {flops_of_layer(config, layout.recompute_granularity),
+                               flops_of_head(config, padded_vocab_size(config, 1))};
+  for (size_t i = 0; i < 2; ++i) {  // the embedding has no products
+    EXPECT_DOUBLE_EQ(stated[i].forward, work[i + 1].forward) << "block " << i + 1;
+    EXPECT_DOUBLE_EQ(stated[i].input, work[i + 1].input) << "block " << i + 1;
+    EXPECT_DOUBLE_EQ(stated[i].weight, work[i + 1].weight) << "block " << i + 1;
+  }
+}
+
+TEST(BlockFlops, OfAGptIsCausal) {
+  expect_counted(small_model());
+  for (const auto granularity : {RecomputeGranularity::Selective, RecomputeGranularity::Full}) {
+    MeshConfig layout;
+    layout.recompute_granularity = granularity;
+    expect_counted(small_model(), layout);
+  }
+}
+
+TEST(BlockFlops, OfALlamaHasSharedKeysAndThreeInnerProducts) {
+  ModelConfig config = small_model();
+  config.group_query_attention = true;
+  config.num_query_groups = 2;
+  config.swiglu = true;
+  expect_counted(config);
+}
+
+// Every position sees every other one: twice the attention of a causal model.
+TEST(BlockFlops, OfABertSeesTheWholeSquare) {
+  ModelConfig config = small_model();
+  config.model_type = "bert";
+  expect_counted(config);
+  config.bert_no_binary_head = true;
+  expect_counted(config);
+  MeshConfig layout;
+  layout.recompute_granularity = RecomputeGranularity::Selective;
+  expect_counted(config, layout);
+}
+
+TEST(BlockFlops, OfTaskHeadsIsThatOfTheirLayers) {
+  ModelConfig config = small_model();
+  config.model_type = "bert";
+  config.bert_head = "span";
+  expect_counted(config);
+  config.bert_head = "classes";
+  config.class_names = {"a", "b", "c"};
+  expect_counted(config);
+}
+
+}  // namespace
+}  // namespace trifold
