@@ -91,6 +91,12 @@ std::optional<int> mpi_launch_rank() {
   return std::nullopt;
 }
 
+std::optional<int> mpi_launch_size_on_host() {
+  for (const char* size : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
+    if (const auto number = number_in(size); number && *number > 0) return number;
+  return std::nullopt;
+}
+
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders,
                                                std::chrono::milliseconds timeout, LastWords last_words) {
   void* module = load(folders);

@@ -27,6 +27,9 @@ std::optional<int> mpi_launch_size();
 // Which of them this process is, where the launcher says so.
 std::optional<int> mpi_launch_rank();
 
+// How many of them the launcher says it started on this host; nothing where it does not say.
+std::optional<int> mpi_launch_size_on_host();
+
 // The world of the MPI launcher as this process, one of its ranks, sees it. Collective over all its
 // processes; every communicator split from it must be gone before it is. To be called once in a program
 // (tests make worlds one after another). Throws an Error that says what to do when the module cannot be

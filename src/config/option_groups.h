@@ -27,6 +27,7 @@ void add_graphs(OptionTable& table, MeshConfig& mesh);
 void add_zero(OptionTable& table, ZeroConfig& zero);
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline);
 void add_recompute(OptionTable& table, MeshConfig& mesh);
+void add_memory_limit(OptionTable& table, MeshConfig& mesh);
 void add_batch(OptionTable& table, BatchConfig& batch);
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed);
 void add_lr(OptionTable& table, LrConfig& lr);

@@ -122,6 +122,14 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
       .one_of({"none", "selective", "full"});
 }
 
+void add_memory_limit(OptionTable& table, MeshConfig& mesh) {
+  table
+      .add("memory-limit", &mesh.memory_limit,
+           "GiB a rank may use; a plan that needs more is refused, with what would fit.")
+      .positive()
+      .absent("all ranks of a host together may use its memory");
+}
+
 void add_batch(OptionTable& table, BatchConfig& batch) {
   table.group("Batch");
   table.add("micro-batch-size", &batch.micro_batch_size, "Sequences that one rank computes at once.")

@@ -36,6 +36,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_pipeline(table, config.pipeline);
   add_zero(table, config.zero);
   add_recompute(table, config.mesh);
+  add_memory_limit(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
@@ -74,6 +75,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_pipeline(table, run.pipeline);
   add_zero(table, run.zero);
   add_recompute(table, run.mesh);
+  add_memory_limit(table, run.mesh);
   add_checkpoint(table, run.checkpoint);
   table.group("Evaluation");
   table.add("eval-interval", &run.eval.eval_interval, "Evaluate every so many steps, and at the end.")
@@ -207,6 +209,7 @@ OptionTable options_of(PlanConfig& config) {
   OptionTable table = options_of(config.run);
   for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
   table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
+  table.change("memory-limit").absent("none");
   table.group("Plan");
   table.add("svg", &config.svg, "Draw the step in this file: a row a rank, time to the right.")
       .files("FILE.svg")
@@ -232,9 +235,6 @@ OptionTable options_of(PlanConfig& config) {
       .add("costs", &config.costs,
            "Take times that 'bench --what blocks --json FILE' measured, instead of the four above.")
       .files("FILE")
-      .absent("none");
-  table.add("memory-limit", &config.memory_limit, "GiB a rank has; a plan that needs more is refused.")
-      .positive()
       .absent("none");
   return table;
 }

@@ -9,6 +9,7 @@
 #include "models/language_model.h"
 #include "pipeline/executor.h"
 #include "train/device_workspace.h"
+#include "train/memory_fit.h"
 #include "train/nodes.h"
 #include "train/plan_costs.h"
 #include "train/rank_memory.h"
@@ -19,8 +20,6 @@
 namespace trifold {
 
 namespace {
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 DType dtype_of(const PretrainConfig& config) { return compute_type(config.precision); }
 
@@ -66,7 +65,7 @@ class Builder {
       report_.memory.push_back(use.memory);
       report_.traffic.push_back({tensor_traffic(rank), 0, use.data_bytes / order_.batches});
     }
-    check_memory();
+    check_memory_limit(run_, report_.memory);
     compare_reductions();
     report_.simulation = simulate(report_.plan, shape_, cost_model());
     for (size_t rank = 0; rank < report_.traffic.size(); ++rank)
@@ -225,29 +224,6 @@ class Builder {
       if (uses(spec) && (!spec.tied_to || !uses(model_.params[*spec.tied_to])))
         elements += spec.shard.local.elements();
     return elements;
-  }
-
-  void check_memory() const {
-    if (!config_.memory_limit) return;
-    const auto most = std::max_element(report_.memory.begin(), report_.memory.end(),
-                                       [](const MemoryReport& a, const MemoryReport& b) {
-                                         return a.predicted_total() < b.predicted_total();
-                                       });
-    const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / kGiB; };
-    if (gib(most->predicted_total()) <= *config_.memory_limit) return;
-    const bool activations = most->predicted_activations + most->workspace > most->predicted_total() / 2;
-    bad_input(
-        "pipeline rank {} needs {:.2f} GiB (weights {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
-        "{:.2f}{}), "
-        "and --memory-limit is {}: {}",
-        most - report_.memory.begin(), gib(most->predicted_total()), gib(most->parameters),
-        gib(most->gradients), gib(most->optimizer), gib(most->predicted_activations),
-        most->workspace == 0 ? "" : fmt::format(", work space {:.2f}", gib(most->workspace)),
-        *config_.memory_limit,
-        activations
-            ? "a smaller --micro-batch-size, --recompute-granularity full or --sequence-parallel makes the "
-              "activations smaller"
-            : "more tensor or pipeline ranks make each rank's share of the model smaller");
   }
 
   // What the simulator is told of a stage.

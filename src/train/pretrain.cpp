@@ -7,6 +7,7 @@
 #include "data/corpus.h"
 #include "train/checkpoint_model.h"
 #include "train/device.h"
+#include "train/memory_fit.h"
 #include "train/output_files.h"
 #include "train/run_saver.h"
 #include "train/step_plan.h"
@@ -140,6 +141,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
     files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();
   job.is_finished = is_finished(job.start, job.config);
+  if (!job.is_finished) check_memory_fits(job.config);
   return job;
 }
 

@@ -1,7 +1,7 @@
 #include "train/run_saver.h"
 
 #include "checkpoint/collective.h"
-#include "train/free_memory.h"
+#include "train/host_memory.h"
 
 namespace trifold {
 

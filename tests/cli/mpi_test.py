@@ -23,6 +23,13 @@ class Mpi(ProgramTest):
         self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
         self.pretrain("--train-iters", 22, "--load", "d")
 
+    def test_what_does_not_fit_is_refused(self):
+        huge = ["--train-iters", 2, "--num-layers", 96, "--hidden-size", 65536, "--num-attention-heads", 64, "--save", "d"]
+        for limit, words in (([], "2 ranks of this run need "), (["--memory-limit", 8], "--memory-limit is 8 GiB: ")):
+            _, message = self.pretrain(*huge, *limit, status=2, prefix=self.mpi(2))
+            self.assertIn(words, message)
+        self.assertFalse((self.folder / "d").exists())
+
     def test_f64_agrees_with_one_rank(self):
         self.pretrain("--train-iters", 20, "--f64", "--log-json", "one.jsonl")
         self.pretrain("--train-iters", 20, "--f64", "--log-json", "mpi.jsonl", prefix=self.mpi(2))

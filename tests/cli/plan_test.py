@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import unittest
 import xml.etree.ElementTree as ElementTree
 
@@ -131,6 +132,25 @@ class Plan(ProgramTest):
         self.refused("--costs", "costs.json", "--tp", "2", "--data-parallel-size", "1", words=["--ranks 2 is not tensor 2"])
         (self.folder / "costs.json").write_text(self.read("costs.json").replace("\"seq_length\": 32", "\"seq_length\": 64"))
         self.refused("--costs", "costs.json", words=["measured with seq_length 64"])
+
+    # The rank that needs most, what for, and what would fit; nothing is written.
+    def test_a_run_that_does_not_fit_is_refused(self):
+        run = ["--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 2, "--micro-batch-size", 8,
+               "--save", "d"]
+        for limit in ("0.002", "0.0001"):
+            message = self.refused(*run, "--memory-limit", limit, command=self.pretrain, words=[
+                f"--memory-limit is {limit} GiB: ", "pipeline rank", "weights", "gradients", "optimizer", "activations"])
+            if limit == "0.0001":
+                self.assertIn("none makes it fit", message)
+            else:
+                fitting = re.search(r"it fits with (--micro-batch-size \d) \(", message)
+                self.assertTrue(fitting, message)
+                self.pretrain(*run[:-4], *fitting[1].split(), "--memory-limit", limit)
+        self.pretrain(*run, "--memory-limit", 1)
+        huge = ["--num-layers", 96, "--hidden-size", 65536, "--num-attention-heads", 64]
+        message = self.refused(*huge, "--train-iters", 2, "--save", "e", command=self.pretrain,
+                               words=["1 rank of this run needs", "GiB of memory on this host, which has "])
+        self.assertNotIn("--memory-limit", message)
 
     def test_memory_limit_and_outputs(self):
         self.refused("--memory-limit", "0.00001", words=["--memory-limit", "pipeline rank", "needs"])

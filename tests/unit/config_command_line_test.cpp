@@ -52,7 +52,7 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
       read({"plan", "--num-layers", "4", "--hidden-size", "8", "--num-attention-heads", "2", "--seq-length",
             "8", "--vocab-size", "10", "--micro-batch-size", "1", "--svg", "a.svg", "--memory-limit", "40"}));
   EXPECT_EQ(plan.svg, "a.svg");
-  EXPECT_EQ(plan.memory_limit, 40);
+  EXPECT_EQ(plan.run.mesh.memory_limit, 40);
   EXPECT_EQ(plan.run.pipeline.schedule, "1f1b");
   const auto tokenize = std::get<TokenizeConfig>(read(
       {"tokenize", "--input", "a", "--output-prefix", "b", "--json-keys", "title", "text", "--append-eod"}));

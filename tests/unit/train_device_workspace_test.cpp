@@ -58,11 +58,11 @@ TEST(DeviceWorkspace, IsPartOfAPlansMemory) {
   PlanConfig config;
   config.run = on_mesh(small_run(), 1, 1, 2);
   config.run.pipeline.schedule = "1f1b";
-  config.memory_limit = 0.03;  // GiB
+  config.run.mesh.memory_limit = 0.03;  // GiB
   const PlanReport on_host = make_plan_report(resolve(config));
   config.run.mesh.device = "cuda";
   EXPECT_THROW(make_plan_report(resolve(config)), Error);
-  config.memory_limit.reset();
+  config.run.mesh.memory_limit.reset();
   const PlanReport on_device = make_plan_report(resolve(config));
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(on_host.memory[rank].workspace, 0UL);

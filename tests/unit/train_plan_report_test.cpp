@@ -202,11 +202,11 @@ std::string refusal(const PlanConfig& config) {
 
 TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
   PlanConfig config = gpt3();
-  config.memory_limit = 40;
+  config.run.mesh.memory_limit = 40;
   const std::string text = refusal(config);
   EXPECT_NE(text.find("pipeline rank 0 needs "), std::string::npos) << text;
   EXPECT_NE(text.find("--recompute-granularity"), std::string::npos) << text;
-  config.memory_limit = 1e6;
+  config.run.mesh.memory_limit = 1e6;
   EXPECT_NO_THROW(make_plan_report(config));
 }
 

@@ -1,4 +1,4 @@
-#include "train/free_memory.h"
+#include "train/host_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +12,57 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
+constexpr size_t kKib = 1024;
 constexpr size_t kOneMib = size_t{1} << 20;
 
 void put_file(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
+}
+
+// Files of a system of our own.
+class HostMemory : public ::testing::Test {
+ protected:
+  HostMemory() {
+    write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:  1 kB\nSwapTotal:       200 kB\n");
+  }
+  void write(const std::string& path, const std::string& text) { put_file(root_.path() / path, text); }
+  size_t memory() const { return host_memory(root_.path()); }
+  TemporaryFolder root_;
+};
+
+TEST_F(HostMemory, IsMemoryAndSwapSpace) {
+  EXPECT_EQ(memory(), 1200 * kKib);
+  EXPECT_EQ(host_memory(root_.path() / "nowhere"), 0U);
+  EXPECT_GT(host_memory(), size_t{64} << 20);
+}
+
+TEST_F(HostMemory, IsLimitedByEveryGroupAroundTheProcess) {
+  write("proc/self/cgroup", "0::/jobs/mine\n");
+  write("sys/fs/cgroup/jobs/mine/memory.max", "max\n");
+  EXPECT_EQ(memory(), 1200 * kKib);
+  write("sys/fs/cgroup/jobs/memory.max", std::to_string(500 * kKib) + "\n");
+  EXPECT_EQ(memory(), 700 * kKib);
+  write("sys/fs/cgroup/jobs/memory.swap.max", "0\n");
+  EXPECT_EQ(memory(), 500 * kKib);
+}
+
+// The container's own tree begins at its group, whose path is still that of the host.
+TEST_F(HostMemory, IsLimitedByTheRootOfAContainer) {
+  write("proc/self/cgroup", "0::/system.slice/docker-1234.scope\n");
+  write("sys/fs/cgroup/memory.max", std::to_string(300 * kKib));
+  write("sys/fs/cgroup/memory.swap.max", "0");
+  EXPECT_EQ(memory(), 300 * kKib);
+}
+
+TEST_F(HostMemory, KnowsVersion1OfControlGroups) {
+  write("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n");
+  write("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(memory(), 1200 * kKib);
+  write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", std::to_string(400 * kKib));
+  EXPECT_EQ(memory(), 600 * kKib);
+  write("sys/fs/cgroup/memory/a/memory.memsw.limit_in_bytes", std::to_string(450 * kKib));
+  EXPECT_EQ(memory(), 450 * kKib);
 }
 
 TEST(FreeMemory, IsWhatTheSystemSays) {
