@@ -10,6 +10,7 @@
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "pipeline/torch_schedule.h"
 #include "train/output_files.h"
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
@@ -131,6 +132,20 @@ void print_first_actions(const PlanReport& report) {
   }
 }
 
+// A rank computes on one stream: neither the step above nor the run overlaps anything of a pair.
+void print_pairs(const PlanReport& report) {
+  if (report.pairs == 0) return;
+  fmt::print("pairs       {} of a forward and a backward (OVERLAP_F_B), each run one after the other\n",
+             report.pairs);
+  if (report.overlapped_seconds)
+    fmt::print(
+        "            on ranks that compute both at once, a pair as long as its longer half, a step takes "
+        "{}\n",
+        seconds_text(*report.overlapped_seconds));
+  else
+    fmt::print("            in this order both at once would wait for each other\n");
+}
+
 void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
   const int64_t ranks = int64_t{report.tensor} * report.data * report.pipeline;
   const BatchConfig& batch = config.run.batch;
@@ -154,6 +169,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   else
     fmt::print("            {:.1f} % of {} FLOP/s a rank (MFU against --peak-gflops)\n", 100 * report.mfu,
                count_text(config.peak_gflops * 1e9));
+  print_pairs(report);
   print_ranks(report);
   print_reductions(report);
   print_zero(zero);
@@ -204,6 +220,8 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
           {"micro_batches", report.micros},
           {"step_seconds", report.step_seconds},
           {"bubble", report.simulation.bubble},
+          {"overlap_pairs", report.pairs},
+          {"overlapped_step_seconds", report.overlapped_seconds ? Json(*report.overlapped_seconds) : Json()},
           {"flops", report.flops},
           {"mfu", report.mfu},
           {"tokens", report.tokens},
@@ -238,8 +256,10 @@ int run(const PlanConfig& given) {
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
   const PlanReport report = make_plan_report(config);
   const ZeroTable zero = make_zero_table(config);
+  const std::string actions =
+      config.format == "torch" ? to_torch_csv(report.computation) : to_string(report.plan);
   print_report(config, report, zero);
-  if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, to_string(report.plan));
+  if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
   if (config.json) write_file("--json", *config.json, to_json(report, zero).dump(2) + "\n");
   return kDone;

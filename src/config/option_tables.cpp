@@ -219,6 +219,10 @@ OptionTable options_of(PlanConfig& config) {
            "Write every rank's actions to this file, communication included.")
       .files("FILE.csv")
       .absent("none");
+  table
+      .add("format", &config.format,
+           "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it.")
+      .one_of({"trifold", "torch"});
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();

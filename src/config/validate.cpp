@@ -178,6 +178,8 @@ std::vector<std::string> problems(const PlanConfig& config) {
   Problems problems(options_of(copy));
   check_layout(config.run, problems);
   check_optimizer(config.run.optimizer, problems);
+  if (config.format != "trifold" && !config.schedule_csv)
+    problems.add("--format {} has no effect without --schedule-csv FILE", config.format);
   if (!config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.add("--vocab-size is needed: the size of the tokenizer's vocabulary (or name the --data-path)");
   return problems.take();

@@ -36,8 +36,8 @@ struct PlanShape {
 //   Step follows all of them; one that names a micro-batch follows the gradient of that micro-batch; nothing
 //   is computed on a stage after its last Step. Where a stage has several Steps, every stage has the same
 //   micro-batches before each of them;
-// - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages (batches.h)
-// only
+// - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
+// - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages only
 //   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its
 //   own. The executor waits for less than that: computation waits for what it consumes only, and the two
 //   directions do not wait for each other. So a plan that passes cannot deadlock there. The error says

@@ -89,6 +89,7 @@ class Rows {
     StageState& stage = stage_of(action);
     if (action.kind == ActionKind::Step) ++stage.all_steps;
     if (action.kind == ActionKind::ReduceGrad) stage.reduces = true;
+    if (action.kind == ActionKind::Unshard) gathers_ = true;
     const bool weight = action.kind == ActionKind::B || action.kind == ActionKind::W;
     if (!weight || !in_range(action) || item(action).batch >= 0) return;
     item(action).batch = stage.all_steps;
@@ -166,8 +167,16 @@ class Rows {
             "overlaps the next action, which takes one forward and one backward");
   }
 
+  // Of what reads weights, in a plan that says when they are gathered.
+  void check_gathered(const Action& action) {
+    require(!gathers_ || stage_of(action).unsharded,
+            "uses weights that are not gathered: {}UNSHARD must come before it, with no {}RESHARD between",
+            action.stage, action.stage);
+  }
+
   void forward(const Action& action) {
     Item& own = item(action);
+    check_gathered(action);
     require(!own.forward, "is a second forward of its micro-batch");
     require(0 <= action.version && action.version <= stage_of(action).steps,
             "uses weights that are not made yet: its stage has had {} Steps", stage_of(action).steps);
@@ -191,6 +200,7 @@ class Rows {
 
   void input_gradient(const Action& action) {
     Item& own = item(action);
+    check_gathered(action);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -249,7 +259,8 @@ class Rows {
   void residency(const Action& action) {
     StageState& stage = stage_of(action);
     const bool gather = action.kind == ActionKind::Unshard;
-    require(stage.unsharded != gather, "finds its weights {} already", gather ? "gathered" : "let go");
+    require(stage.unsharded != gather, "finds its weights {}",
+            gather ? "gathered already" : "not gathered, so there is nothing to let go");
     stage.unsharded = gather;
   }
 
@@ -368,6 +379,7 @@ class Rows {
   std::vector<Item> items_;                    // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   bool tied_ = false;
+  bool gathers_ = false;         // the plan has an UNSHARD
   size_t rank_ = 0, index_ = 0;  // where the walk is
 };
 

@@ -200,11 +200,10 @@ class Writer {
 }  // namespace
 
 Plan add_communication(Plan plan, Pairs pairs) {
-  if (has_messages(plan)) return plan;
   if (pairs == Pairs::Apart)
     for (RankPlan& row : plan)
       for (Action& action : row) action.overlaps_next = false;
-  return Writer(plan).write();
+  return has_messages(plan) ? plan : Writer(plan).write();
 }
 
 }  // namespace trifold

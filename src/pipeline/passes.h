@@ -17,7 +17,7 @@
 namespace trifold {
 
 // Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that has
-// a message already is returned as it is: its author has put all of them.
+// a message already keeps its order: its author has put all of them.
 //
 // The rows are run with F = I = W = 1 and B = 2 (a block its share), messages taking no time. When a
 // computation ends it is written to its row; then, at the same moment, its send is written to the same row
@@ -38,7 +38,8 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   taken apart into blocks, and after a block that completes a bucket comes the reduction of that bucket, so
 //   that it runs while the blocks before it are still in backward. `blocks[stage]` is the number of blocks of
 //   the stage, `bucket_ends[stage]` lists, last block first, the blocks that complete a bucket. A stage that
-//   has reductions already keeps them; one of the whole stage becomes one of each of its buckets.
+//   has reductions already keeps them; one of the whole stage becomes one of each of its buckets, without
+//   those that are reduced after every micro-batch.
 // - Buckets in `each[stage]`, a part of bucket_ends[stage], are reduced after every micro-batch instead: each
 //   weight gradient of the stage is taken apart, and a reduction that names the micro-batch follows the block
 //   that completes such a bucket. Where both tied stages are on one rank, the one of the first stage's block
@@ -46,7 +47,8 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 // - `tied` names the two stages that share a weight, first and last. When different ranks run them, both get
 // a
 //   REDUCE_TIED: the first behind the gradient of its block 0, before the reduction of that bucket; the last
-//   immediately before its Step, behind everything else in its row, because it waits there for the first.
+//   immediately before its Step, behind everything else in its row, because it waits there for the first. On
+//   one rank that reduction comes behind the gradients of the last stage.
 // - Where the plan has no Step of a stage it comes at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 std::optional<std::pair<int, int>> tied = std::nullopt,
@@ -69,8 +71,12 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 // For weights that are sharded over the data axis (ZeRO stage 3): takes F, B and I apart into blocks and puts
 // an UNSHARD before a block that reads weights which are not there, a RESHARD behind the last block that
 // reads them for a while. `ahead` units are gathered before they are needed, so that gathering runs behind
-// computation. W reads no weights. Comes after the other passes.
+// computation. W reads no weights. Comes after the other passes. A row that has UNSHARD and RESHARD of whole
+// stages keeps them: the units of a stage are there as long as the row says, and gathered again after a Step.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead);
+
+// The row without its UNSHARD and RESHARD: for weights that are always there (ZeRO stages 0 to 2).
+RankPlan without_residency(RankPlan row);
 
 // The pairs of units that are gathered at one time in such a row.
 std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row);

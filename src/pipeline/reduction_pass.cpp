@@ -20,6 +20,13 @@ bool has(const RankPlan& row, ActionKind kind, int stage) {
                      [&](const Action& a) { return a.kind == kind && a.stage == stage; });
 }
 
+// Whether the row reduces gradients of the stage: of all micro-batches at once, or of one.
+bool has_reduction(const RankPlan& row, int stage, bool of_one_micro) {
+  return std::any_of(row.begin(), row.end(), [&](const Action& a) {
+    return a.kind == ActionKind::ReduceGrad && a.stage == stage && (a.micro != Action::kAll) == of_one_micro;
+  });
+}
+
 // The last weight gradient of `stage` before `end`; none when a Step comes first.
 std::optional<size_t> last_weight_gradient(const RankPlan& row, size_t end, int stage) {
   for (size_t i = end; i-- > 0;) {
@@ -34,10 +41,13 @@ void insert(RankPlan& row, size_t at, const RankPlan& actions) {
   row.insert(row.begin() + static_cast<std::ptrdiff_t>(at), actions.begin(), actions.end());
 }
 
+bool contains(const std::vector<int>& ends, int block) {
+  return std::find(ends.begin(), ends.end(), block) != ends.end();
+}
+
 // Replaces action `at`, a backward of a whole stage, by one backward a block, with reductions after bucket
 // ends. An overlapped pair with it comes apart.
-void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vector<int>& bucket_ends,
-                           bool first_of_tied) {
+void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vector<int>& bucket_ends) {
   Action part = row[at];
   part.overlaps_next = false;
   if (at > 0) row[at - 1].overlaps_next = false;
@@ -45,9 +55,7 @@ void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vect
   for (int block = blocks - 1; block >= 0; --block) {
     part.block = block;
     parts.push_back(part);
-    if (first_of_tied && block == 0) parts.push_back({ActionKind::ReduceTied, part.stage});
-    if (std::find(bucket_ends.begin(), bucket_ends.end(), block) != bucket_ends.end())
-      parts.push_back({ActionKind::ReduceGrad, part.stage, block});
+    if (contains(bucket_ends, block)) parts.push_back({ActionKind::ReduceGrad, part.stage, block});
   }
   row.erase(row.begin() + static_cast<std::ptrdiff_t>(at));
   insert(row, at, parts);
@@ -57,7 +65,7 @@ void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vect
 std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& each) {
   std::vector<int> rest;
   for (int end : ends)
-    if (std::find(each.begin(), each.end(), end) == each.end()) rest.push_back(end);
+    if (!contains(each, end)) rest.push_back(end);
   return rest;
 }
 
@@ -74,10 +82,14 @@ class Reducer {
     std::set<int> stages;
     for (const Action& action : row)
       if (is_compute(action.kind)) stages.insert(action.stage);
-    for (int stage : stages) name_buckets(row, stage);
+    for (int stage : stages) {
+      name_buckets(row, stage);
+      join_tied(row, stage);
+    }
     RankPlan end;  // tied reductions before Steps: all reductions first
     for (int stage : stages) {
-      has_reductions_ = has(row, ActionKind::ReduceGrad, stage);
+      has_once_ = has_reduction(row, stage, false);
+      has_each_ = has_reduction(row, stage, true);
       if (has(row, ActionKind::Step, stage)) {
         reduce_before_steps(row, stage);
         reduce_each(row, stage);
@@ -97,16 +109,46 @@ class Reducer {
     return tied_ && stage == tied_->second && !has(row, ActionKind::ReduceTied, stage);
   }
 
-  // A reduction of the whole stage, as PyTorch writes it, becomes one of each of its buckets.
+  // A reduction of the whole stage, as PyTorch writes it, becomes one of each of its buckets. One after all
+  // micro-batches is dropped where the bucket is reduced after each.
   void name_buckets(RankPlan& row, int stage) const {
     const std::vector<int>& ends = bucket_ends_[place(stage)];
+    const std::vector<int> after_each = each(stage);
     for (size_t i = row.size(); i-- > 0;) {
-      if (row[i] != Action{ActionKind::ReduceGrad, stage, Action::kAll, row[i].micro}) continue;
+      const Action whole = row[i];
+      if (whole.kind != ActionKind::ReduceGrad || whole.stage != stage) continue;
       RankPlan buckets;
-      for (int block : ends) buckets.push_back({ActionKind::ReduceGrad, stage, block, row[i].micro});
+      for (int block : whole.block == Action::kAll ? ends : std::vector<int>{whole.block})
+        if (whole.micro != Action::kAll || !contains(after_each, block))
+          buckets.push_back({ActionKind::ReduceGrad, stage, block, whole.micro});
       row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
       insert(row, i, buckets);
     }
+  }
+
+  // PyTorch's plans know nothing of tied weights: the reduction of the first stage's embedding takes the
+  // gradient of the last stage's head into account.
+  void join_tied(RankPlan& row, int stage) const {
+    if (!is_first_of_tied(stage) || has(row, ActionKind::ReduceTied, stage)) return;
+    for (size_t i = row.size(); i-- > 0;)
+      if (row[i] == Action{ActionKind::ReduceGrad, stage, 0}) reduce_with_tied(row, i);
+  }
+
+  bool is_first_of_tied(int stage) const {
+    return (tied_ && stage == tied_->first) || (meets_ && stage == meets_->first);
+  }
+
+  // The reduction at `at`, of the first stage's block 0: behind a REDUCE_TIED, or, with the last stage on
+  // this rank, behind that stage's gradients.
+  void reduce_with_tied(RankPlan& row, size_t at) const {
+    const Action reduction = row[at];
+    if (tied_) return insert(row, at, {{ActionKind::ReduceTied, reduction.stage}});
+    size_t last = at;
+    for (size_t i = at + 1; i < row.size() && row[i] != Action{ActionKind::Step, reduction.stage}; ++i)
+      if (row[i].stage == meets_->second && is_weight_gradient(row[i])) last = i;
+    std::rotate(row.begin() + static_cast<std::ptrdiff_t>(at),
+                row.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                row.begin() + static_cast<std::ptrdiff_t>(last) + 1);
   }
 
   size_t place(int stage) const {
@@ -119,21 +161,25 @@ class Reducer {
   void reduce_before(RankPlan& row, size_t end, int stage) {
     const std::optional<size_t> at = last_weight_gradient(row, end, stage);
     check(at.has_value(), "the plan has no backward on stage {} to reduce the gradients of", stage);
-    if (has_reductions_ || row[*at].block != Action::kAll) return;
-    split_with_reductions(row, *at, blocks_[place(stage)], without(bucket_ends_[place(stage)], each(stage)),
-                          tied_ && stage == tied_->first);
+    if (has_once_ || has_each_ || row[*at].block != Action::kAll) return;
+    const std::vector<int> ends = without(bucket_ends_[place(stage)], each(stage));
+    split_with_reductions(row, *at, blocks_[place(stage)], ends);
+    if (!is_first_of_tied(stage)) return;
+    const auto first = row.begin() + static_cast<std::ptrdiff_t>(*at);
+    const auto last = std::find(first, row.end(), Action{ActionKind::ReduceGrad, stage, 0});
+    if (last != row.end()) reduce_with_tied(row, static_cast<size_t>(last - row.begin()));
   }
 
   std::vector<int> each(int stage) const { return each_.empty() ? std::vector<int>() : each_[place(stage)]; }
 
   void reduce_each(RankPlan& row, int stage) const {
     const std::vector<int> ends = each(stage);
-    if (ends.empty() || has_reductions_) return;
+    if (ends.empty() || has_each_) return;
     for (size_t i = row.size(); i-- > 0;) {
       if (row[i].stage != stage || !is_weight_gradient(row[i])) continue;
       if (row[i].block == Action::kAll) {
         const int blocks = blocks_[place(stage)];
-        split_with_reductions(row, i, blocks, {}, false);
+        split_with_reductions(row, i, blocks, {});
         for (int block = 0; block < blocks; ++block)
           add_reduction(row, i + static_cast<size_t>(blocks - 1 - block), ends);
       } else {
@@ -172,7 +218,7 @@ class Reducer {
   std::span<const std::vector<int>> bucket_ends_;
   Tied tied_, meets_;
   std::span<const std::vector<int>> each_;
-  bool has_reductions_ = false;  // the stage at hand
+  bool has_once_ = false, has_each_ = false;  // reductions of the stage at hand, see has_reduction
 };
 
 }  // namespace

@@ -88,10 +88,79 @@ class Resident {
   RankPlan out_;
 };
 
+// A row that says itself when whole stages are gathered: the same of their units.
+class Given {
+ public:
+  explicit Given(const UnitsOfBlocks& units) : units_(units) {}
+
+  RankPlan run(const RankPlan& row) {
+    for (const Action& action : row) {
+      const bool resides = stages_.count(action.stage) > 0;
+      if (action.kind == ActionKind::Unshard) {
+        stages_.insert(action.stage);
+        gather(action.stage);
+      } else if (action.kind == ActionKind::Reshard) {
+        stages_.erase(action.stage);
+        let_go(action.stage);
+      } else {
+        // A Step changes the weights: what is read after it is gathered again.
+        if (action.kind == ActionKind::Step) drop(units_of(action.stage));
+        if (resides && reads_weights(action.kind)) gather(action.stage);
+        out_.push_back(action);
+      }
+    }
+    drop(std::set<WeightUnit>(here_));
+    return std::move(out_);
+  }
+
+ private:
+  std::set<WeightUnit> units_of(int stage) const {
+    std::set<WeightUnit> all;
+    for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
+      all.insert(block.begin(), block.end());
+    return all;
+  }
+
+  // In the order in which a forward needs them.
+  void gather(int stage) {
+    for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
+      for (const WeightUnit& unit : block)
+        if (here_.insert(unit).second) out_.push_back({ActionKind::Unshard, unit.stage, unit.block});
+  }
+
+  // But for the units that other stages share and still use.
+  void let_go(int stage) {
+    std::set<WeightUnit> units = units_of(stage);
+    for (int other : stages_)
+      for (const WeightUnit& unit : units_of(other)) units.erase(unit);
+    drop(units);
+  }
+
+  void drop(const std::set<WeightUnit>& units) {
+    for (const WeightUnit& unit : units)
+      if (here_.erase(unit) > 0) out_.push_back({ActionKind::Reshard, unit.stage, unit.block});
+  }
+
+  const UnitsOfBlocks& units_;
+  std::set<int> stages_;  // gathered now, by the row
+  std::set<WeightUnit> here_;
+  RankPlan out_;
+};
+
+bool is_residency(const Action& action) {
+  return action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
+}
+
 }  // namespace
 
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead) {
+  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(units).run(row);
   return Resident(by_blocks(row, units), units, ahead).run();
+}
+
+RankPlan without_residency(RankPlan row) {
+  std::erase_if(row, is_residency);
+  return row;
 }
 
 std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row) {

@@ -217,12 +217,23 @@ class Simulator {
     if (input == kUnknown || partner == kUnknown) return false;
     const double begin = std::max({self.now, input, partner});
     if (self.first == kUnknown) self.first = begin;
-    if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
-    self.now = self.last = begin + seconds(action);
-    self.busy += seconds(action);
-    add_entry(rank, action, begin, self.now);
-    ++self.next;
+    const size_t end = self.next + (is_overlapped(rank, self.next) ? 2 : 1);
+    double longest = 0;
+    for (; self.next < end; ++self.next) {
+      const Action& part = plan_[rank][self.next];
+      if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
+      add_entry(rank, part, begin, begin + seconds(part));
+      longest = std::max(longest, seconds(part));
+    }
+    self.now = self.last = begin + longest;
+    self.busy += longest;
     return true;
+  }
+
+  // A backward needs the forward of its own micro-batch: these two cannot be computed at once.
+  bool is_overlapped(size_t rank, size_t at) const {
+    const RankPlan& row = plan_[rank];
+    return cost_.overlap_pairs && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
   }
 
   bool reduce_tied(size_t rank, const Action& action) {

@@ -10,7 +10,8 @@
 //   posted and the batch before it in that direction is done. A message travels from the moment both of its
 //   batches have begun (rendezvous), for message_seconds + bytes / bytes_per_second; links are not shared. A
 //   batch is done when all its messages have arrived.
-// - An overlapped pair begins when the inputs of both are there and takes the sum of both times.
+// - An overlapped pair begins when the inputs of both are there. It takes the sum of both times, or with
+//   overlap_pairs as long as the longer of the two.
 // - Computation waits for the batch that brings its input or gradient, for nothing else. Memory is there when
 // it
 //   is asked for: a slot that is used again was left by a micro-batch whose gradient is back, so its output
@@ -56,6 +57,7 @@ struct CostModel {
   double tied_seconds = 0;
   std::optional<size_t> memory_limit;  // bytes of one rank
   bool timeline = true;                // false leaves Simulation::timeline empty
+  bool overlap_pairs = false;          // of a device that computes both halves of a pair at once
 };
 
 // One action as it ran; a message has an entry on both ranks, with the same times.

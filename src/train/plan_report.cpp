@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/language_model.h"
 #include "pipeline/executor.h"
+#include "pipeline/passes.h"
 #include "train/device_workspace.h"
 #include "train/memory_fit.h"
 #include "train/nodes.h"
@@ -72,6 +73,8 @@ class Builder {
       report_.traffic[rank].pipeline =
           static_cast<double>(report_.simulation.ranks[rank].sent_bytes) / order_.batches;
     report_.step_seconds = report_.simulation.makespan / order_.batches;
+    report_.computation = order_.compute;
+    count_pairs();
     const double ranks = static_cast<double>(sizes_.tp) * sizes_.dp * sizes_.pp;
     report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
     return std::move(report_);
@@ -87,6 +90,25 @@ class Builder {
   }
 
  private:
+  void count_pairs() {
+    for (const RankPlan& row : order_.compute)
+      report_.pairs += static_cast<int>(
+          std::count_if(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }));
+    if (report_.pairs == 0) return;
+    CostModel cost = cost_model();
+    cost.timeline = false;
+    cost.overlap_pairs = true;
+    try {
+      std::optional<std::pair<int, int>> tied;
+      if (shape_.tied) tied = {0, shape_.stages - 1};
+      const Plan together = add_communication(
+          add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, tied, shape_.each), Pairs::Together);
+      report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself, by way of other ranks
+    }
+  }
+
   void describe_run() {
     report_.tensor = sizes_.tp;
     report_.data = sizes_.dp;
@@ -172,7 +194,7 @@ class Builder {
     const PipelinePlace place = place_of(rank);
     RankPlan row = plan[static_cast<size_t>(rank)];
     const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
-    if (zero.parameters) row = with_residency(row, layout, place.stages);
+    row = zero.parameters ? with_residency(row, layout, place.stages) : without_residency(std::move(row));
     const GradLayout gradients =
         grad_layout(layout, row, place, each, order_.micros, reduce_type(run_.precision), sizes_.dp / group);
     const int64_t gathered =

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,12 @@ struct PlanReport {
   double mfu = 0;           // flops / (step_seconds x ranks x peak rate)
   int64_t tokens = 0;       // of one step
   Plan plan;
+  Plan computation;  // as generated or read: without what was added, pairs still marked
+  // Forward and backward that the order of computation pairs (OVERLAP_F_B); the plan runs them one after the
+  // other. `overlapped_seconds`: what a step would take if ranks computed both at once, a pair as long as the
+  // longer of the two; nothing where the order leaves that no way.
+  int pairs = 0;
+  std::optional<double> overlapped_seconds;
   Simulation simulation;
 };
 

@@ -108,7 +108,7 @@ void Replica::meet_neighbours() {
 }
 
 RankPlan Replica::with_residency(RankPlan row) {
-  if (!weights_->sharded()) return row;
+  if (!weights_->sharded()) return without_residency(std::move(row));
   row = trifold::with_residency(row, *layout_, place_.stages);
   weights_->reserve(gathered_together(row, *layout_, place_.stages));
   return row;

@@ -11,6 +11,7 @@
 #include "models/language_model.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
+#include "pipeline/torch_schedule.h"
 
 namespace trifold {
 
@@ -31,7 +32,7 @@ Plan read_plan(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   std::ostringstream text;
   if (!stream || !(text << stream.rdbuf())) bad_input("the file cannot be read, or is empty");
-  Plan plan = parse_plan(text.str());
+  Plan plan = parse_plan_with_waits(text.str());
   if (plan.empty()) bad_input("there is no action in it");
   return plan;
 }

@@ -126,6 +126,22 @@ TEST(Simulate, PairsTakenApartAreFaster) {
   EXPECT_EQ(simulate_uniform(complete_with_pairs(Schedule::DualPipeV, 4, 2, 8), {}).makespan, 54);
 }
 
+// On ranks that compute both halves at once. Of one micro-batch, the backward waits for the forward.
+TEST(Simulate, OverlappedPairsTakeAsLongAsTheLongerHalf) {
+  const auto makespan = [](const char* text, int micros, bool overlap) {
+    const auto plan = complete(parse_plan(text), micros, false, 1, Pairs::Together);
+    CostModel cost = costs(1, {});
+    cost.overlap_pairs = overlap;
+    const Simulation simulation = simulate(plan.plan, plan.shape, cost);
+    EXPECT_DOUBLE_EQ(simulation.ranks[0].busy, simulation.makespan);
+    EXPECT_EQ(simulation.timeline.size(), plan.plan[0].size());
+    return simulation.makespan;
+  };
+  EXPECT_EQ(makespan("0F0,(0F1;0B0)OVERLAP_F_B,0B1", 2, false), 6);
+  EXPECT_EQ(makespan("0F0,(0F1;0B0)OVERLAP_F_B,0B1", 2, true), 5);
+  EXPECT_EQ(makespan("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B", 2, true), 6);
+}
+
 // In the steady state nobody waits; what is left is filling and draining the window once.
 TEST(Simulate, AsynchronousSchedulesIdleOnceAWindow) {
   for (int p : {2, 4, 8}) {
