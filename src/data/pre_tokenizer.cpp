@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "data/ruby_pattern.h"
 #include "data/unicode.h"
+#include "data/unicode_tables.h"
 
 namespace trifold {
 
@@ -62,7 +63,9 @@ void PreTokenizer::add(const nlohmann::json& json) {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
     stages_.push_back({.matches = is_punctuation_of_bert});
   } else if (type == "Whitespace") {
-    Stage stage = compile("Whitespace", R"(\w+|[^\w\s]+)", 0);
+    const std::string words = UnicodeTables::get().words.ranges();
+    const std::string spaces = UnicodeTables::get().white_space.ranges();
+    Stage stage = compile("Whitespace", fmt::format("[{0}]+|[^{0}{1}]+", words, spaces), 0);
     stage.behavior = Behavior::Removed;
     stage.invert = true;
     stages_.push_back(std::move(stage));
@@ -82,7 +85,7 @@ void PreTokenizer::add(const nlohmann::json& json) {
 void PreTokenizer::add_byte_level(const nlohmann::json& json) {
   byte_level_ = true;
   if (json.value("add_prefix_space", true)) stages_.push_back({.prefix_space = true});
-  if (json.value("use_regex", true)) stages_.push_back(compile("ByteLevel", kWordsOfGpt2, 0));
+  if (json.value("use_regex", true)) stages_.push_back(compile_ruby(kWordsOfGpt2));
 }
 
 void PreTokenizer::add_split(const nlohmann::json& json) {
@@ -111,8 +114,7 @@ PreTokenizer::Stage PreTokenizer::compile(const std::string& source, const std::
   std::shared_ptr<const icu::RegexPattern> compiled(
       icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(pattern), flags, place, status));
   if (U_FAILURE(status))
-    bad_input("the pattern {} of its pre_tokenizer cannot be read: {} (written for ICU: {})", source,
-              u_errorName(status), pattern);
+    bad_input("the pattern {} of its pre_tokenizer cannot be read: {}", source, u_errorName(status));
   return {.source = source, .pattern = std::move(compiled)};
 }
 

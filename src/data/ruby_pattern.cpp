@@ -1,14 +1,13 @@
 #include "data/ruby_pattern.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "data/pattern_text.h"
 #include "data/unicode.h"
+#include "data/unicode_tables.h"
 
 namespace trifold {
 
@@ -16,44 +15,14 @@ namespace {
 
 constexpr int kDeepest = 200;  // groups and sets in one another
 constexpr int kMostTimes = 100000;
-constexpr const char* kWord = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
-constexpr const char* kNotWord = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
-// Outside of sets a few numbers of Latin-1 are word characters too.
-constexpr const char* kWordAlone = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
-constexpr const char* kNotWordAlone = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
+constexpr std::string_view kQuantifiers = "?*+{";
 constexpr const char* kAny = R"([\x{0}-\x{10FFFF}])";
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// As ICU reads it everywhere, in sets too.
-std::string written(char32_t c) {
-  if (c < 0x80 && (is_letter(static_cast<char>(c)) || is_digit(static_cast<char>(c))))
-    return std::string(1, static_cast<char>(c));
-  return fmt::format("\\x{{{:X}}}", static_cast<uint32_t>(c));
-}
-
-// The set of a property that ICU does not have by this name, or has with another meaning.
-std::optional<std::string> set_of_name(std::string_view name) {
-  static const std::array<std::pair<std::string_view, std::string_view>, 7> kSets{{
-      {"alnum", R"(\p{Alphabetic}\p{Nd})"},
-      {"ascii", R"(\x{0}-\x{7F})"},
-      {"any", R"(\x{0}-\x{10FFFF})"},
-      {"blank", R"(\p{Zs}\x{9})"},
-      {"graph", R"([^\p{White_Space}\p{Cc}\p{Cn}\p{Cs}])"},
-      {"print", R"([^\p{White_Space}\p{Cc}\p{Cn}\p{Cs}]\p{Zs})"},
-      {"xdigit", "0-9a-fA-F"},
-  }};
-  for (const auto& [known, set] : kSets)
-    if (known == name) return std::string(set);
-  const std::string text(name);
-  if (u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, text.c_str()) != UCHAR_INVALID_CODE ||
-      u_getPropertyValueEnum(UCHAR_SCRIPT, text.c_str()) != UCHAR_INVALID_CODE)
-    return "\\p{" + text + "}";
-  const UProperty property = u_getPropertyEnum(text.c_str());
-  if (property >= UCHAR_BINARY_START && property < UCHAR_BINARY_LIMIT) return "\\p{" + text + "}";
-  return std::nullopt;
-}
+// Outside of sets a few numbers of Latin-1 are word characters too.
+const CodePointSet& words(bool in_set) { return *class_of_patterns(in_set ? R"([\w])" : R"(\w)"); }
 
 class Translator {
  public:
@@ -103,6 +72,8 @@ class Translator {
   }
 
   std::string quantified() {
+    if (folds_)
+      if (std::optional<std::string> sequence = literal_sequence()) return *sequence;
     std::string out = atom();
     for (bool first = true;; first = false) {
       const std::string times = quantifier();
@@ -110,6 +81,22 @@ class Translator {
       if (!first) out = fmt::format("(?:{})", out);
       out += times;
     }
+  }
+
+  // Literals without a quantifier that are one character where case does not matter.
+  std::optional<std::string> literal_sequence() {
+    constexpr std::string_view kSigns = "()[]{}.^$?*+|\\";
+    const size_t begin = at_;
+    for (const size_t length : {3, 2}) {
+      std::u32string sequence;
+      while (!done() && sequence.size() < length && kSigns.find(rest()[0]) == std::string_view::npos)
+        sequence += next("a pattern");
+      const bool whole =
+          sequence.size() == length && (done() || kQuantifiers.find(rest()[0]) == std::string_view::npos);
+      if (std::optional<std::string> made = whole ? folded_sequence(sequence) : std::nullopt) return made;
+      at_ = begin;
+    }
+    return std::nullopt;
   }
 
   std::string quantifier() {
@@ -164,19 +151,22 @@ class Translator {
       case '\\':
         break;
       default:
-        return written(c);
+        return literal(c);
     }
     if (take("A")) return R"(\A)";
     if (take("z")) return R"(\z)";
     if (take("Z")) return R"((?=\n?\z))";
     if (take("R")) return R"((?>\r\n|[\n-\r\x{85}\x{2028}\x{2029}]))";
-    if (take("b")) return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", kWordAlone);
-    if (take("B")) return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", kWordAlone);
-    if (take("w")) return kWordAlone;
-    if (take("W")) return kNotWordAlone;
+    const auto word = [] { return pattern_of("", words(false)); };
+    if (take("b")) return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word());
+    if (take("B")) return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word());
+    if (take("w")) return word();
+    if (take("W")) return pattern_of("^", words(false));
     const Item item = escape();
-    return item.character ? written(*item.character) : item.set;
+    return item.character ? literal(*item.character) : item.set;
   }
+
+  std::string literal(char32_t c) const { return folds_ ? folded_atom(c) : pattern_of(c); }
 
   std::string group() {
     if (take("*")) refuse("a call, (*");
@@ -212,7 +202,7 @@ class Translator {
       if (sign == 'i') folds_ = on;
       if (sign == 'm') dot_is_any_ = on;
     }
-    const std::string open = folds_ ? "(?i:" : "(?-i:";
+    const std::string open = "(?:";  // what "i" does is written out too
     const bool rest_of_group = take(")");
     if (!rest_of_group && !take(":")) refuse("a group that does not end");
     std::string out = rest_of_group ? open + alternatives() + ")" : closed(open);
@@ -240,14 +230,17 @@ class Translator {
       case 'v':
         return {U'\v'};
       case 's':
+        return {std::nullopt, pattern_of("", *class_of_patterns(R"(\s)"))};
       case 'S':
+        return {std::nullopt, pattern_of("^", *class_of_patterns(R"(\s)"))};
       case 'd':
+        return {std::nullopt, pattern_of("", *class_of_patterns(R"(\d)"))};
       case 'D':
-        return {std::nullopt, std::string("\\") + static_cast<char>(c)};
+        return {std::nullopt, pattern_of("^", *class_of_patterns(R"(\d)"))};
       case 'w':
-        return {std::nullopt, kWord};
+        return {std::nullopt, pattern_of("", words(true))};
       case 'W':
-        return {std::nullopt, kNotWord};
+        return {std::nullopt, pattern_of("^", words(true))};
       case 'h':
         return {std::nullopt, "[0-9a-fA-F]"};
       case 'H':
@@ -305,11 +298,9 @@ class Translator {
     std::string name;
     for (const char c : written_name)
       if (c != ' ' && c != '-' && c != '_') name += is_letter(c) ? static_cast<char>(c | 0x20) : c;
-    if (name == "word") return no ? bracket ? kNotWord : kNotWordAlone : bracket ? kWord : kWordAlone;
-    if (name == "punct" && bracket) return no ? R"([^\p{P}\p{S}])" : R"([\p{P}\p{S}])";
-    const std::optional<std::string> found = set_of_name(name);
-    if (!found) refuse(fmt::format("the property \"{}\"", written_name));
-    return fmt::format("[{}{}]", no ? "^" : "", *found);
+    const CodePointSet* found = class_of_patterns(bracket ? fmt::format("[:{}:]", name) : name);
+    if (found == nullptr) refuse(fmt::format("the property \"{}\"", written_name));
+    return pattern_of(no ? "^" : "", *found);
   }
 
   // After a '[', up to its ']'. Each operand of && gets a set of its own.
@@ -336,15 +327,19 @@ class Translator {
   std::string range() {
     const Item low = item();
     if (!low.character) return low.set;
-    if (!rest().starts_with("-") || rest().starts_with("-]")) return written(*low.character);
+    const auto one = [&] { return folds_ ? folded_items(*low.character) : pattern_of(*low.character); };
+    if (!rest().starts_with("-") || rest().starts_with("-]")) return one();
     const size_t begin = at_++;
     const Item high = item();
     if (!high.character) {  // "[a-\d]": the '-' is one
       at_ = begin;
-      return written(*low.character);
+      return one();
     }
     if (*high.character < *low.character) refuse("a range that is empty");
-    return written(*low.character) + "-" + written(*high.character);
+    std::string out = pattern_of(*low.character) + "-" + pattern_of(*high.character);
+    if (folds_)  // all of ASCII, as item() makes sure
+      for (char32_t c = *low.character; c <= *high.character; ++c) out += folded_items(c);
+    return out;
   }
 
   Item item() {

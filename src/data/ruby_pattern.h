@@ -1,4 +1,5 @@
-// Regular expressions of a Hugging Face tokenizer.json, written for ICU.
+// Regular expressions of a Hugging Face tokenizer.json, written for ICU. Classes of characters and case are
+// written out as sets (data/unicode_tables.h): nothing depends on the Unicode version of the host's ICU.
 //
 // The library that is to be equalled matches with Oniguruma in the dialect of Ruby; the dialect of ICU looks
 // the same and is another. Here '^' and '$' are at every line end, which is \n alone; "(?m)" lets '.' match a

@@ -19,8 +19,7 @@ std::string each(std::string_view text, Body&& body) {
 }
 
 void clean(char32_t c, std::string& out) {
-  const bool space = c == '\t' || c == '\n' || c == '\r';
-  if (!space && (c == 0 || c == 0xFFFD || is_other_of_bert(c))) return;
+  if (is_removed_by_bert(c)) return;
   append_character(out, is_white_space(c) ? U' ' : c);
 }
 

@@ -1,14 +1,12 @@
 #include "data/unicode.h"
 
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
-#include <unicode/uchar.h>
-#include <unicode/utf8.h>
+#include <unicode/utf8.h>  // macros alone: nothing of the library's data
 
 #include <algorithm>
 #include <array>
 
 #include "core/error.h"
+#include "data/unicode_tables.h"
 
 namespace trifold {
 
@@ -25,53 +23,6 @@ UChar32 decode(std::string_view text, size_t& at) {
   U8_NEXT(bytes, i, size, c);
   at = static_cast<size_t>(i);
   return c;
-}
-
-int version_of(char32_t c) {
-  UVersionInfo age;
-  u_charAge(static_cast<UChar32>(c), age);
-  return age[0];
-}
-
-// The category of a character in Unicode 8.0: later versions have changed that of six.
-int8_t old_category(char32_t c) {
-  const int version = version_of(c);
-  if (version == 0 || version > 8) return U_UNASSIGNED;
-  switch (c) {
-    case 0x166D:
-    case 0x111C9:
-      return U_OTHER_PUNCTUATION;
-    case 0x1734:
-      return U_NON_SPACING_MARK;
-    case 0x1885:
-    case 0x1886:
-      return U_OTHER_LETTER;
-    case 0xA9BD:
-      return U_COMBINING_SPACING_MARK;
-    default:
-      return u_charType(static_cast<UChar32>(c));
-  }
-}
-
-const icu::Normalizer2& normalizer_of(NormalForm form) {
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* found = nullptr;
-  switch (form) {
-    case NormalForm::Nfc:
-      found = icu::Normalizer2::getNFCInstance(status);
-      break;
-    case NormalForm::Nfd:
-      found = icu::Normalizer2::getNFDInstance(status);
-      break;
-    case NormalForm::Nfkc:
-      found = icu::Normalizer2::getNFKCInstance(status);
-      break;
-    case NormalForm::Nfkd:
-      found = icu::Normalizer2::getNFKDInstance(status);
-      break;
-  }
-  check(U_SUCCESS(status) && found != nullptr, "ICU has no data for normalisation: {}", u_errorName(status));
-  return *found;
 }
 
 }  // namespace
@@ -141,37 +92,27 @@ void append_character(std::string& text, char32_t character) {
 
 bool is_white_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
-  return u_isUWhiteSpace(static_cast<UChar32>(c)) != 0;
+  return UnicodeTables::get().white_space.contains(c);
 }
 
-bool is_number(char32_t c) { return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0; }
+bool is_number(char32_t c) { return UnicodeTables::get().numbers.contains(c); }
 
-bool is_mark(char32_t c) {
-  if (c < 0x300 || c == 0x111C9) return false;  // punctuation until Unicode 10
-  if (c == 0x1CF2 || c == 0x1CF3) return true;  // letters since Unicode 12
-  return version_of(c) <= 9 && (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0;
-}
+bool is_word_character(char32_t c) { return UnicodeTables::get().words.contains(c); }
 
-bool is_word_character(char32_t c) {
-  return u_isdigit(static_cast<UChar32>(c)) != 0 ||
-         u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) != 0 ||
-         (U_GET_GC_MASK(static_cast<UChar32>(c)) & (U_GC_M_MASK | U_GC_PC_MASK)) != 0 || c == 0x200C ||
-         c == 0x200D;
-}
+bool is_mark(char32_t c) { return c >= 0x300 && UnicodeTables::get().marks.contains(c); }
 
 bool is_punctuation_of_bert(char32_t c) {
   if (c < 0x80)
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
-  return (U_MASK(old_category(c)) & U_GC_P_MASK) != 0;
+  return UnicodeTables::get().punctuation_of_bert.contains(c);
 }
 
-bool is_other_of_bert(char32_t c) {
-  if (c < 0x80) return c < 0x20 || c == 0x7F;
-  return (U_MASK(old_category(c)) & (U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)) != 0;
-}
+bool is_removed_by_bert(char32_t c) { return UnicodeTables::get().removed_by_bert.contains(c); }
 
-bool is_nonspacing_mark(char32_t c) { return c >= 0x300 && old_category(c) == U_NON_SPACING_MARK; }
+bool is_nonspacing_mark(char32_t c) {
+  return c >= 0x300 && UnicodeTables::get().nonspacing_marks.contains(c);
+}
 
 bool is_ideograph_of_bert(char32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
@@ -179,25 +120,21 @@ bool is_ideograph_of_bert(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-std::string normalized(std::string_view text, NormalForm form) {
-  std::string out;
-  icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(text.size()));
-  UErrorCode status = U_ZERO_ERROR;
-  normalizer_of(form).normalizeUTF8(0, {text.data(), static_cast<int32_t>(text.size())}, sink, nullptr,
-                                    status);
-  check(U_SUCCESS(status), "ICU could not normalise a text of {} bytes: {}", text.size(),
-        u_errorName(status));
-  return out;
-}
-
 std::string lower_case(std::string_view text) {
-  static const char32_t kDottedCapitalI = 0x130;  // the only character whose small form has two
+  const auto& small_letters = UnicodeTables::get().small_letters;
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_character(text, at);
-    append_character(out, static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))));
-    if (c == kDottedCapitalI) append_character(out, 0x307);
+    if (c < 0x80) {
+      out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 0x20 : c));
+      continue;
+    }
+    const auto found = small_letters.find(c);
+    if (found == small_letters.end())
+      append_character(out, c);
+    else
+      for (const char32_t small : found->second) append_character(out, small);
   }
   return out;
 }

@@ -1,5 +1,4 @@
-// Unicode text: what the tokenizers and the readers of text need of it. Text is UTF-8 in std::string; the
-// properties of characters come from ICU.
+// Unicode text: what the tokenizers and the readers of text need of it. Text is UTF-8 in std::string.
 #pragma once
 
 #include <cstddef>
@@ -30,22 +29,20 @@ char32_t next_character(std::string_view text, size_t& at);
 char32_t character_before(std::string_view text, size_t at);
 void append_character(std::string& text, char32_t character);
 
-bool is_white_space(char32_t c);     // the property White_Space
-bool is_number(char32_t c);          // decimal digits, letter-like numbers and others: categories N*
-bool is_word_character(char32_t c);  // \w: letters, marks, decimal digits, connectors, joiners
-
-// The next four but ideographs have the tables of Unicode 8.0, those of the Hugging Face library that is to
-// be equalled: a character assigned later belongs to no category of theirs.
-bool is_punctuation_of_bert(
-    char32_t c);                      // of ASCII, what is not a letter, digit or control; else categories P*
-bool is_other_of_bert(char32_t c);    // controls, formats, private use: categories Cc, Cf, Co
-bool is_mark(char32_t c);             // categories M*, as of Unicode 9.0
+// Properties, normal forms and small letters as Hugging Face's `tokenizers` has them (data/unicode_tables.h).
+bool is_white_space(char32_t c);      // the property White_Space
+bool is_number(char32_t c);           // decimal digits, letter-like numbers and others: categories N*
+bool is_word_character(char32_t c);   // \w: letters, marks, decimal digits, connectors, joiners
+bool is_mark(char32_t c);             // categories M*
 bool is_nonspacing_mark(char32_t c);  // category Mn
+// Of ASCII, what is not a letter, digit or control; else categories P*.
+bool is_punctuation_of_bert(char32_t c);
+// Controls, formats, private use (categories Cc, Cf, Co) and U+FFFD, without tab and line ends.
+bool is_removed_by_bert(char32_t c);
 bool is_ideograph_of_bert(char32_t c);  // the blocks of Chinese characters that BERT sets apart by spaces
 
-// As the ICU at hand knows it; the library that is equalled does not know U+11938, new in Unicode 13.
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
-std::string normalized(std::string_view text, NormalForm form);
+std::string normalized(std::string_view text, NormalForm form);  // data/normal_form.cpp
 // Every character by itself, so a sigma at the end of a word is like any other.
 std::string lower_case(std::string_view text);
 

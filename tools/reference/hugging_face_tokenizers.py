@@ -4,9 +4,12 @@
 Run from the top level, with `tokenizers` installed (pip install tokenizers):
     python3 tools/reference/hugging_face_tokenizers.py                               writes the files
     python3 tools/reference/hugging_face_tokenizers.py patterns                      writes patterns.json alone
+    python3 tools/reference/hugging_face_tokenizers.py unicode                       writes unicode.json alone
     python3 tools/reference/hugging_face_tokenizers.py compare TRIFOLD [SEED]        20 000 other texts through 'trifold tokenize'
 The files hold, for each tokenizer, a hash of the ids and one of the decoded text for every text of a fuzz corpus; for
 all its texts as one document; for the shipped play; and for runs of 4096 characters out of all that Unicode 14 assigns.
+unicode.json holds hashes over all 1 114 112 code points but surrogates: what normalizers and pre-tokenizers make of each, and of random sequences
+of characters that normal forms reorder and compose; it depends on the package's own tables (0.23.3), not on a library of the host.
 patterns.json holds what regular expressions in the library's dialect, that of Oniguruma for Ruby, cut a text into.
 """
 import array
@@ -143,6 +146,8 @@ def fuzz(count, seed=20):
         texts.append("".join(parts))
     return texts
 
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -249,6 +254,77 @@ def write_patterns():
     (OUT / "patterns.json").write_text(json.dumps(made, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
+# Letters, marks, jamo and characters that decompose, for random sequences.
+POOL = ((0x41, 0x5a), (0x61, 0x7a), (0xc0, 0x24f), (0x300, 0x36f), (0x300, 0x345), (0x391, 0x3c9), (0x591, 0x5c7), (0x610, 0x61a), (0x64b, 0x65f),
+        (0x898, 0x8d3), (0x93c, 0x94d), (0x9be, 0x9d7), (0xc3c, 0xc56), (0xd3b, 0xd4d), (0xf71, 0xf84), (0x1100, 0x1175), (0x11a7, 0x11c2),
+        (0xac00, 0xac38), (0x1ab0, 0x1ace), (0x1dc0, 0x1dff), (0x1e00, 0x1fff), (0x212a, 0x212b), (0x3045, 0x309a), (0xfb1d, 0xfb4e),
+        (0x11099, 0x110ba), (0x11127, 0x11134), (0x114b9, 0x114be), (0x11930, 0x11943), (0x1d157, 0x1d172), (0x2f800, 0x2f80f))
+CHUNK = 0x4000
+
+
+def chunks(one):
+    for begin in range(0, 0x110000, CHUNK):
+        text = "".join(one(chr(c)) for c in range(begin, begin + CHUNK) if not 0xd800 <= c < 0xe000)
+        if text:
+            yield text
+
+
+def random_sequences():
+    """Texts of 1000 lines; the generator is one that the test has too."""
+    pool = [c for first, last in POOL for c in range(first, last + 1)]
+    state = 1
+    for _ in range(20):
+        lines = []
+        for _ in range(1000):
+            line = ""
+            for _ in range(12):
+                state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+                line += chr(pool[(state >> 33) % len(pool)])
+            lines.append(line)
+        yield "\n".join(lines)
+
+
+def folds():
+    """Patterns of 15 characters each, of which case does not matter; all characters that have case are tried."""
+    small = normalizers.Lowercase()
+    cased = [chr(c) for c in range(0x110000) if not 0xd800 <= c < 0xe000 and (chr(c).casefold() != chr(c) or small.normalize_str(chr(c)) != chr(c))]
+    text = " ".join(cased + sorted({c.casefold() for c in cased} | {c.casefold().upper() for c in cased} | {c.lower() for c in cased}
+                                   | {small.normalize_str(c) for c in cased}))
+    some = [c.casefold() if len(c.casefold()) == 1 else c for c in cased] + [small.normalize_str(c)[0] for c in cased if c.casefold() == c] + ["ss", "ffi", "ff", "st", "FL", "a\u02be", "i\u0307"]
+    patterns = ["|".join(f"(?i:{c})" for c in some[i:i + 15]) for i in range(0, len(some), 15)]
+    return [[pattern, fnv(cut(pattern, "isolated", text))] for pattern in patterns], text
+
+
+def write_unicode():
+    def split(pattern):
+        return pre_tokenizers.Split(Regex(pattern), "isolated")
+    forms = (normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD())
+    others = (normalizers.Lowercase(), normalizers.StripAccents(), normalizers.BertNormalizer())
+    cuts = (split(GPT2), split(LLAMA), split(CL100K), split(O200K), pre_tokenizers.Whitespace(), pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Punctuation(), pre_tokenizers.Digits(individual_digits=False))
+
+    def words(pre_tokenizer, text):
+        return "\x1f".join(word for word, _ in pre_tokenizer.pre_tokenize_str(text)).encode()
+
+    def json_of(field, part):
+        tokenizer = Tokenizer(models.BPE())
+        setattr(tokenizer, field, part)
+        return json.loads(tokenizer.to_str())[field]
+
+    gpt = Tokenizer.from_file(str(OUT / "gpt2.json"))
+    fold_patterns, fold_text = folds()
+    made = {
+        "normalizers": [[json_of("normalizer", n), [fnv(n.normalize_str(text).encode()) for text in chunks(lambda c: c + "a")]]
+                        for n in forms + others],
+        "pool": POOL,
+        "random": [[json_of("normalizer", n), [fnv(n.normalize_str(text).encode()) for text in random_sequences()]] for n in forms],
+        "cuts": [[json_of("pre_tokenizer", p), [fnv(words(p, text)) for text in chunks(lambda c: f"{c}a{c}1")]] for p in cuts],
+        "ids": [hash_of_ids(gpt.encode(text).ids) for text in chunks(lambda c: c + "a")],
+        "folds": fold_patterns, "fold_text": fold_text,
+    }
+    (OUT / "unicode.json").write_text(json.dumps(made, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     texts = fuzz(300)
@@ -280,6 +356,9 @@ if sys.argv[1:2] == ["compare"]:
     compare(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)
 elif sys.argv[1:2] == ["patterns"]:
     write_patterns()
+elif sys.argv[1:2] == ["unicode"]:
+    write_unicode()
 else:
     main()
     write_patterns()
+    write_unicode()
