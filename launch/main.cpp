@@ -4,10 +4,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <optional>
+#include <thread>
 #include <variant>
 
 #include "comm/mpi_module.h"
@@ -50,10 +52,13 @@ bool is_told_elsewhere(const Error& error) {
   return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->tells());
 }
 
-// Said by whatever thread finds that a rank does not come any more.
+// Said by whatever thread finds that a rank does not come any more. What follows is the end of the job, at
+// which a launcher drops what it has not passed on yet.
 void say_last_words(const char* why) {
-  if (*why != 0) fmt::print(stderr, "trifold: {}\n", printable_message(why));
+  if (*why == 0) return;
+  fmt::print(stderr, "trifold: {}\n", printable_message(why));
   std::fflush(stderr);
+  if (mpi_launch_size()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 // A command that runs on ranks.

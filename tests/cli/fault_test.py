@@ -226,7 +226,8 @@ class Faults(FaultTest):
             paused.append(len(pids))
 
         outcome = self.watch(self.launch(self.line(*short, "--log-json", "paused.jsonl", save="p"), mpi), at_line=pause)
-        self.assertEqual(paused, [RANKS + 1 if mpi else 1])
+        self.assertEqual(len(paused), 1, outcome.text)
+        self.assertGreaterEqual(paused[0], RANKS if mpi else 1)
         self.assertEqual(outcome.status, 0, outcome.text)
         self.assertEqual(len(self.losses("whole.jsonl")), 30)
         self.assertEqual(self.losses("whole.jsonl"), self.losses("paused.jsonl"))
