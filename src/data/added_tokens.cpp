@@ -1,8 +1,9 @@
 #include "data/added_tokens.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
 
+#include "core/read_json.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -33,27 +34,32 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
   return end == text.size() || !is_word_character(next_character(text, end));
 }
 
+int32_t id_in(const JsonView& entry) {
+  return static_cast<int32_t>(entry.at("id").integer(0, std::numeric_limits<int32_t>::max()));
+}
+
 }  // namespace
 
 AddedTokens::AddedTokens(const nlohmann::json& json,
                          const std::unordered_map<std::string, int32_t>& vocabulary,
                          const TextNormalizer& normalizer) {
-  for (const nlohmann::json& entry : json) {
-    const std::string content = entry.at("content").get<std::string>();
-    if (content.empty()) continue;
-    const auto known = vocabulary.find(content);
-    const int32_t id = known != vocabulary.end() ? known->second : entry.at("id").get<int32_t>();
-    if (!ids_.emplace(content, id).second) continue;  // named twice: the first counts
-    if (entry.value("special", false)) special_.insert(id);
-    const bool later = entry.value("normalized", true);
-    const std::string text = later ? normalizer(content) : content;
-    texts_.insert_or_assign(id, text);
-    if (text.empty()) continue;
-    (later ? normalized_ : raw_)
-        .at(static_cast<unsigned char>(text[0]))
-        .push_back({text, id, entry.value("single_word", false), entry.value("lstrip", false),
-                    entry.value("rstrip", false)});
-  }
+  if (!json.is_null())
+    JsonView(json, "added_tokens").each([&](const JsonView& entry) {
+      const std::string content = entry.at("content").text();
+      if (content.empty()) return;
+      const auto known = vocabulary.find(content);
+      const int32_t id = known != vocabulary.end() ? known->second : id_in(entry);
+      if (!ids_.emplace(content, id).second) return;  // named twice: the first counts
+      if (entry.flag("special", false)) special_.insert(id);
+      const bool later = entry.flag("normalized", true);
+      const std::string text = later ? normalizer(content) : content;
+      texts_.insert_or_assign(id, text);
+      if (text.empty()) return;
+      (later ? normalized_ : raw_)
+          .at(static_cast<unsigned char>(text[0]))
+          .push_back({text, id, entry.flag("single_word", false), entry.flag("lstrip", false),
+                      entry.flag("rstrip", false)});
+    });
   for (Tokens* tokens : {&raw_, &normalized_})
     for (std::vector<Token>& list : *tokens)
       std::stable_sort(list.begin(), list.end(),

@@ -1,10 +1,12 @@
 #include "data/byte_pairs.h"
 
 #include <atomic>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <queue>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -47,9 +49,9 @@ void refuse_options(const nlohmann::json& model) {
     const auto value = model.find(name);
     if (value != model.end() && value->is_string() && !value->get_ref<const std::string&>().empty())
       bad_input("its BPE model has a {}, \"{}\", which byte-level models do not have; it is not supported",
-                name, value->get<std::string>());
+                name, printable(value->get<std::string>()));
   }
-  if (model.value("byte_fallback", false))
+  if (JsonView(model, "model").flag("byte_fallback", false))
     bad_input(
         "its BPE model falls back to bytes, so it is SentencePiece's kind; give its .model file with "
         "--tokenizer-type sentencepiece");
@@ -82,8 +84,11 @@ BytePairs::BytePairs(const nlohmann::json& model) {
   static std::atomic<uint64_t> instances{0};
   instance_ = ++instances;
   refuse_options(model);
-  for (const auto& [token, id] : model.at("vocab").items()) vocabulary_.emplace(token, id.get<int32_t>());
-  read_merges(model.at("merges"));
+  const JsonView view(model, "model");
+  view.at("vocab").members([&](const std::string& token, const JsonView& id) {
+    vocabulary_.emplace(token, static_cast<int32_t>(id.integer(0, std::numeric_limits<int32_t>::max())));
+  });
+  read_merges(view.at("merges"));
   for (int b = 0; b < 256; ++b) {
     std::string token;
     append_character(token, character_of_byte(static_cast<uint8_t>(b)));
@@ -92,39 +97,39 @@ BytePairs::BytePairs(const nlohmann::json& model) {
   }
   const auto unknown = model.find("unk_token");
   if (unknown != model.end() && unknown->is_string()) unknown_ = id_of(unknown->get<std::string>());
-  fuse_unknown_ = model.value("fuse_unk", false);
-  whole_words_ = model.value("ignore_merges", false);
+  fuse_unknown_ = view.flag("fuse_unk", false);
+  whole_words_ = view.flag("ignore_merges", false);
 }
 
 int32_t BytePairs::id_of(const std::string& token) const {
   const auto found = vocabulary_.find(token);
   if (found == vocabulary_.end())
-    bad_input("its BPE model speaks of \"{}\", which is not in its vocab", token);
+    bad_input("its BPE model speaks of \"{}\", which is not in its vocab", printable(token));
   return found->second;
 }
 
 // A merge is written "left right" or ["left", "right"].
-void BytePairs::read_merges(const nlohmann::json& merges) {
+void BytePairs::read_merges(const JsonView& merges) {
   int32_t rank = 0;
-  for (const nlohmann::json& merge : merges) {
+  merges.each([&](const JsonView& merge) {
     std::string left;
     std::string right;
-    if (merge.is_string()) {
-      const std::string& text = merge.get_ref<const std::string&>();
-      if (text.starts_with("#version")) continue;
+    if (merge.value().is_string()) {
+      const std::string text = merge.text();
+      if (text.starts_with("#version")) return;
       const size_t space = text.find(' ');
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
         bad_input("merge {} of its BPE model, \"{}\", is not two tokens with one space between them", rank,
-                  text);
+                  printable(text));
       left = text.substr(0, space);
       right = text.substr(space + 1);
     } else {
-      left = merge.at(0).get<std::string>();
-      right = merge.at(1).get<std::string>();
+      left = merge.item(0).text();
+      right = merge.item(1).text();
     }
     merges_.insert_or_assign(key_of(id_of(left), id_of(right)), Merge{rank, id_of(left + right)});
     ++rank;
-  }
+  });
 }
 
 const BytePairs::Merge* BytePairs::merge_of(int32_t left, int32_t right) const {

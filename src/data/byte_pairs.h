@@ -14,6 +14,8 @@
 
 namespace trifold {
 
+class JsonView;
+
 // How a vocabulary writes bytes: each as a character that can be printed (GPT-2's table). Bytes 33..126,
 // 161..172 and 174..255 stand for the characters of these numbers, the others for 256, 257, ... in order.
 char32_t character_of_byte(uint8_t byte);
@@ -37,7 +39,7 @@ class BytePairs {
     int32_t id;
   };
 
-  void read_merges(const nlohmann::json& merges);
+  void read_merges(const JsonView& merges);
   int32_t id_of(const std::string& token) const;
   const Merge* merge_of(int32_t left, int32_t right) const;
   void symbols_of(std::string_view word, std::vector<int32_t>& ids) const;

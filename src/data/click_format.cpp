@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -46,7 +47,8 @@ class Reader {
                       (!value.is_number_unsigned() ||
                        value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
     if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high)
-      bad_input("{}: \"{}\" is {}, not a whole number from {} to {}", path_, key, value.dump(), low, high);
+      bad_input("{}: \"{}\" is {}, not a whole number from {} to {}", path_, key, printable_json(value), low,
+                high);
     return value.get<int64_t>();
   }
   double real(const char* key) const {
@@ -66,7 +68,7 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   ClickFolder::Table table;
   table.name = reader.text("name");
   if (table.name.empty() || table.name.find('/') != std::string::npos || table.name == "..")
-    bad_input("{}: '{}' is no name for a table", path, table.name);
+    bad_input("{}: '{}' is no name for a table", path, printable(table.name));
   table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
   table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
@@ -118,10 +120,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
 
 ClickFolder read_click_folder(const std::string& folder) {
   const std::string path = ClickFolder::manifest(folder);
-  const MappedFile file(path);
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-  const json manifest = json::parse(text, text + file.size(), nullptr, false);
-  if (manifest.is_discarded()) bad_input("{}: is not JSON", path);
+  const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: is not what `trifold preprocess` writes", path);
   if (const int64_t version = reader.number("version", 1, kMany); version != kVersion)

@@ -1,10 +1,11 @@
 #include "data/document_tokens.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 #include "data/text_lines.h"
 #include "data/unicode.h"
 
@@ -61,10 +62,10 @@ std::string DocumentTokens::text_of_json(std::string_view line, const RawDocumen
   const auto place = [&] { return place_in_file(*document.file, document.offset); };
   nlohmann::json object;
   try {
-    object = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::exception& error) {
-    bad_input("{}: is not JSON: {}; each line must be one object with its text in the field \"{}\"", place(),
-              error.what(), json_key_);
+    object = parse_json(line, {}, kJsonLineLimits);
+  } catch (const Error& error) {
+    bad_input("{}: {}; each line must be one object with its text in the field \"{}\"", place(), error.what(),
+              json_key_);
   }
   if (!object.is_object())
     bad_input("{}: is not a JSON object; each line must be one with its text in the field \"{}\"", place(),
@@ -73,6 +74,7 @@ std::string DocumentTokens::text_of_json(std::string_view line, const RawDocumen
   if (value == object.end()) {
     std::string keys;
     for (const auto& item : object.items()) keys += (keys.empty() ? "" : ", ") + item.key();
+    keys = printable(keys);
     bad_input("{}: the object has no field \"{}\"; it has {}: name one with --json-key", place(), json_key_,
               keys.empty() ? "none" : keys);
   }

@@ -6,6 +6,7 @@
 
 #include "config/number.h"
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "data/click_columns.h"
 #include "data/simple_yaml.h"
 
@@ -21,6 +22,7 @@ class Spec {
       : folder_(folder), part_(part), path_(folder + "/feature_spec.yaml") {
     const MappedFile file(path_);
     const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    expect_plain_text(text, path_);
     spec_ = parse_simple_yaml(text, path_);
   }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/plain_text.h"
+#include "core/printable.h"
+#include "core/read_json.h"
+#include "data/mapped_file.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -15,6 +17,8 @@ namespace trifold {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kMostLineBytes = size_t{16} << 20;
 
 std::vector<std::string> columns_of(const std::string& line) {
   std::vector<std::string> columns(1);
@@ -33,7 +37,7 @@ class Table {
   explicit Table(const std::string& header) : names_(columns_of(header)) {
     for (const char* name : {"text", "label"})
       check(place(name).has_value(), "the first line must name the columns, among them '{}'; it names {}",
-            name, fmt::join(names_, ", "));
+            name, printable(fmt::format("{}", fmt::join(names_, ", "))));
   }
   LabeledText read(const std::string& line) const {
     const std::vector<std::string> columns = columns_of(line);
@@ -54,7 +58,7 @@ class Table {
 };
 
 LabeledText read_json(const std::string& line) {
-  const json object = json::parse(line, nullptr, false);
+  const json object = parse_json(line, {}, kJsonLineLimits);
   check(object.is_object(), "is not a JSON object such as {}; a table's name ends in .tsv",
         R"({"text": "...", "label": "..."})");
   const auto field = [&](const char* name) {
@@ -81,13 +85,19 @@ std::optional<double> number(const std::string& text) {
 }  // namespace
 
 std::vector<LabeledText> read_labeled_texts(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) bad_input("{} cannot be read: name a file of texts with labels", path);
+  const MappedFile file(path);
+  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  expect_plain_text(rest, path);
   std::vector<LabeledText> texts;
   std::optional<Table> table;
   int64_t number = 0;
-  for (std::string line; std::getline(file, line);) {
+  while (!rest.empty()) {
     ++number;
+    const size_t end = rest.substr(0, kMostLineBytes).find('\n');
+    if (end == std::string_view::npos && rest.size() > kMostLineBytes)
+      bad_input("{}, line {}: has more than the {} bytes that a line may have", path, number, kMostLineBytes);
+    std::string line(rest.substr(0, end));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
     if (line.empty() || line == "\r") continue;
     try {

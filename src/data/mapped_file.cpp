@@ -1,6 +1,5 @@
 #include "data/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/input_file.h"
 
 namespace trifold {
 
@@ -26,11 +26,9 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) bad_input("{}: cannot be read: {}", path, std::strerror(errno));
+  const Descriptor file{open_input_file(path)};
   struct stat status {};
   if (fstat(file.fd, &status) != 0) bad_input("{}: cannot be read: {}", path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) bad_input("{}: is not a regular file", path);
   size_ = status.st_size;
   if (size_ == 0) return;  // an empty mapping is not allowed, and not needed
   void* memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.fd, 0);

@@ -1,9 +1,10 @@
 #include "data/pre_tokenizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 #include "data/ruby_pattern.h"
 #include "data/unicode.h"
 #include "data/unicode_tables.h"
@@ -49,15 +50,16 @@ PreTokenizer::PreTokenizer(const nlohmann::json& json) : most_time_(kMostTimeOfL
 }
 
 void PreTokenizer::add(const nlohmann::json& json) {
-  const std::string type = json.at("type").get<std::string>();
+  const JsonView view(json, "pre_tokenizer");
+  const std::string type = view.at("type").text();
   if (type == "Sequence") {
-    for (const nlohmann::json& part : json.at("pretokenizers")) add(part);
+    for (const nlohmann::json& part : view.at("pretokenizers").list()) add(part);
   } else if (type == "ByteLevel") {
     add_byte_level(json);
   } else if (type == "Split") {
     add_split(json);
   } else if (type == "Digits") {
-    const bool single = json.value("individual_digits", false);
+    const bool single = view.flag("individual_digits", false);
     stages_.push_back({.matches = is_number, .behavior = single ? Behavior::Isolated : Behavior::Contiguous});
   } else if (type == "BertPreTokenizer") {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
@@ -72,29 +74,31 @@ void PreTokenizer::add(const nlohmann::json& json) {
   } else if (type == "WhitespaceSplit") {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
   } else if (type == "Punctuation") {
-    const Behavior behavior = behavior_of(json.value("behavior", "Isolated"));
+    const Behavior behavior = behavior_of(view.text("behavior", "Isolated"));
     stages_.push_back({.matches = is_punctuation_of_bert, .behavior = behavior});
   } else {
     bad_input(
         "its pre_tokenizer \"{}\" is not supported; ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, "
         "WhitespaceSplit, Punctuation and Sequence are",
-        type);
+        printable(type));
   }
 }
 
 void PreTokenizer::add_byte_level(const nlohmann::json& json) {
   byte_level_ = true;
-  if (json.value("add_prefix_space", true)) stages_.push_back({.prefix_space = true});
-  if (json.value("use_regex", true)) stages_.push_back(compile_ruby(kWordsOfGpt2));
+  const JsonView view(json, "pre_tokenizer");
+  if (view.flag("add_prefix_space", true)) stages_.push_back({.prefix_space = true});
+  if (view.flag("use_regex", true)) stages_.push_back(compile_ruby(kWordsOfGpt2));
 }
 
 void PreTokenizer::add_split(const nlohmann::json& json) {
-  const nlohmann::json& pattern = json.at("pattern");
-  const bool literal = pattern.contains("String");
-  const std::string text = pattern.at(literal ? "String" : "Regex").get<std::string>();
+  const JsonView view(json, "pre_tokenizer");
+  const JsonView pattern = view.at("pattern");
+  const bool literal = pattern.has("String");
+  const std::string text = pattern.at(literal ? "String" : "Regex").text();
   Stage stage = literal ? compile(text, text, UREGEX_LITERAL) : compile_ruby(text);
-  stage.behavior = behavior_of(json.at("behavior").get<std::string>());
-  stage.invert = json.value("invert", false);
+  stage.behavior = behavior_of(view.at("behavior").text());
+  stage.invert = view.flag("invert", false);
   stages_.push_back(std::move(stage));
 }
 
@@ -104,7 +108,7 @@ PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name) {
   if (name == "MergedWithPrevious") return Behavior::MergedWithPrevious;
   if (name == "MergedWithNext") return Behavior::MergedWithNext;
   if (name == "Contiguous") return Behavior::Contiguous;
-  bad_input("the behavior \"{}\" of its pre_tokenizer is not known", name);
+  bad_input("the behavior \"{}\" of its pre_tokenizer is not known", printable(name));
 }
 
 PreTokenizer::Stage PreTokenizer::compile(const std::string& source, const std::string& pattern,
@@ -114,7 +118,8 @@ PreTokenizer::Stage PreTokenizer::compile(const std::string& source, const std::
   std::shared_ptr<const icu::RegexPattern> compiled(
       icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(pattern), flags, place, status));
   if (U_FAILURE(status))
-    bad_input("the pattern {} of its pre_tokenizer cannot be read: {}", source, u_errorName(status));
+    bad_input("the pattern {} of its pre_tokenizer cannot be read: {}", printable(source),
+              u_errorName(status));
   return {.source = source, .pattern = std::move(compiled)};
 }
 
@@ -123,7 +128,7 @@ PreTokenizer::Stage PreTokenizer::compile_ruby(const std::string& source) {
   try {
     pattern = icu_pattern_of_ruby(source);
   } catch (Error& error) {
-    error.add_context(fmt::format("the pattern {} of its pre_tokenizer cannot be read", source));
+    error.add_context(fmt::format("the pattern {} of its pre_tokenizer cannot be read", printable(source)));
     throw;
   }
   return compile(source, pattern, UREGEX_MULTILINE | UREGEX_UNIX_LINES);

@@ -11,14 +11,14 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/input_file.h"
 
 namespace trifold {
 
 RawFile::RawFile(const std::string& path, Mode mode) : path_(path) {
   descriptor_ = mode == Mode::Create ? open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
-                                     : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0)
-    bad_input("{}: cannot be {}: {}", path, mode == Mode::Create ? "written" : "read", std::strerror(errno));
+                                     : open_input_file(path);
+  if (descriptor_ < 0) bad_input("{}: cannot be written: {}", path, std::strerror(errno));
 }
 
 RawFile RawFile::temporary() {

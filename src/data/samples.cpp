@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "core/error.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -48,7 +48,7 @@ std::string BlendedSamples::bookmark(int64_t index) const {
 }
 
 void BlendedSamples::open_at(const std::string& bookmark) const {
-  const nlohmann::json marks = nlohmann::json::parse(bookmark, nullptr, false);
+  const nlohmann::json marks = parse_json(bookmark, "the checkpoint's place in --data-path");
   if (!marks.is_array() || marks.size() != parts_.size())
     bad_input("--data-path names {} paths, the checkpoint was trained on others", parts_.size());
   for (size_t k = 0; k < parts_.size(); ++k) {

@@ -1,6 +1,7 @@
 #include "data/sentences.h"
 
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "data/mapped_file.h"
 #include "data/unicode.h"
 
@@ -47,6 +48,7 @@ std::vector<std::string_view> sentences_of_line(std::string_view line, bool spli
 void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
   const MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  expect_plain_text(rest, path);
   if (!tokenizer.takes_bytes()) expect_utf8_of_file(rest, path);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');

@@ -1,9 +1,10 @@
 #include "data/stream_bookmark.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "core/error.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -34,35 +35,36 @@ std::string write(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void check_stream(const nlohmann::json& json, const StreamOptions& options) {
+void check_stream(const JsonView& json, const StreamOptions& options) {
   const std::string& path = options.files->files().front().path;
   static const char* const kAdvice = "or start anew from the weights with --finetune";
-  if (json.at("files").get<std::string>() != options.files->fingerprint())
+  if (json.at("files").text() != options.files->fingerprint())
     bad_input(
         "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), so "
         "the run cannot go on in them; give the same files, {}",
         path, kAdvice);
   const nlohmann::json own = nlohmann::json::parse(write(identity(options)));
   for (const Field& field : kFields)
-    if (json.at(field.name) != own.at(field.name))
+    if (json.at(field.name).value() != own.at(field.name))
       bad_input(
           "{}: the checkpoint's place in the streamed text is one of another {} ({}, now {}); give the same, "
           "{}",
-          path, field.option, write(json.at(field.name)), write(own.at(field.name)), kAdvice);
+          path, field.option, printable_json(json.at(field.name).value()), printable_json(own.at(field.name)),
+          kAdvice);
 }
 
-BlockStart read_start(const nlohmann::json& json, const StreamOptions& options) {
+BlockStart read_start(const JsonView& json, const StreamOptions& options) {
   BlockStart start;
-  start.place = {json.at("epoch").get<int64_t>(), json.at("part").get<int64_t>(),
-                 json.at("offset").get<int64_t>()};
-  start.block = json.at("block").get<int64_t>();
-  start.first_sample = json.at("first_sample").get<int64_t>();
-  start.carry = json.at("carry").get<std::vector<int32_t>>();
+  start.place = {json.at("epoch").integer(), json.at("part").integer(), json.at("offset").integer()};
+  start.block = json.at("block").integer();
+  start.first_sample = json.at("first_sample").integer();
+  for (const int64_t id : json.at("carry").integers(0, std::numeric_limits<int32_t>::max()))
+    start.carry.push_back(static_cast<int32_t>(id));
   const StreamPlace& place = start.place;
-  check(place.epoch >= 0 && place.part >= 0 && place.part <= options.files->parts() && place.offset >= 0 &&
-            start.block >= 0 && start.first_sample >= 0 && std::ssize(start.carry) <= options.seq_length,
-        "{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, place.part, place.epoch,
-        start.block, start.first_sample);
+  if (place.epoch < 0 || place.part < 0 || place.part > options.files->parts() || place.offset < 0 ||
+      start.block < 0 || start.first_sample < 0 || std::ssize(start.carry) > options.seq_length)
+    bad_input("{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, place.part, place.epoch,
+              start.block, start.first_sample);
   check_ids(start.carry, options.tokenizer->vocab_size());
   return start;
 }
@@ -82,20 +84,16 @@ std::string write_bookmark(const BlockStart& start, const StreamOptions& options
 }
 
 BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options) {
-  const nlohmann::json json = nlohmann::json::parse(bookmark, nullptr, false);
+  const nlohmann::json json = parse_json(bookmark, kUnreadable);
   if (json.is_array())
     bad_input(
         "{}: the checkpoint was trained on a blend of {} paths; give the same --data-path, or start anew "
         "from its "
         "weights with --finetune",
         options.files->files().front().path, json.size());
-  check(json.is_object(), "{}: it is not a JSON object", kUnreadable);
-  try {
-    check_stream(json, options);
-    return read_start(json, options);
-  } catch (const nlohmann::json::exception& error) {
-    fail("{}: {}", kUnreadable, error.what());
-  }
+  const JsonView view(json, kUnreadable);
+  check_stream(view, options);
+  return read_start(view, options);
 }
 
 }  // namespace trifold

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "core/random.h"
 
 namespace trifold {
@@ -174,6 +175,7 @@ void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& o
   const size_t before = text.size();
   text.resize(before + static_cast<size_t>(end - offset));
   file.read(std::as_writable_bytes(std::span(text).subspan(before)), offset);
+  if (offset == 0) expect_plain_text(std::string_view(text).substr(before), of.path);
 }
 
 }  // namespace trifold

@@ -1,8 +1,8 @@
 #include "data/text_normalizer.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -37,9 +37,10 @@ TextNormalizer::TextNormalizer(const nlohmann::json& json) {
 }
 
 void TextNormalizer::add(const nlohmann::json& json) {
-  const std::string type = json.at("type").get<std::string>();
+  const JsonView view(json, "normalizer");
+  const std::string type = view.at("type").text();
   if (type == "Sequence") {
-    for (const nlohmann::json& part : json.at("normalizers")) add(part);
+    for (const nlohmann::json& part : view.at("normalizers").list()) add(part);
   } else if (type == "NFC") {
     steps_.push_back(Step::Nfc);
   } else if (type == "NFD") {
@@ -59,17 +60,17 @@ void TextNormalizer::add(const nlohmann::json& json) {
         "its normalizer \"{}\" is not supported; NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
         "BertNormalizer and "
         "Sequence are",
-        type);
+        printable(type));
   }
 }
 
 void TextNormalizer::add_bert(const nlohmann::json& json) {
-  const bool lowercase = json.value("lowercase", true);
-  const auto strip = json.find("strip_accents");
-  if (json.value("clean_text", true)) steps_.push_back(Step::Clean);
-  if (json.value("handle_chinese_chars", true)) steps_.push_back(Step::SpaceIdeographs);
+  const JsonView view(json, "normalizer");
+  const bool lowercase = view.flag("lowercase", true);
+  if (view.flag("clean_text", true)) steps_.push_back(Step::Clean);
+  if (view.flag("handle_chinese_chars", true)) steps_.push_back(Step::SpaceIdeographs);
   // Without a word about accents they go where capitals go.
-  if (strip == json.end() || strip->is_null() ? lowercase : strip->get<bool>()) {
+  if (view.flag("strip_accents", lowercase)) {
     steps_.push_back(Step::Nfd);
     steps_.push_back(Step::DropNonspacingMarks);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "data/document_encoder.h"
 #include "data/text_lines.h"
 #include "data/unicode.h"
@@ -16,8 +17,9 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
     : path_(path), tokens_(MappedFile(path)) {
   const MappedFile& file = std::get<MappedFile>(tokens_);
   if (file.size() == 0) bad_input("{}: the text file is empty", path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  expect_plain_text(text, path);
   if (tokenizer != nullptr && !tokenizer->takes_bytes()) {
-    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     expect_utf8_of_file(text, path);
     std::vector<int32_t> ids;
     DocumentEncoder encoder(*tokenizer);

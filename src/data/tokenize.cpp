@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/plain_text.h"
+#include "core/read_json.h"
 #include "data/byte_reader.h"
 #include "data/document_encoder.h"
 #include "data/indexed_writer.h"
@@ -110,6 +111,7 @@ class Job {
   }
 
   TokenizeResult run() {
+    expect_plain_text(text(), options_.input);
     if (is_json(options_)) {
       read_json_lines();
     } else {
@@ -168,12 +170,8 @@ class Job {
   }
 
   void add_json(std::string_view line, int64_t number) {
-    nlohmann::json object;
-    try {
-      object = nlohmann::json::parse(line);
-    } catch (const nlohmann::json::exception& error) {
-      bad_input("{}:{}: is not JSON: {}", options_.input, number, error.what());
-    }
+    const nlohmann::json object =
+        parse_json(line, fmt::format("{}:{}", options_.input, number), kJsonLineLimits);
     if (!object.is_object()) bad_input("{}:{}: is not a JSON object", options_.input, number);
     for (size_t k = 0; k < outputs_.size(); ++k) {
       const auto value = object.find(options_.json_keys[k]);

@@ -1,9 +1,12 @@
 #include "data/word_pieces.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <set>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -14,13 +17,34 @@ bool continues_character(char byte) { return (static_cast<unsigned char>(byte) &
 }  // namespace
 
 WordPieces::WordPieces(const nlohmann::json& model)
-    : prefix_(model.value("continuing_subword_prefix", "##")),
-      longest_word_(model.value("max_input_chars_per_word", int64_t{100})) {
-  for (const auto& [token, id] : model.at("vocab").items()) vocabulary_.emplace(token, id.get<int32_t>());
-  const std::string unknown = model.value("unk_token", "[UNK]");
+    : prefix_(JsonView(model, "model").text("continuing_subword_prefix", "##")) {
+  const JsonView view(model, "model");
+  if (view.has("max_input_chars_per_word")) longest_word_ = view.at("max_input_chars_per_word").integer(0);
+  std::set<size_t> sizes;
+  view.at("vocab").members([&](const std::string& token, const JsonView& id) {
+    vocabulary_.emplace(token, static_cast<int32_t>(id.integer(0, std::numeric_limits<int32_t>::max())));
+    sizes.insert(token.size());
+  });
+  sizes_.assign(sizes.rbegin(), sizes.rend());
+  const std::string unknown = view.text("unk_token", "[UNK]");
   const auto found = vocabulary_.find(unknown);
-  if (found == vocabulary_.end()) bad_input("its unk_token \"{}\" is not in its vocab", unknown);
+  if (found == vocabulary_.end()) bad_input("its unk_token \"{}\" is not in its vocab", printable(unknown));
   unknown_ = found->second;
+}
+
+// Only the sizes that tokens have are tried, so a long word takes no longer than many short ones. All tokens
+// are whole characters, and what begins with a character and equals one of them ends with a character.
+std::unordered_map<std::string, int32_t>::const_iterator WordPieces::longest_start(
+    std::string_view rest, std::string_view lead) const {
+  std::string piece(lead);
+  piece += rest.substr(0, sizes_.empty() ? 0 : sizes_.front());
+  for (const size_t size : sizes_) {
+    if (size <= lead.size()) break;
+    if (size > piece.size()) continue;
+    piece.resize(size);
+    if (const auto found = vocabulary_.find(piece); found != vocabulary_.end()) return found;
+  }
+  return vocabulary_.end();
 }
 
 void WordPieces::encode(std::string_view word, std::vector<int32_t>& ids) const {
@@ -28,23 +52,15 @@ void WordPieces::encode(std::string_view word, std::vector<int32_t>& ids) const 
       std::count_if(word.begin(), word.end(), [](char c) { return !continues_character(c); });
   if (characters > longest_word_) return ids.push_back(unknown_);
   const size_t before = ids.size();
-  std::string piece;
   for (size_t begin = 0; begin < word.size();) {
-    piece = begin > 0 ? prefix_ : "";
-    const size_t lead = piece.size();
-    piece += word.substr(begin);
-    auto found = vocabulary_.find(piece);
-    while (found == vocabulary_.end() && piece.size() > lead) {
-      while (continues_character(piece.back())) piece.pop_back();
-      piece.pop_back();
-      if (piece.size() > lead) found = vocabulary_.find(piece);
-    }
+    const std::string_view lead = begin > 0 ? std::string_view(prefix_) : std::string_view();
+    const auto found = longest_start(word.substr(begin), lead);
     if (found == vocabulary_.end()) {
       ids.resize(before);
       return ids.push_back(unknown_);
     }
     ids.push_back(found->second);
-    begin += piece.size() - lead;
+    begin += found->first.size() - lead.size();
   }
 }
 

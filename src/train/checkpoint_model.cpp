@@ -1,23 +1,73 @@
 #include "train/checkpoint_model.h"
 
+#include <utility>
 #include <vector>
 
 #include "config/json.h"
+#include "config/option_tables.h"
+#include "config/problems.h"
+#include "config/validate.h"
+#include "config/validate_model.h"
+#include "core/read_json.h"
 #include "train/checkpoint_boxes.h"
 
 namespace trifold {
+
+namespace {
+
+// A run of ours writes a resolved model: what follows from other fields is there, and all fits together.
+void check_resolved(ModelConfig& model) {
+  const std::pair<const char*, bool> needed[] = {
+      {"vocab_size", model.vocab_size.has_value()},
+      {"ffn_hidden_size", model.ffn_hidden_size.has_value()},
+      {"max_position_embeddings", model.max_position_embeddings.has_value()}};
+  for (const auto& [field, given] : needed)
+    if (!given) bad_input("model: '{}' has no value", field);
+  Problems problems(options_of(model));
+  check_model(model, problems);
+  throw_problems(problems.take());
+}
+
+}  // namespace
+
+void expect_language_model(const CheckpointReader& reader) {
+  const nlohmann::json& model = reader.meta().model;
+  if (model.is_object() && model.contains("kind"))
+    bad_input(
+        "{} is a checkpoint of a recommender, not of a language model: trifold recommend --load goes on with "
+        "it, and trifold inspect shows it",
+        reader.directory().string());
+}
+
+ModelConfig language_model_of(const CheckpointReader& reader) {
+  expect_language_model(reader);
+  try {
+    ModelConfig model = model_from_json(reader.meta().model);
+    check_resolved(model);
+    return model;
+  } catch (const Error& error) {
+    bad_input("{} does not describe a model of this program: {}", reader.directory().string(), error.what());
+  }
+}
+
+void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
+  const std::string where = reader.directory().string();
+  const JsonView state(reader.meta().state, where);
+  try {
+    tokenizer_from_json(state.at("tokenizer").value(), data);
+  } catch (Error& error) {
+    if (!std::string_view(error.what()).starts_with(where)) error.add_context(where + ": state");
+    throw;
+  }
+}
 
 CheckpointModel describe_checkpoint(const std::string& path) {
   const CheckpointReader reader(path);
   CheckpointModel found;
   found.directory = reader.directory().string();
-  try {
-    found.model = model_from_json(reader.meta().model);
-    tokenizer_from_json(reader.meta().state.at("tokenizer"), found.data);
-    found.dtype = dtype_named(reader.meta().state.at("dtype").get<std::string>());
-  } catch (const nlohmann::json::exception& error) {
-    bad_input("{} is not a checkpoint of a language model: {}", found.directory, error.what());
-  }
+  found.model = language_model_of(reader);
+  read_tokenizer_of(reader, found.data);
+  found.dtype = dtype_named(JsonView(reader.meta().state, found.directory).at("dtype").text());
   found.step = reader.meta().step;
   return found;
 }
@@ -34,7 +84,7 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 std::string data_bookmark(const CheckpointMeta& meta) {
   const auto found = meta.state.find("data");
   if (found == meta.state.end()) return {};
-  check(found->is_string(), "the checkpoint's place in the data cannot be read: it is not a text");
+  if (!found->is_string()) bad_input("the checkpoint's place in the data cannot be read: it is not a text");
   return found->get<std::string>();
 }
 

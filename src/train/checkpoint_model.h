@@ -22,12 +22,22 @@ struct CheckpointModel {
 // Reads what the checkpoint at (or the newest one under) `path` says of itself. BadInput when there is none.
 CheckpointModel describe_checkpoint(const std::string& path);
 
+// BadInput, naming the command to use instead, where the checkpoint is one of a recommender.
+void expect_language_model(const CheckpointReader& reader);
+
+// The model of a checkpoint, resolved and valid. BadInput where it is another program's, or a recommender.
+ModelConfig language_model_of(const CheckpointReader& reader);
+
+// Sets the tokenizer's fields of `data` to what the checkpoint says. BadInput where it says nothing that is
+// possible.
+void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data);
+
 // Names the tokenizer of `from` in `data` where none is named. BadInput where that is not known either and
 // `data` are text.
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
 
 // Where in the data the run of a checkpoint was (data/batch.h); empty where the samples consumed say it all.
-// Failure when it cannot be read.
+// BadInput when it cannot be read.
 std::string data_bookmark(const CheckpointMeta& meta);
 
 // To go on with a run; to start another one from the weights: lengths of samples, dropout and the size of

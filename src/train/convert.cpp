@@ -8,6 +8,7 @@
 #include "config/json.h"
 #include "data/bert_samples.h"
 #include "data/tokenizer.h"
+#include "train/checkpoint_model.h"
 #include "train/hugging_face.h"
 #include "train/transpose.h"
 
@@ -133,11 +134,11 @@ std::string library_type(DType dtype) {
   }
 }
 
-json config_of(const ModelConfig& model, const CheckpointMeta& meta, DType dtype) {
+json config_of(const ModelConfig& model, const CheckpointReader& from, DType dtype) {
   json config = to_hugging_face(model);
   config["torch_dtype"] = library_type(dtype);
   DataConfig data;
-  tokenizer_from_json(meta.state.at("tokenizer"), data);
+  read_tokenizer_of(from, data);
   // The library's own numbers are those of another vocabulary.
   std::optional<int32_t> end;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -146,7 +147,7 @@ json config_of(const ModelConfig& model, const CheckpointMeta& meta, DType dtype
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
   if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(*tokenizer).pad;
   config[kOwnFields] = {
-      {"step", meta.step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
+      {"step", from.meta().step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;
 }
 
@@ -194,16 +195,6 @@ DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
   bad_input("{} holds no weights", from.directory().string());
 }
 
-ModelConfig model_of(const CheckpointReader& from) {
-  try {
-    from.meta().state.at("tokenizer");
-    ModelConfig model = model_from_json(from.meta().model);
-    return model;
-  } catch (const std::exception& error) {
-    bad_input("{} is not a checkpoint of a language model: {}", from.directory().string(), error.what());
-  }
-}
-
 }  // namespace
 
 bool is_hugging_face_folder(const fs::path& folder) {
@@ -212,9 +203,9 @@ bool is_hugging_face_folder(const fs::path& folder) {
 }
 
 Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
-  const ModelConfig model = model_of(from);
+  const ModelConfig model = language_model_of(from);
   const DType dtype = stored_type(from, config);
-  const json description = config_of(model, from.meta(), dtype);
+  const json description = config_of(model, from, dtype);
   const std::vector<WeightMap> maps = weight_map(model);
   const std::vector<Part> parts = parts_of(maps, dtype);
   constexpr double kGigabyte = 1e9;

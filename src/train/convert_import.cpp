@@ -10,6 +10,8 @@
 #include "checkpoint/shard_file.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "core/printable.h"
+#include "core/read_json.h"
 #include "train/convert.h"
 #include "train/hugging_face.h"
 #include "train/transpose.h"
@@ -21,23 +23,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kMostConfigBytes = int64_t{1} << 24;
-
-json read_config(const fs::path& path) {
-  try {
-    return json::parse(read_text(path, kMostConfigBytes));
-  } catch (const std::exception& error) {
-    bad_input("{} cannot be read: {}", path.string(), error.what());
-  }
-}
+constexpr JsonLimits kConfigLimits{int64_t{1} << 24};
 
 // What a model of ours left there when it was exported.
 void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, const std::string& where) {
   if (!config.contains(kOwnFields)) return;
-  const json& own = config[kOwnFields];
+  const JsonView own = JsonView(config).at(kOwnFields);
   try {
-    model.seq_length = own.at("seq_length").get<int64_t>();
-    tokenizer_from_json(own.at("tokenizer"), data);
+    model.seq_length = own.at("seq_length").integer(1, int64_t{1} << 40);
+    tokenizer_from_json(own.at("tokenizer").value(), data);
   } catch (const std::exception& error) {
     bad_input("{}, '{}': {}", where, kOwnFields, error.what());
   }
@@ -100,7 +94,7 @@ Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& ma
   }
   for (const auto& entry : files.tensors())
     if (!used.contains(entry.first) && !is_no_parameter(entry.first, model))
-      problems.push_back(fmt::format("tensor {} has no place in the model", entry.first));
+      problems.push_back(fmt::format("tensor {} has no place in the model", printable(entry.first)));
   constexpr size_t kMostListed = 20;
   const size_t more = problems.size() - std::min(problems.size(), kMostListed);
   problems.resize(problems.size() - more);
@@ -201,7 +195,7 @@ void check_target(const std::string& save) {
 Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn) {
   const fs::path folder = config.load;
   const std::string where = (folder / "config.json").string();
-  const json given = read_config(where);
+  const json given = read_json_file(where, kConfigLimits);
   ModelConfig model = from_hugging_face(given, where);
   DataConfig data;
   take_own_fields(given, model, data, where);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -11,8 +12,12 @@ using nlohmann::json;
 
 int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
   if (!has(key) && absent) return *absent;
-  if (has(key) && config_[key].is_number_integer()) return config_[key].get<int64_t>();
-  problems_.push_back(fmt::format("'{}' {}", key, has(key) ? "is no whole number" : "is missing"));
+  const json value = has(key) ? config_[key] : json();
+  constexpr int64_t kMost = int64_t{1} << 40;  // more makes no model, and would overflow in products
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{kMost}) return value.get<int64_t>();
+  problems_.push_back(value.is_null() ? fmt::format("'{}' is missing", key)
+                                      : fmt::format("'{}' is {}; a whole number from 0 to {} is needed", key,
+                                                    printable_json(value), kMost));
   return 0;
 }
 
@@ -31,13 +36,10 @@ bool ConfigReader::flag(const char* key, bool absent) {
 }
 
 void ConfigReader::must_be(const char* key, const std::vector<json>& supported, const json& absent) {
-  const auto text = [](const json& value) {
-    return value.dump(-1, ' ', false, json::error_handler_t::replace);
-  };
   const json value = has(key) ? config_[key] : absent;
   if (std::find(supported.begin(), supported.end(), value) == supported.end())
-    problems_.push_back(
-        fmt::format("'{}' is {}; only {} is supported", key, text(value), text(supported[0])));
+    problems_.push_back(fmt::format("'{}' is {}; only {} is supported", key, printable_json(value),
+                                    printable_json(supported[0])));
 }
 
 void ConfigReader::finish(const std::string& where) const {

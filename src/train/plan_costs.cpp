@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "core/read_json.h"
 #include "models/block_flops.h"
 #include "models/gpt.h"
 
@@ -78,37 +76,36 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
 }
 
 // Files of before B was measured have no b.
-BlockSeconds block_from(const nlohmann::json& json) {
-  const BlockSeconds seconds{json.at("f").get<double>(), json.at("i").get<double>(),
-                             json.at("w").get<double>(), json.value("b", 0.0)};
+BlockSeconds block_from(const JsonView& json) {
+  const BlockSeconds seconds{json.at("f").number(), json.at("i").number(), json.at("w").number(),
+                             json.has("b") ? json.at("b").number() : 0.0};
   if (!(seconds.f >= 0 && seconds.i >= 0 && seconds.w >= 0 && seconds.b >= 0))
     bad_input("a time is negative");
   return seconds;
 }
 
-void check_measured(const nlohmann::json& json, const char* name, int64_t planned) {
-  const auto measured = json.at(name).get<int64_t>();
+void check_measured(const JsonView& json, const char* name, int64_t planned) {
+  const int64_t measured = json.at(name).integer();
   if (measured != planned)
     bad_input("it was measured with {} {}, this plan has {}: measure again with the same options", name,
               measured, planned);
 }
 
 PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
-  std::ifstream file(*config.costs);
-  if (!file) bad_input("the file cannot be opened");
-  const nlohmann::json json = nlohmann::json::parse(file);
-  if (!json.contains("blocks"))
+  const nlohmann::json whole = read_json_file(*config.costs, {int64_t{1} << 20});
+  const JsonView view(whole);
+  if (!view.has("blocks"))
     bad_input("it holds no times of blocks: write it with trifold bench --what blocks --json FILE");
-  const nlohmann::json& blocks = json.at("blocks");
+  const JsonView blocks = view.at("blocks");
   const PretrainConfig& run = config.run;
   check_measured(blocks, "hidden_size", run.model.hidden_size);
   check_measured(blocks, "seq_length", run.model.seq_length);
   check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
   check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
   PlanCosts costs;
-  costs.message_latency = blocks.at("message_latency").get<double>();
-  costs.bytes_per_second = blocks.at("bytes_per_second").get<double>();
-  costs.update_seconds = blocks.at("update_seconds").get<double>();
+  costs.message_latency = blocks.at("message_latency").number();
+  costs.bytes_per_second = blocks.at("bytes_per_second").number();
+  costs.update_seconds = blocks.at("update_seconds").number();
   if (!(costs.bytes_per_second > 0)) bad_input("bytes_per_second is not above 0");
   for (size_t block = 0; block < model.blocks.size(); ++block) {
     const BlockKind kind = kind_of(model, block);
@@ -125,8 +122,6 @@ PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
   if (!config.costs) return counted_costs(config, model);
   try {
     return measured_costs(config, model);
-  } catch (const nlohmann::json::exception& error) {
-    bad_input("--costs {}: {}", *config.costs, error.what());
   } catch (const Error& error) {
     bad_input("--costs {}: {}", *config.costs, error.what());
   }

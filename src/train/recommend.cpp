@@ -7,6 +7,7 @@
 #include "config/json.h"
 #include "config/validate.h"
 #include "core/clock.h"
+#include "core/read_json.h"
 #include "optim/click_schedule.h"
 #include "train/device.h"
 #include "train/output_files.h"
@@ -117,17 +118,21 @@ int64_t check_start(const RecommendJob& job) {
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
+  if (!meta.model.contains("kind"))
+    bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
   compare_models(meta.model, model_json(config, job.data.schema()));
-  const int64_t batch = meta.state.value("global_batch_size", int64_t{0});
+  const JsonView state(meta.state, name);
+  const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)
     bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}", name, batch,
               batch);
-  const uint64_t seed = meta.state.value("seed", config.seed);
+  const uint64_t seed = state.has("seed") ? state.at("seed").whole_number() : config.seed;
   if (seed != config.seed)
     bad_input(
         "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
         name, seed, config.seed);
-  const int64_t samples = meta.state.value("train_samples", job.data.train->samples());
+  const int64_t samples =
+      state.has("train_samples") ? state.at("train_samples").integer(0) : job.data.train->samples();
   if (samples != job.data.train->samples())
     bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set", name, samples,
               config.data.train_data, job.data.train->samples());

@@ -11,6 +11,7 @@
 #include "config/validate.h"
 #include "models/language_model.h"
 #include "train/checkpoint_boxes.h"
+#include "train/checkpoint_model.h"
 #include "train/nodes.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
@@ -158,7 +159,7 @@ ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo
   for (const TensorInfo& tensor : tensors)
     if (kind_of(tensor.name) != "param") others.insert(kind_of(tensor.name));
   kinds.insert(kinds.end(), others.begin(), others.end());
-  return layout_of_run(model_from_json(from.meta().model), config, kinds, tensors.at(0).dtype);
+  return layout_of_run(language_model_of(from), config, kinds, tensors.at(0).dtype);
 }
 
 CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config) {

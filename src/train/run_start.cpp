@@ -7,6 +7,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
+#include "core/read_json.h"
 #include "train/checkpoint_model.h"
 #include "train/output_files.h"
 
@@ -124,6 +125,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
+  expect_language_model(reader);
   compare_checkpoint_model(meta.model, to_json(config.model), use_of(start.part));
   if (start.part != Trainer::LoadPart::All) return 0;
   if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
@@ -131,8 +133,10 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
       !(config.optimizer.optimizer == "sgd" && config.optimizer.sgd_momentum == 0))
     bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
               name);
-  const int64_t batch =
-      meta.step == 0 ? 0 : meta.config.value("global_batch_size", meta.consumed_samples / meta.step);
+  const JsonView run(meta.config, name + ": config");
+  const int64_t batch = meta.step == 0                 ? 0
+                        : run.has("global_batch_size") ? run.at("global_batch_size").integer(1)
+                                                       : meta.consumed_samples / meta.step;
   if (meta.step > 0 && batch != *config.batch.global_batch_size)
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);

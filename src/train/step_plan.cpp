@@ -1,12 +1,11 @@
 #include "train/step_plan.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "config/pipeline_choice.h"
 #include "config/validate_mesh.h"
+#include "core/input_file.h"
 #include "data_parallel/flat_layout.h"
 #include "models/language_model.h"
 #include "pipeline/passes.h"
@@ -29,10 +28,8 @@ auto about_file(const std::string& file, Body&& body) {
 }
 
 Plan read_plan(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) bad_input("the file cannot be read, or is empty");
-  Plan plan = parse_plan_with_waits(text.str());
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  Plan plan = parse_plan_with_waits(read_input_file(file, kMostBytes));
   if (plan.empty()) bad_input("there is no action in it");
   return plan;
 }

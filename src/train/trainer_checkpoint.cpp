@@ -7,6 +7,7 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "config/json.h"
+#include "core/read_json.h"
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_model.h"
 #include "train/tensors_on_host.h"
@@ -143,12 +144,14 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
 void Trainer::resume_at(const CheckpointMeta& meta) {
   steps_done_ = meta.step;
   consumed_samples_ = meta.consumed_samples;
-  skipped_ = meta.state.value("skipped_steps", int64_t{0});
+  const JsonView state(meta.state, "the checkpoint's state");
+  skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
   // A search that the other run did not make has found nothing.
-  const auto scaler = meta.state.value("loss_scaler", nlohmann::json::object());
-  if (scaler.value("dynamic", false))
-    scaler_.restore({scaler.at("scale").get<double>(), scaler.at("steps_without_overflow").get<int64_t>(),
-                     scaler.at("overflows_left").get<int64_t>()});
+  if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
+    const JsonView scaler = state.at("loss_scaler");
+    scaler_.restore({scaler.at("scale").number(), scaler.at("steps_without_overflow").integer(0),
+                     scaler.at("overflows_left").integer(0)});
+  }
   const std::string bookmark = data_bookmark(meta);
   if (!bookmark.empty()) train_.open_at(bookmark);
   batches_.reset();

@@ -128,7 +128,7 @@ class Finetune(ProgramTest):
         for arguments, part in (
                 (["--load", "bert"], "give --train-data FILE to tune the model"),
                 (["--load", "bert", "--valid-data", "train.tsv"], "--lr has no effect without --train-data"),
-                (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv cannot be read"),
+                (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv: cannot be opened"),
                 (["--load", "bert", "--train-data", "train.tsv"], "--train-iters"),
                 (["--load", "bert", "--train-data", "train.tsv", "--train-iters", 3, "--doc-stride", 5],
                  "--doc-stride has no effect with --task classify"),

@@ -315,7 +315,7 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
   for (const char* part : {"'activation_function' is \"relu\"; only \"gelu_new\" is supported",
                            "'scale_attn_by_inverse_layer_idx' is true; only false",
                            "'add_cross_attention' is true", "'embd_pdrop' and 'resid_pdrop' differ",
-                           "'n_layer' is no whole number", "'n_head' is missing", "config.json"})
+                           "'n_layer' is \"two\"; a whole number", "'n_head' is missing", "config.json"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(
       refusal(changed([](json& c) { c["model_type"] = "bloom"; })).find("gpt2, llama and bert are supported"),

@@ -194,14 +194,13 @@ TEST(HuggingFaceTokenizer, RefusesWhatItCannotDo) {
   expect_has(message(R"({"model": {"byte_fallback": true}})"), "--tokenizer-type sentencepiece");
   expect_has(message(R"({"model": {"merges": ["Ġ zzz"]}})"), "zzz\", which is not in its vocab");
   expect_has(message(R"({"model": {"merges": ["a b c"]}})"), "is not two tokens with one space between them");
-  expect_has(message(R"({"model": {"vocab": {"q": "x"}}})"), "is not a tokenizer.json");
+  expect_has(message(R"({"model": {"vocab": {"q": "x"}}})"), "vocab.q is \"x\"; a whole number");
   expect_has(message(R"({"model": {"vocab": {"q": 1000000000}}})"), "the id 1000000000 of its token \"q\"");
   expect_has(message(R"({"model": 3})"), "a JSON object with a \"model\" is expected");
   write_file(file, read_file(kFolder + "gpt2.json").substr(0, 500));
-  expect_has(error_of([&] { HuggingFaceTokenizer tokenizer(file); }),
-             "is not a tokenizer.json of Hugging Face");
+  expect_has(error_of([&] { HuggingFaceTokenizer tokenizer(file); }), "is not JSON: parse error at line");
   expect_has(error_of([&] { make_tokenizer("huggingface", dir.file("none.json")); }),
-             "none.json: cannot be read");
+             "none.json: cannot be opened");
   const HuggingFaceTokenizer tokenizer(kFolder + "gpt2.json");
   expect_has(error_of([&] { encode(tokenizer, "ab\xff"); }), "byte 2 of a text to be tokenized is not UTF-8");
   expect_has(error_of([&] { tokenizer.decode(std::vector<int32_t>{600}); }), "outside the vocabulary of 600");

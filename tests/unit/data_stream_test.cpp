@@ -278,7 +278,7 @@ TEST_F(Mistakes, InFoldersAreToldAtOnce) {
   expect_has(open("empty"), "the folder holds no text; plain text and JSON lines");
   write_file(dir_.file("empty/data.parquet"), "PAR1");
   expect_has(open("empty"), "text cannot be read from a .parquet file");
-  expect_has(open("nothing"), "nothing: cannot be read");
+  expect_has(open("nothing"), "nothing: cannot be opened");
   write_file(dir_.file("blank.jsonl"), "\n\n  \n");
   expect_has(read("blank.jsonl"), "the corpus has no token for the training part");
   write_file(dir_.file("no_text.jsonl"), "{\"text\": \"\"}\n");

@@ -117,17 +117,17 @@ TEST(StreamTrouble, ADamagedBookmarkIsAnError) {
   const StreamSamples samples(options_of(dir.file("corpus")));
   const nlohmann::json good = nlohmann::json::parse(samples.bookmark(0));
   samples.open_at(good.dump());
-  const auto message = [&](const std::string& patch, ErrorKind kind = ErrorKind::Failure) {
+  const auto message = [&](const std::string& patch) {
     nlohmann::json damaged = good;
     damaged.merge_patch(nlohmann::json::parse(patch));
-    return error_of([&] { samples.open_at(damaged.dump()); }, kind);
+    return error_of([&] { samples.open_at(damaged.dump()); });
   };
   for (const char* patch : {R"({"files": 3})", R"({"seed": null})", R"({"epoch": null})", R"({"part": "x"})",
                             R"({"carry": [{}]})", R"({"part": -1})", R"({"part": 1000000})"})
     expect_has(message(patch), "the checkpoint's place in the streamed text cannot be read");
   expect_has(message(R"({"part": 1000000})"), "it says part 1000000 of epoch 0");
-  expect_has(message(R"({"carry": [256]})", ErrorKind::BadInput), "token id 256 is outside the vocabulary");
-  expect_has(error_of([&] { samples.open_at("?"); }, ErrorKind::Failure), "is not a JSON object");
+  expect_has(message(R"({"carry": [256]})"), "token id 256 is outside the vocabulary");
+  expect_has(error_of([&] { samples.open_at("?"); }), "cannot be read: is not JSON");
 }
 
 TEST(StreamTrouble, APassThatFailsFailsAgain) {
