@@ -22,6 +22,10 @@ def safetensors(folder):
         data = (ROOT / "tests" / "golden" / model).read_bytes()
         length = struct.unpack("<Q", data[:8])[0]
         (folder / model.replace("/", "_")).write_bytes(bytes([255]) + data[8:8 + length])
+    # Deep, and many.
+    for number, text in enumerate(['{"a":' * 40, '{"a": ' + "[" * 40 + "]" * 40 + "}",
+                                   json.dumps({str(i): entry("U8", [1], i, i + 1) for i in range(100)})]):
+        (folder / f"shape{number}").write_bytes(bytes([100]) + text.encode())
     (folder / "index").write_bytes(b"\0" + (ROOT / "tests/golden/hf_llama/model.safetensors.index.json").read_bytes())
 
 
@@ -52,6 +56,9 @@ def manifest(folder, trifold):
     other = {**piece, "offset": [4], "extent": [3], "byte_offset": 24}
     small.update(model={}, mesh={}, config={}, state={}, files=value["files"][:1],
                  tensors=[{"name": "param/a", "dtype": "f32", "shape": [7], "pieces": [piece, other]}])
+    for name, change in {"deep": {"state": json.loads("[" * 40 + "]" * 40)}, "types": {"step": 2 ** 64, "config": 3},
+                         "files": {"files": value["files"][:1] * 60}}.items():
+        (folder / name).write_bytes(json.dumps({**small, **change})[:-1].encode() + b',\n"crc32": "00000000"\n}\n')
     (folder / "small").write_bytes(json.dumps(small)[:-1].encode() + b',\n"crc32": "00000000"\n}\n')
 
 
@@ -64,13 +71,22 @@ def pattern(folder):
         (folder / f"pattern{number}").write_text(text)
 
 
+def json_text(folder):
+    """The first byte chooses the limits."""
+    for number, text in enumerate(['{"a": {"b": [1, -2, 3.5, 18446744073709551615, "x", true, null]}}', "[" * 70 + "]" * 70,
+                                   '{"a":' * 70 + "0" + "}" * 70, "[" + "0," * 1100 + "0]", '"\\"[[[[\\u001b"', "1e999", "-0"]):
+        for limits in (8, 255):
+            (folder / f"json{number}_{limits}").write_bytes(bytes([limits]) + text.encode())
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    for name in ("safetensors", "index", "manifest", "pattern"):
+    for name in ("safetensors", "index", "manifest", "pattern", "json"):
         (root / name).mkdir(parents=True, exist_ok=True)
     safetensors(root / "safetensors")
     index(root / "index")
     pattern(root / "pattern")
+    json_text(root / "json")
     manifest(root / "manifest", sys.argv[2])
 
 
