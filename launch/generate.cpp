@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/corpus.h"
+#include "data/incremental_decoder.h"
+#include "data/unicode.h"
 #include "launch/commands.h"
 #include "train/checkpoint_model.h"
 #include "train/ranks.h"
@@ -14,37 +15,45 @@ namespace trifold::launch {
 
 namespace {
 
-std::unique_ptr<Tokenizer> tokenizer_of(const CheckpointModel& checkpoint) {
-  if (!checkpoint.data.tokenizer_type)
-    bad_input("{} was trained on token files without a tokenizer, so its tokens cannot be shown as text",
-              checkpoint.directory);
-  return make_tokenizer(*checkpoint.data.tokenizer_type, checkpoint.data.tokenizer_model);
+// The tokenizer that is named on the command line, or that of the checkpoint.
+std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const CheckpointModel& checkpoint) {
+  DataConfig data;
+  data.tokenizer_type = config.tokenizer_type;
+  data.tokenizer_model = config.tokenizer_model;
+  inherit_tokenizer(data, checkpoint, true);
+  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
+  if (tokenizer->vocab_size() > *checkpoint.model.vocab_size)
+    bad_input(
+        "the model of {} has {} tokens, its tokenizer {}: name the tokenizer it was trained with, "
+        "--tokenizer-type and --tokenizer-model",
+        checkpoint.directory, *checkpoint.model.vocab_size, tokenizer->vocab_size());
+  return tokenizer;
 }
 
-// Prints one continuation of the prompt as it comes.
+void show(std::string_view text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+// Prints one continuation of the prompt as it comes, in whole characters.
 void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateConfig& config,
                   int64_t sample) {
   std::vector<int32_t> tokens;
   tokenizer.encode(config.prompt, tokens);
-  size_t shown = tokens.size();
+  IncrementalDecoder decoder(tokenizer, tokens);
+  const std::string prompt = replace_invalid_utf8(config.prompt);
+  show(std::string_view(prompt).substr(0, stable_size(prompt)));
   if (tokens.empty())
-    tokens = {tokenizer.eod().value_or('\n')};  // something the model has seen texts begin after
-  fmt::print("{}", config.prompt);
+    tokens = {tokenizer.eod().value_or('\n')};  // something the model has seen texts begin after; not shown
   const SamplingRule rule{config.temperature, config.top_k, config.top_p};
-  std::string text = tokenizer.decode(std::span(tokens).first(shown));
   for (int64_t i = 0; i < config.max_new_tokens; ++i) {
     const auto position = static_cast<uint64_t>(sample * config.max_new_tokens + i);
     const int32_t token = sampler.next(tokens, rule, config.seed, position);
     if (tokenizer.eod() && token == *tokenizer.eod()) break;
     tokens.push_back(token);
-    // Decoding the whole text again keeps spaces right for tokenizers whose pieces depend on their
-    // neighbours.
-    const size_t hidden = shown == 0 && config.prompt.empty() ? 1 : 0;
-    const std::string longer = tokenizer.decode(std::span(tokens).subspan(hidden));
-    if (longer.size() > text.size()) fmt::print("{}", longer.substr(text.size()));
-    std::fflush(stdout);
-    text = longer;
+    show(decoder.add(token));
   }
+  show(decoder.finish());
   fmt::print("\n");
 }
 
@@ -56,7 +65,7 @@ int run(const GenerateConfig& config, Ranks& ranks) {
     bad_input(
         "{} is a BERT, which guesses masked tokens and cannot go on with a text: give a checkpoint of a GPT",
         checkpoint.directory);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config, checkpoint);
   MeshConfig mesh;
   mesh.data_parallel_size = 1;
   mesh.threads_per_rank = config.threads_per_rank;

@@ -52,19 +52,29 @@ OptionTable options_of(ModelConfig& config) {
   return table;
 }
 
+namespace {
+
+// Of commands that read a checkpoint, which may name its tokenizer.
+void add_tokenizer_of_model(OptionTable& table, std::optional<std::string>& type,
+                            std::optional<std::string>& model) {
+  table.group("Tokenizer");
+  table.add("tokenizer-type", &type, "How text becomes tokens.")
+      .one_of({"byte", "sentencepiece", "huggingface"})
+      .absent("as the model was trained");
+  table
+      .add("tokenizer-model", &model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
+      .files("FILE")
+      .absent("as the model was trained");
+}
+
+}  // namespace
+
 OptionTable options_of(FinetuneConfig& config) {
   OptionTable table;
   PretrainConfig& run = config.run;
   add_task(table, config);
-  table.group("Tokenizer");
-  table.add("tokenizer-type", &run.data.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece", "huggingface"})
-      .absent("as the model was trained");
-  table
-      .add("tokenizer-model", &run.data.tokenizer_model,
-           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
-      .files("FILE")
-      .absent("as the model was trained");
+  add_tokenizer_of_model(table, run.data.tokenizer_type, run.data.tokenizer_model);
   add_batch(table, run.batch);
   add_length(table, run.batch, run.seed);
   add_lr(table, run.lr);
@@ -95,6 +105,7 @@ OptionTable options_of(GenerateConfig& config) {
   table.add("prompt", &config.prompt, "Text to continue; empty starts from nothing.");
   table.add("max-new-tokens", &config.max_new_tokens, "Tokens to add.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Texts to write.").range(1, kMaxSize);
+  add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model);
   table.group("Sampling");
   table
       .add("temperature", &config.temperature, "Below 1 is more certain; 0 always takes the likeliest token.")

@@ -142,7 +142,9 @@ std::vector<std::string> problems(const FinetuneConfig& config) {
 
 std::vector<std::string> problems(const GenerateConfig& config) {
   GenerateConfig copy = config;
-  return Problems(options_of(copy)).take();
+  Problems problems(options_of(copy));
+  check_tokenizer(config.tokenizer_type.value_or(""), config.tokenizer_model, problems);
+  return problems.take();
 }
 
 std::vector<std::string> problems(const EvaluateConfig& config) {

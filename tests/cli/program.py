@@ -10,6 +10,7 @@ import unittest
 
 TRIFOLD = os.environ["TRIFOLD"]
 TEXT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "data" / "tinyshakespeare.txt"
+GOLDEN = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tests" / "golden"
 
 # A GPT that trains in a blink; every test adds what it is about.
 SMALL = ("--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --micro-batch-size 2 "

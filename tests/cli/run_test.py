@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from program import SMALL, TEXT, TRIFOLD, ProgramTest
+from program import GOLDEN, SMALL, TEXT, TRIFOLD, ProgramTest
 
 
 class Run(ProgramTest):
@@ -79,6 +79,27 @@ class Run(ProgramTest):
             values.append(self.log(name)[0]["valid_loss"])
         self.assertLess(abs(values[0] - values[1]), 1e-5 * values[0])
         self.assertLess(values[0], 5.0)
+
+    def test_generate_prints_whole_characters(self):
+        """Of bytes, and of a byte-level BPE whose tokens split every character of this text."""
+        tokenizer = GOLDEN / "hf_tokenizers" / "gpt2.json"
+        (self.folder / "emoji.txt").write_text("\U0001f460漢字" * 3000, encoding="utf-8")
+        for name, choice in (("bytes", ()), ("pairs", ("--tokenizer-type", "huggingface", "--tokenizer-model", tokenizer))):
+            self.pretrain("--train-iters", 2, "--save", name, *choice, data="emoji.txt")
+            for temperature in (0, 1):  # hardly trained: most of it is not UTF-8
+                done = subprocess.run([TRIFOLD, "generate", "--load", name, "--prompt", "漢", "--max-new-tokens", "60", "--temperature",
+                                       str(temperature)], cwd=self.folder, capture_output=True, timeout=100, check=True)
+                self.assertTrue(done.stdout.decode("utf-8").startswith("漢"))
+            self.pretrain("--train-iters", 60, "--lr", "1e-2", "--save", f"{name}_more", *choice, data="emoji.txt")
+            out, _ = self.trifold("generate", "--load", f"{name}_more", "--prompt", "漢字", "--max-new-tokens", 22, "--temperature", 0)
+            self.assertIn("\U0001f460漢字\U0001f460漢", out)
+        _, message = self.trifold("generate", "--load", "bytes", "--tokenizer-model", tokenizer, status=2)
+        self.assertIn("--tokenizer-type", message)
+        _, message = self.trifold("generate", "--load", "bytes", "--tokenizer-type", "huggingface", "--tokenizer-model", tokenizer,
+                                  status=2)
+        self.assertIn("the model of", message)
+        self.assertIn("has 256 tokens, its tokenizer 600", message)
+        out, _ = self.trifold("generate", "--load", "pairs", "--tokenizer-type", "byte", "--max-new-tokens", 3)
 
     def test_tokenize_then_train(self):
         (self.folder / "lines.jsonl").write_text("".join(f'{{"text": "line {i} of the text"}}\n' for i in range(200)))
