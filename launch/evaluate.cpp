@@ -39,6 +39,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);
+  expect_layout(checkpoint, config.mesh, config.micro_batch_size);
   DataConfig data = config.data;
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
   // The last batch may hold a single sequence.

@@ -7,6 +7,7 @@
 #include "config/option_tables.h"
 #include "config/problems.h"
 #include "config/validate.h"
+#include "config/validate_mesh.h"
 #include "config/validate_model.h"
 #include "core/read_json.h"
 #include "train/checkpoint_boxes.h"
@@ -59,6 +60,8 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
     if (!std::string_view(error.what()).starts_with(where)) error.add_context(where + ": state");
     throw;
   }
+  // What a run names is absolute; a file kept in the checkpoint is named alone.
+  if (data.tokenizer_model) data.tokenizer_model = (reader.directory() / *data.tokenizer_model).string();
 }
 
 CheckpointModel describe_checkpoint(const std::string& path) {
@@ -70,6 +73,24 @@ CheckpointModel describe_checkpoint(const std::string& path) {
   found.dtype = dtype_named(JsonView(reader.meta().state, found.directory).at("dtype").text());
   found.step = reader.meta().step;
   return found;
+}
+
+void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t micro_batch_size) {
+  PlanConfig plan;
+  PretrainConfig& run = plan.run;
+  run.model = from.model;
+  run.mesh = mesh;
+  run.mesh.data_parallel_size = static_cast<int>(data_parallel_size(mesh));
+  run.batch.micro_batch_size = micro_batch_size;
+  // As many micro-batches as the default schedule needs.
+  run.batch.global_batch_size =
+      int64_t{2} * mesh.pipeline_model_parallel_size * micro_batch_size * *run.mesh.data_parallel_size;
+  try {
+    resolve(std::move(plan));
+  } catch (Error& error) {
+    error.add_context(from.directory);
+    throw;
+  }
 }
 
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text) {

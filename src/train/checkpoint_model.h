@@ -28,9 +28,12 @@ void expect_language_model(const CheckpointReader& reader);
 // The model of a checkpoint, resolved and valid. BadInput where it is another program's, or a recommender.
 ModelConfig language_model_of(const CheckpointReader& reader);
 
-// Sets the tokenizer's fields of `data` to what the checkpoint says. BadInput where it says nothing that is
-// possible.
+// Sets the tokenizer's fields of `data` to what the checkpoint says. A file kept in the checkpoint
+// (FileInfo::Role::Attachment) is named by its whole path. BadInput where it says nothing that is possible.
 void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data);
+
+// BadInput that lists every reason why `mesh` cannot hold the model, as those of a training run.
+void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t micro_batch_size);
 
 // Names the tokenizer of `from` in `data` where none is named. BadInput where that is not known either and
 // `data` are text.

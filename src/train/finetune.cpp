@@ -109,6 +109,11 @@ FinetuneJob prepare(FinetuneConfig config) {
   job.checkpoint = checkpoint_of(config.run.checkpoint);
   const CheckpointModel from = describe_checkpoint(job.checkpoint);
   job.model = tuned_model(config, from);
+  if (!config.train_data) {
+    CheckpointModel tuned = from;
+    tuned.model = job.model;
+    expect_layout(tuned, config.run.mesh, config.run.batch.micro_batch_size);
+  }
   DataConfig& data = config.run.data;
   inherit_tokenizer(data, from, true);
   // The tuned checkpoint names it, and may be used from another folder.

@@ -101,6 +101,14 @@ class Run(ProgramTest):
         self.assertIn("has 256 tokens, its tokenizer 600", message)
         out, _ = self.trifold("generate", "--load", "pairs", "--tokenizer-type", "byte", "--max-new-tokens", 3)
 
+    def test_evaluate_checks_the_mesh_as_pretrain_does(self):
+        self.pretrain("--train-iters", 1, "--save", "d")
+        for mesh, part in ((("--ranks", 3, "--tp", 3), "--num-attention-heads 2 is not divisible by --tensor-model-parallel-size 3"),
+                           (("--ranks", 4, "--tp", 4), "--num-attention-heads 2 is not divisible by --tensor-model-parallel-size 4"),
+                           (("--ranks", 8, "--pp", 8), "--num-layers")):
+            _, message = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, *mesh, status=2)
+            self.assertIn(part, message)
+
     def test_tokenize_then_train(self):
         (self.folder / "lines.jsonl").write_text("".join(f'{{"text": "line {i} of the text"}}\n' for i in range(200)))
         out, _ = self.trifold("tokenize", "--input", "lines.jsonl", "--output-prefix", "corpus")
