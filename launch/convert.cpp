@@ -50,26 +50,32 @@ int run(const ConvertConfig& config) {
                        : done.model.bert_no_binary_head ? "MaskedLM"
                                                         : "PreTraining";
     fmt::print(
-        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); the tokenizer is not in it.\n",
-        kind, done.to);
+        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n", kind, done.to,
+        done.has_tokenizer_files ? "the files of its tokenizer are beside it" : "the tokenizer is not in it");
     return kDone;
   }
   const Converted done = import_model(config, print_warning);
   tell(done);
+  if (done.has_tokenizer_files && done.data.tokenizer_model)
+    fmt::print("Its tokenizer was kept: generate and evaluate find it, {}\n", *done.data.tokenizer_model);
+  if (!done.tokenizer_problem.empty())
+    fmt::print("Its tokenizer was kept, but cannot be used here: {}\n", done.tokenizer_problem);
   if (has_task_head(done.model)) {
     fmt::print("To evaluate it or tune it further:\n  trifold finetune --task {} --load {} ...\n",
                done.model.bert_head == "span" ? "squad" : "classify", config.save);
     return kDone;
   }
+  const DataConfig& data = done.data;
   fmt::print(
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
-      "{}):\n"
-      "  trifold pretrain --load {} --finetune{}\n",
-      is_bert(done.model)
-          ? "a text, which its own tokenizer must read: --tokenizer-type"
-          : "a text, which its own tokenizer must read (--tokenizer-type huggingface --tokenizer-model "
-            "tokenizer.json), or of a .bin/.idx data set that it made",
-      config.save, model_options(done.model));
+      "a text{}):\n"
+      "  trifold pretrain --load {} --finetune --tokenizer-type {}{}{}\n",
+      is_bert(done.model) ? "" : ", or of a .bin/.idx data set that its tokenizer made", config.save,
+      data.tokenizer_type.value_or("huggingface"),
+      data.tokenizer_model            ? " --tokenizer-model " + *data.tokenizer_model
+      : data.tokenizer_type == "byte" ? ""
+                                      : " --tokenizer-model tokenizer.json",
+      model_options(done.model));
   return kDone;
 }
 

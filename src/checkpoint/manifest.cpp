@@ -44,9 +44,12 @@ std::vector<int64_t> list_of(const Shape& shape) { return {shape.extents().begin
 
 Shape parse_shape(const JsonView& value) { return Shape(std::span<const int64_t>(value.integers(0))); }
 
+constexpr std::string_view kRoles[] = {"shard", "view", "attachment"};  // as FileInfo::Role numbers them
+std::string_view name_of(FileInfo::Role role) { return kRoles[static_cast<size_t>(role)]; }
+
 json to_json(const FileInfo& file) {
   return {{"name", file.name},
-          {"role", file.role == FileInfo::Role::Shard ? "shard" : "view"},
+          {"role", name_of(file.role)},
           {"bytes", file.bytes},
           {"crc32", hex(file.crc)},
           {"frame_crc32", hex(file.frame_crc)}};
@@ -79,9 +82,10 @@ FileInfo parse_file(const JsonView& value) {
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
     bad_input("'{}' is not the plain name of a file beside the manifest", printable(file.name));
   const std::string role = value.at("role").text();
-  if (role != "shard" && role != "view")
+  const auto* const known = std::find(std::begin(kRoles), std::end(kRoles), role);
+  if (known == std::end(kRoles))
     bad_input("file {} has the unknown role '{}'", printable(file.name), printable(role));
-  file.role = role == "shard" ? FileInfo::Role::Shard : FileInfo::Role::View;
+  file.role = static_cast<FileInfo::Role>(known - std::begin(kRoles));
   file.bytes = value.at("bytes").integer(0);
   file.crc = parse_hex(value.at("crc32").text());
   file.frame_crc = parse_hex(value.at("frame_crc32").text());

@@ -32,8 +32,8 @@ struct CheckpointMeta {
 constexpr int64_t kCrcBlock = int64_t{1} << 20;  // bytes
 
 struct FileInfo {
-  enum class Role { Shard, View };
-  std::string name;  // within the directory of the checkpoint
+  enum class Role { Shard, View, Attachment };  // Attachment: a file of the model, such as a tokenizer.json
+  std::string name;                             // within the directory of the checkpoint
   Role role = Role::Shard;
   int64_t bytes = 0;
   uint32_t crc = 0;        // of the whole file

@@ -158,6 +158,15 @@ NewCheckpoint::~NewCheckpoint() {
   if (!committed_ && !folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
+FileInfo NewCheckpoint::attach(const fs::path& file) const {
+  const fs::path copy = folder_ / file.filename();
+  fs::copy_file(file, copy);
+  sync_to_disk(copy);
+  const uint32_t crc = crc_of_file(copy);
+  return {copy.filename().string(), FileInfo::Role::Attachment, static_cast<int64_t>(fs::file_size(copy)),
+          crc, crc};
+}
+
 void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& tables) {
   Manifest manifest = tables.finish();
   manifest.meta = meta;

@@ -90,6 +90,10 @@ class NewCheckpoint {
 
   const std::filesystem::path& folder() const { return folder_; }
 
+  // Copies `file` into the folder, under its own name and onto the disk; for ManifestBuilder::add, without
+  // boxes.
+  FileInfo attach(const std::filesystem::path& file) const;
+
   // After all shards are in the folder and on the disk: adds the view and the manifest (`tables` says what is
   // in the shards) and commits. A checkpoint of the same step is replaced, at once where the file system can
   // exchange two folders.

@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "train/checkpoint_model.h"
 #include "train/hugging_face.h"
+#include "train/tokenizer_files.h"
 #include "train/transpose.h"
 
 namespace trifold {
@@ -134,11 +135,9 @@ std::string library_type(DType dtype) {
   }
 }
 
-json config_of(const ModelConfig& model, const CheckpointReader& from, DType dtype) {
+json config_of(const ModelConfig& model, const CheckpointReader& from, const DataConfig& data, DType dtype) {
   json config = to_hugging_face(model);
   config["torch_dtype"] = library_type(dtype);
-  DataConfig data;
-  read_tokenizer_of(from, data);
   // The library's own numbers are those of another vocabulary.
   std::optional<int32_t> end;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -146,6 +145,12 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, DType dty
   if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
   if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(*tokenizer).pad;
+  // Those of a model that came from the library stay as they were there.
+  const json& state = from.meta().state;
+  const auto kept = state.find(kKeptFields);
+  if (kept != state.end())
+    for (const char* name : kTokenFields)
+      if (kept->contains(name)) config[name] = kept->at(name);
   config[kOwnFields] = {
       {"step", from.meta().step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;
@@ -205,7 +210,9 @@ bool is_hugging_face_folder(const fs::path& folder) {
 Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const ModelConfig model = language_model_of(from);
   const DType dtype = stored_type(from, config);
-  const json description = config_of(model, from, dtype);
+  DataConfig data;
+  read_tokenizer_of(from, data);
+  const json description = config_of(model, from, data, dtype);
   const std::vector<WeightMap> maps = weight_map(model);
   const std::vector<Part> parts = parts_of(maps, dtype);
   constexpr double kGigabyte = 1e9;
@@ -219,9 +226,21 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
     exporter.write(folder.made() / file_name(number, files.size()), files[number]);
   if (files.size() > 1) write_index(folder.made(), files, bytes);
   write_text(folder.made() / "config.json", description.dump(2) + "\n");
+  const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
+  for (const FileToWrite& file : others) {
+    fs::copy_file(file.from, folder.made() / file.name);
+    sync_to_disk(folder.made() / file.name);
+  }
   folder.commit();
-  return {from.directory().string(),          config.save, static_cast<int64_t>(parts.size()),
-          static_cast<int64_t>(files.size()), bytes,       model};
+  Converted done{from.directory().string(),
+                 config.save,
+                 static_cast<int64_t>(parts.size()),
+                 static_cast<int64_t>(files.size()),
+                 bytes,
+                 model,
+                 data,
+                 !others.empty()};
+  return done;
 }
 
 }  // namespace trifold

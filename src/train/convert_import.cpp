@@ -14,6 +14,7 @@
 #include "core/read_json.h"
 #include "train/convert.h"
 #include "train/hugging_face.h"
+#include "train/tokenizer_files.h"
 #include "train/transpose.h"
 
 namespace trifold {
@@ -23,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::string_view kLettersAndDigits =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 constexpr JsonLimits kConfigLimits{int64_t{1} << 24};
 
 // What a model of ours left there when it was exported.
@@ -35,6 +38,30 @@ void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, c
   } catch (const std::exception& error) {
     bad_input("{}, '{}': {}", where, kOwnFields, error.what());
   }
+}
+
+// BadInput that says what to do where the weights are in PyTorch's own format alone.
+void expect_safetensors(const fs::path& folder, const json& config) {
+  std::error_code ignored;
+  const auto has = [&](std::string_view name) { return fs::exists(folder / name, ignored); };
+  if (has(kSafetensorsName) || has(kSafetensorsIndexName)) return;
+  const char* const name = has("pytorch_model.bin") ? "pytorch_model.bin" : "pytorch_model.bin.index.json";
+  if (!has(name)) return;
+  // Quoted as JSON, which Python reads too. Only names of classes go into the line.
+  const std::string quoted = json(folder.string()).dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string kind = "AutoModel";
+  const auto classes = config.find("architectures");
+  if (classes != config.end() && classes->is_array() && !classes->empty() && classes->front().is_string()) {
+    const auto& first = classes->front().get_ref<const std::string&>();
+    const bool plain = first.size() < 100 && first.find_first_not_of(kLettersAndDigits) == std::string::npos;
+    if (plain && !first.empty()) kind = first;
+  }
+  bad_input(
+      "{} holds {}, a Python pickle, which is not read; write model.safetensors beside it with transformers, "
+      "then run this again:\n"
+      "  python3 -c 'from transformers import {} as Model\n"
+      "Model.from_pretrained({}).save_pretrained({}, safe_serialization=True)'",
+      folder.string(), name, kind, quoted, quoted);
 }
 
 // The tensor of a file that holds a part of a map. Files of a model without a head leave the prefix out; the
@@ -173,12 +200,28 @@ DType type_of_all(const std::set<std::string>& types, const ConvertConfig& confi
   return dtype_named(*types.begin());
 }
 
-CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, DType dtype) {
+// The ids of special tokens: a number, or several.
+json token_fields(const json& config, const std::string& where) {
+  json kept = json::object();
+  for (const char* name : kTokenFields) {
+    const auto found = config.find(name);
+    if (found == config.end() || found->is_null()) continue;
+    const auto is_id = [](const json& value) { return value.is_number_integer(); };
+    if (!is_id(*found) && !(found->is_array() && std::all_of(found->begin(), found->end(), is_id)))
+      bad_input("{}: '{}' is {}; the id of a token is expected, or a list of ids", where, name,
+                found->dump(-1, ' ', true, json::error_handler_t::replace));
+    kept[name] = *found;
+  }
+  return kept;
+}
+
+CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, const json& tokens, DType dtype) {
   CheckpointMeta meta;
   meta.model = to_json(model);
   meta.mesh = {{"tp", 1}, {"dp", 1}, {"pp", 1}};
   meta.config = json::object();
   meta.state = {{"tokenizer", tokenizer_to_json(data)}, {"dtype", std::string(name_of(dtype))}};
+  if (!tokens.empty()) meta.state[kKeptFields] = tokens;
   return meta;
 }
 
@@ -199,7 +242,11 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   ModelConfig model = from_hugging_face(given, where);
   DataConfig data;
   take_own_fields(given, model, data, where);
+  const json tokens = token_fields(given, where);
+  const std::vector<fs::path> tokenizer = tokenizer_files_in(folder);
+  const std::string problem = name_tokenizer(tokenizer, data);
   if (config.seq_length) model.seq_length = *config.seq_length;
+  expect_safetensors(folder, given);
   const SafetensorsModel files(folder);
   if (is_bert(model)) model.bert_no_binary_head = !files.tensors().contains(kPairTensor);
   const std::vector<WeightMap> maps = weight_map(model);
@@ -226,11 +273,20 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
     tensors.push_back({boxes[i].tensor, dtype, boxes[i].global, {file.piece(i)}});
   ManifestBuilder tables;
   tables.add(file.info(), tensors);
-  checkpoint.commit(meta_of(model, data, dtype), tables);
+  for (const fs::path& kept : tokenizer) tables.add(checkpoint.attach(kept), {});
+  checkpoint.commit(meta_of(model, data, tokens, dtype), tables);
   checkpoint.tidy_up();
-  return {folder.string(), (fs::path(config.save) / step_directory_name(0)).string(),
-          sources.tensors, static_cast<int64_t>(files.files()),
-          bytes,           model};
+  const fs::path made = fs::path(config.save) / step_directory_name(0);
+  if (data.tokenizer_model) data.tokenizer_model = (made / *data.tokenizer_model).string();
+  return {folder.string(),
+          made.string(),
+          sources.tensors,
+          static_cast<int64_t>(files.files()),
+          bytes,
+          model,
+          data,
+          !tokenizer.empty(),
+          problem};
 }
 
 }  // namespace trifold

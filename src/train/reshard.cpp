@@ -246,6 +246,9 @@ std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& confi
     }
     tables.add(file.info(), boxes);
   }
+  for (const FileInfo& file : from.manifest().files)
+    if (file.role == FileInfo::Role::Attachment)
+      tables.add(checkpoint.attach(from.directory() / file.name), {});
   checkpoint.commit(meta_of(from, config), tables);
   checkpoint.tidy_up();
   return std::filesystem::path(config.save) / step_directory_name(from.meta().step);

@@ -5,7 +5,7 @@ import math
 import struct
 import unittest
 
-from program import TEXT, ProgramTest
+from program import GOLDEN, TEXT, ProgramTest
 
 
 class Convert(ProgramTest):
@@ -63,6 +63,56 @@ class Convert(ProgramTest):
         (self.folder / "model" / "config.json").write_text("{")
         _, text = self.trifold("convert", "--load", "model", "--save", "x", status=2)
         self.assertIn("config.json", text)
+
+    def test_keeps_the_tokenizer(self):
+        """A model with its tokenizer and its special tokens comes back with them, and is sampled in between."""
+        tokenizer = (GOLDEN / "hf_tokenizers" / "gpt2.json").read_bytes()
+        (self.folder / "t.json").write_bytes(tokenizer)
+        self.pretrain("--train-iters", 1, "--save", "run", "--tokenizer-type", "huggingface", "--tokenizer-model", "t.json")
+        out, _ = self.trifold("convert", "--load", "run", "--save", "model")
+        self.assertIn("tokenizer are beside it", out)
+        model = self.folder / "model"
+        self.assertEqual((model / "tokenizer.json").read_bytes(), tokenizer)
+        # As others write it: with ids of its own, and nothing of ours.
+        config = json.loads((model / "config.json").read_text())
+        del config["trifold"]
+        ids = {"bos_token_id": 5, "eos_token_id": [0, 7], "pad_token_id": 3}
+        (model / "config.json").write_text(json.dumps({**config, **ids}))
+        (model / "tokenizer_config.json").write_text("{}")
+        (self.folder / "t.json").unlink()
+        out, _ = self.trifold("convert", "--load", "model", "--save", "back")
+        self.assertIn("back/step_0000000000/tokenizer.json", out)
+        self.trifold("inspect", "back", "--verify")
+        self.trifold("reshard", "--load", "back", "--save", "two", "--files", 2)
+        for checkpoint in ("back", "two"):
+            out, _ = self.trifold("generate", "--load", checkpoint, "--prompt", "漢字", "--max-new-tokens", 3)
+            self.assertTrue(out.startswith("漢字"))
+            self.trifold("evaluate", "--load", checkpoint, "--data-path", TEXT, "--eval-iters", 1)
+            self.trifold("convert", "--load", checkpoint, "--save", f"{checkpoint}_out")
+            out = self.folder / f"{checkpoint}_out"
+            self.assertEqual((out / "tokenizer.json").read_bytes(), tokenizer)
+            self.assertEqual((out / "tokenizer_config.json").read_text(), "{}")
+            again = json.loads((out / "config.json").read_text())
+            self.assertEqual({name: again.get(name) for name in ids}, ids)
+        file = self.folder / "two" / "step_0000000000" / "tokenizer.json"
+        file.write_bytes(tokenizer.replace(b"a", b"b", 1))
+        self.trifold("inspect", "two", "--verify", status=1)
+        # A tokenizer of a kind that is not supported is kept all the same.
+        (model / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+        out, _ = self.trifold("convert", "--load", "model", "--save", "odd")
+        self.assertIn("cannot be used here", out)
+        _, message = self.trifold("generate", "--load", "odd", status=2)
+        self.assertIn("give --tokenizer-type and --tokenizer-model", message)
+
+    def test_a_pickle_is_refused_with_the_remedy(self):
+        self.pretrain("--train-iters", 1, "--save", "run")
+        self.trifold("convert", "--load", "run", "--save", "model")
+        (self.folder / "model" / "model.safetensors").rename(self.folder / "model" / "pytorch_model.bin")
+        _, message = self.trifold("convert", "--load", "model", "--save", "x", status=2)
+        self.assertIn("holds pytorch_model.bin", message)
+        self.assertIn("from transformers import GPT2LMHeadModel as Model", message)
+        self.assertIn('Model.from_pretrained("model").save_pretrained("model", safe_serialization=True)', message)
+        self.assertFalse((self.folder / "x").exists())
 
     def elements(self, checkpoint):
         out, _ = self.trifold("inspect", checkpoint)

@@ -1,0 +1,70 @@
+#include "train/tokenizer_files.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "data/tokenizer.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 4> kNames{kTokenizerJson, kSentencePieceModel, "tokenizer_config.json",
+                                            "special_tokens_map.json"};
+constexpr uintmax_t kMostBytes = uintmax_t{1} << 28;
+
+bool holds(const std::vector<fs::path>& files, const char* name) {
+  return std::any_of(files.begin(), files.end(),
+                     [&](const fs::path& file) { return file.filename() == name; });
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const char* name : kNames) {
+    const fs::path file = folder / name;
+    std::error_code error;
+    if (!fs::exists(file, error)) continue;
+    if (!fs::is_regular_file(file, error)) bad_input("{} is not a regular file", file.string());
+    const uintmax_t bytes = fs::file_size(file, error);
+    if (error || bytes > kMostBytes)
+      bad_input("{} has {} bytes; a file of a tokenizer has at most {}", file.string(), bytes, kMostBytes);
+    files.push_back(file);
+  }
+  return files;
+}
+
+std::string name_tokenizer(const std::vector<fs::path>& files, DataConfig& data) {
+  if (data.tokenizer_type == "byte") return {};
+  std::string problem;
+  for (const auto& [type, name] :
+       {std::pair("huggingface", kTokenizerJson), {"sentencepiece", kSentencePieceModel}}) {
+    if (!holds(files, name)) continue;
+    try {
+      make_tokenizer(type, (files.front().parent_path() / name).string());
+    } catch (const Error& error) {
+      if (problem.empty()) problem = error.what();
+      continue;
+    }
+    data.tokenizer_type = type;
+    data.tokenizer_model = name;
+    return {};
+  }
+  return problem;
+}
+
+std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, const DataConfig& data) {
+  std::vector<FileToWrite> files;
+  for (const FileInfo& file : checkpoint.manifest().files)
+    if (file.role == FileInfo::Role::Attachment)
+      files.push_back({checkpoint.directory() / file.name, file.name});
+  if (!files.empty() || !data.tokenizer_model) return files;
+  const bool json = data.tokenizer_type == "huggingface";
+  return {{*data.tokenizer_model, json ? kTokenizerJson : kSentencePieceModel}};
+}
+
+}  // namespace trifold
