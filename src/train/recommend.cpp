@@ -8,6 +8,7 @@
 #include "config/validate.h"
 #include "core/clock.h"
 #include "optim/click_schedule.h"
+#include "train/click_record.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/place_tables.h"
@@ -40,7 +41,7 @@ nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& sche
   return {{"kind", "dlrm"},
           {"dense", schema.dense},
           {"embedding_dim", model.embedding_dim},
-          {"bottom_mlp", *numbers_of(model.bottom_mlp)},
+          {"bottom_mlp", schema.dense > 0 ? *numbers_of(model.bottom_mlp) : std::vector<int64_t>{}},
           {"top_mlp", *numbers_of(model.top_mlp)},
           {"interaction", model.interaction},
           {"interaction_self", model.interaction_self},
@@ -89,6 +90,11 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   const ClickTrainingConfig& training = config.training;
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
+  if (setup.model.interaction_width() == 0)
+    bad_input(
+        "the data have no dense features and one table, whose vector has no other to meet: give "
+        "--interaction "
+        "cat, or --interaction-self");
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
   setup.dtype = training.f64 ? DType::F64 : DType::F32;
@@ -117,6 +123,7 @@ int64_t check_start(const RecommendJob& job) {
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
+  compare_with_record(reader, config.data.train_data, job.data.schema());
   compare_models(meta.model, model_json(config, job.data.schema()));
   const int64_t batch = meta.state.value("global_batch_size", int64_t{0});
   if (batch != config.training.global_batch_size)
@@ -300,6 +307,7 @@ class RecommendRun final : public Savable {
     meta.state = {{"global_batch_size", config_.training.global_batch_size},
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
+                  {"clicks", click_record(job_.data.schema())},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
     return meta;
   }
@@ -307,6 +315,7 @@ class RecommendRun final : public Savable {
   std::vector<std::string> load(const std::string& path) {
     gather_texts(world_, "loading " + path, [&]() -> std::string {
       CheckpointReader reader(path);
+      compare_with_record(reader, config_.data.train_data, job_.data.schema());
       compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
       TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
       reader.load(host.tensors());
