@@ -208,8 +208,7 @@ TEST(ClickText, RefusesWhatIsNoText) {
     for (const char c : error) EXPECT_TRUE(c >= ' ' && c <= '~') << error;
     return error;
   };
-  expect_has(refused("\x1f\x8b\x08 rest"),
-             "holds gzip data, not text: unpack it first");
+  expect_has(refused("\x1f\x8b\x08 rest"), "holds gzip data, not text: unpack it first");
   expect_has(refused("\x28\xb5\x2f\xfd rest"), "holds zstd data");
   expect_has(refused(std::string_view("\xff\xfel\0a\0", 6)), "iconv -f UTF-16 -t UTF-8");
   expect_has(refused(std::string_view("l\0a\0b\0,\0\n\0", 10)), "has NUL bytes");
