@@ -15,6 +15,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   PreprocessOptions options;
   options.inputs = config.input;
   options.output = config.output;
+  options.format = config.data_format;
   options.transform = parse_dense_transform(config.dense_transform);
   options.max_ind_range = config.max_ind_range;
   options.hash_ids = config.ids == "hash";

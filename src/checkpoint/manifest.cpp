@@ -10,6 +10,7 @@
 #include "checkpoint/manifest_file.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "core/stored_name.h"
 
 namespace trifold {
 
@@ -223,17 +224,10 @@ std::string dataset_path(const std::string& tensor, const Rect& rect) {
 }
 
 void check_tensor_name(const std::string& name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-' || c == '/';
-  };
-  const std::string framed = "/" + name + "/";
-  const bool bad_part = framed.find("//") != std::string::npos || framed.find("/./") != std::string::npos ||
-                        framed.find("/../") != std::string::npos;
-  check(!bad_part && std::all_of(name.begin(), name.end(), allowed),
+  check(is_storable_name(name),
         "'{}' is no name for a stored tensor: parts of letters, digits, '.', '_' and '-', separated by '/', "
         "are",
-        name);
+        printable(name));
 }
 
 void check_distinct_names(const std::vector<TensorInfo>& tensors_by_name) {

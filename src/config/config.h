@@ -354,6 +354,7 @@ struct TokenizeConfig {
 struct PreprocessConfig {
   std::vector<std::string> input;         // required
   std::string output;                     // required
+  std::string data_format = "auto";       // auto | tsv | csv | csv-hex
   std::string dense_transform = "log1p";  // none | log1p | log3 | logmin
   std::string ids = "dictionary";         // dictionary | hash
   int64_t max_ind_range = 0;              // 0: hashes as they are

@@ -290,6 +290,10 @@ OptionTable options_of(PreprocessConfig& config) {
       .files("FILE ...");
   table.add("output", &config.output, "Folder to make.").need().files("DIR");
   table
+      .add("data-format", &config.data_format,
+           "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
+      .one_of({"auto", "tsv", "csv", "csv-hex"});
+  table
       .add("max-malformed", &config.max_malformed,
            "Share of malformed lines that are left out; with more the input is refused.")
       .range(0, 1);

@@ -12,14 +12,16 @@ namespace trifold {
 
 struct ClickDataConfig {
   std::string train_data = "synthetic";   // a file, a folder, or "synthetic"
-  std::optional<std::string> valid_data;  // of the same format
-  // auto | synthetic | tsv | csv | mlperf-bin | hugectr-raw | hugectr-raw-counts | split-binary | clicks
+  std::optional<std::string> valid_data;  // a file or a folder
+  // auto | synthetic | one of click_formats() (data/click_files.h)
   std::string data_format = "auto";
-  std::string table_rows = "1000";           // of each table
+  // What is absent follows from the data where they say it. Otherwise rows must be given (1000 of synthetic
+  // clicks), and there are 13 dense features.
+  std::optional<std::string> table_rows;     // of each table; "data" is the same as absent
   std::optional<std::string> table_max_ids;  // of one sample, of each table; 1
-  int64_t dense_features = 13;
-  std::string dense_transform = "log1p";
-  std::string id_policy = "error";
+  std::optional<int64_t> dense_features;
+  std::optional<std::string> dense_transform;  // that of the format
+  std::optional<std::string> id_policy;        // error
   int64_t synthetic_samples = 200'000;
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;

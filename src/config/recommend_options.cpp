@@ -22,23 +22,37 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.add("valid-data", &data.valid_data, "The same for evaluation.")
       .files("PATH")
       .absent("the last --valid-samples of the training data");
-  table.add("data-format", &data.data_format, "Format of both; auto goes by the name.")
-      .one_of({"auto", "synthetic", "tsv", "csv", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
-               "split-binary", "clicks"});
+  table
+      .add(
+          "data-format", &data.data_format,
+          "Format of both; auto goes by the name and the first line. Ids are hexadecimal in tsv and csv-hex, "
+          "decimal in csv.")
+      .one_of({"auto", "synthetic", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw",
+               "hugectr-raw-counts", "split-binary", "clicks"});
   table
       .add("table-rows", &data.table_rows,
-           "Rows of each embedding table; of text files, one number for all too.")
-      .takes("N-N-...");
+           "Rows of each embedding table; one number for all too. Data that know their rows must agree; the "
+           "word data asks them.")
+      .takes("N-N-...")
+      .absent("those of the data, 1000 of synthetic clicks");
   table
       .add("table-max-ids", &data.table_max_ids,
            "Most ids of a sample in each table; one number for all too.")
       .takes("N-N-...")
       .absent("1");
-  table.add("dense-features", &data.dense_features, "Numbers of a sample.").range(1, 1 << 20);
-  table.add("dense-transform", &data.dense_transform, "What is done to the numbers of a file.")
-      .one_of({"none", "log1p", "log3"});
+  table
+      .add("dense-features", &data.dense_features,
+           "Numbers of a sample; 0: none, and no bottom MLP. Data that know it must agree.")
+      .range(0, 1 << 20)
+      .absent("as many as the data say, else 13");
+  table
+      .add("dense-transform", &data.dense_transform,
+           "What is done to the numbers of a file; data that were transformed before must agree.")
+      .one_of({"none", "log1p", "log3"})
+      .absent("log1p; none for hugectr-raw, whose numbers are not counts");
   table.add("id-policy", &data.id_policy, "What is done with an id that its table does not have.")
-      .one_of({"error", "modulo", "clip"});
+      .one_of({"error", "modulo", "clip"})
+      .absent("error");
   table.add("synthetic-samples", &data.synthetic_samples, "Samples of the synthetic clicks.")
       .range(1, kMostClicks);
   table.add("synthetic-zipf", &data.synthetic_zipf, "Exponent of Zipf's law of their ids; 0: uniform.")
@@ -209,9 +223,9 @@ std::optional<std::vector<int64_t>> list_of(Problems& problems, const char* opti
   return numbers;
 }
 
-void check_widths(Problems& problems, const DlrmConfig& model) {
+void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
   const auto bottom = list_of(problems, "bottom-mlp", model.bottom_mlp);
-  if (bottom && bottom->back() != model.embedding_dim)
+  if (bottom && has_dense && bottom->back() != model.embedding_dim)
     problems.add("--bottom-mlp {} must end with --embedding-dim {}: its vector meets those of the tables",
                  model.bottom_mlp, model.embedding_dim);
   const auto top = list_of(problems, "top-mlp", model.top_mlp);
@@ -222,7 +236,9 @@ void check_widths(Problems& problems, const DlrmConfig& model) {
 }
 
 void check_tables(Problems& problems, const RecommendConfig& config) {
-  const auto rows = list_of(problems, "table-rows", config.data.table_rows);
+  std::optional<std::vector<int64_t>> rows;
+  if (config.data.table_rows && *config.data.table_rows != "data")
+    rows = list_of(problems, "table-rows", *config.data.table_rows);
   if (config.data.table_max_ids) {
     const auto most = list_of(problems, "table-max-ids", *config.data.table_max_ids);
     if (rows && most && most->size() != 1 && rows->size() != 1 && most->size() != rows->size())
@@ -252,7 +268,7 @@ void check_schedule(Problems& problems, const ClickTrainingConfig& training) {
 std::vector<std::string> problems(const RecommendConfig& config) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  check_widths(problems, config.model);
+  check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
   check_tables(problems, config);
   check_schedule(problems, config.training);
   const ClickDataConfig& data = config.data;

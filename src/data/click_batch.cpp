@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/stored_name.h"
 
 namespace trifold {
 
@@ -21,6 +22,7 @@ void check_schema(const ClickSchema& schema) {
   std::set<std::string> names;
   if (schema.dense < 0) bad_input("a schema has {} dense features", schema.dense);
   for (const ClickTable& table : schema.tables) {
+    check_storable_part("table", table.name);
     if (table.rows < 1 || table.rows > ClickTable::kMaxRows)
       bad_input("table {} has {} rows; a table has at least 1 and at most {}", table.name, table.rows,
                 ClickTable::kMaxRows);

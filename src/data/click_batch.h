@@ -18,6 +18,8 @@ struct ClickTable {
   std::string name;
   int64_t rows = 0;  // ids are in [0, rows); at most kMaxRows
   int max_ids = 1;   // of one sample; 1: one-hot (a bag may still be empty)
+  // How a value became an id (data/compare_clicks.h); empty: the numbers of the file are the ids.
+  std::string mapping = {};
 
   static constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;
   bool operator==(const ClickTable&) const = default;
@@ -34,7 +36,8 @@ struct ClickSchema {
   bool operator==(const ClickSchema&) const = default;
 };
 
-// BadInput when a table has no row, more than kMaxRows or no place for an id, or two have one name.
+// BadInput when a table has no row, more than kMaxRows or no place for an id, a name that cannot be stored
+// (core/stored_name.h), or two have one name.
 void check_schema(const ClickSchema& schema);
 
 // Views into a ClickBatchBuffer, B = samples. Samples from `real` on are padding: weight 0, label 0, dense 0,

@@ -38,7 +38,10 @@ RecordClicks::RecordClicks(const std::string& path, const ClickSchema& schema, c
   check_schema(schema);
   check_rules(rules);
   schema_.dense_transform = name_of(rules.transform);
-  for (const ClickTable& table : schema.tables) words_ += table.max_ids;
+  for (ClickTable& table : schema_.tables) {
+    table.mapping = mapping_of(rules.policy);
+    words_ += table.max_ids;
+  }
   const int64_t bytes = 4 * words_;
   if (file_.size() == 0) bad_input("{}: the file is empty", path);
   if (file_.size() % bytes != 0)

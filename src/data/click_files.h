@@ -11,29 +11,37 @@
 
 namespace trifold {
 
+// What is not given follows from the data. Where the data say it by themselves, what is given must agree.
 struct ClickFileOptions {
-  // "auto": preprocessed or split-binary for a folder, by what is in it; mlperf-bin for *.bin; else text
-  // where the name ends in .txt, .tsv or .csv, or begins with day_. Or one of click_formats().
-  std::string format = "auto";
-  // Rows of each table, or one number for all; not for preprocessed and split-binary, which know theirs.
-  std::vector<int64_t> table_rows;
-  std::vector<int64_t> table_ids;              // ids of a sample in each table, for hugectr-raw; empty: 1
-  int dense = 13;                              // dense numbers, for mlperf-bin and hugectr-raw
-  std::optional<std::string> dense_transform;  // the format's: log1p where numbers are counts
-  std::optional<std::string> id_policy;        // error; modulo for text, whose ids are hashes
+  std::string format = "auto";      // or one of click_formats()
+  std::vector<int64_t> table_rows;  // of each table, or one number for all; text and records need them
+  std::vector<int64_t> table_ids;   // ids of a sample in each table, or one number for all; 1
+  std::optional<int64_t> dense;     // dense features; of records 13
+  std::optional<std::string> dense_transform;  // log1p; none for hugectr-raw, whose numbers are not counts
+  std::optional<std::string> id_policy;        // error
   std::string part = "train";                  // of split-binary
 };
 
-// "preprocessed", "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "text"
+// "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",
+// "csv-hex"
 const std::vector<std::string>& click_formats();
+
+// The format of a path: "clicks" or "split-binary" for a folder, by what is in it; "mlperf-bin" for *.bin;
+// "text", which is tsv or csv by its first line, where the name ends in .txt, .tsv or .csv or begins with
+// day_. BadInput where there is no such path, or its name does not tell.
+std::string find_click_format(const std::string& path);
 
 struct OpenClicks {
   std::unique_ptr<ClickSource> source;
   TextReport report;  // of malformed lines, for text
 };
 
-// BadInput, naming the path, for an unknown format, options that the format has no use for, or a damaged
-// file.
+// BadInput, naming the path, for an unknown format, options that do not agree with the data or have no use,
+// or a damaged file.
 OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options);
+
+// BadInput that names each option which differs from what the clicks called `path` have by themselves. A
+// dense transform "none" agrees with numbers that were transformed before.
+void check_agreement(const std::string& path, const ClickFileOptions& options, const ClickSchema& schema);
 
 }  // namespace trifold

@@ -1,12 +1,17 @@
 #include "data/click_format.h"
 
+#include <zlib.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "core/stored_name.h"
+#include "data/compare_clicks.h"
 
 namespace trifold {
 
@@ -67,12 +72,19 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   const Reader reader(object, path);
   ClickFolder::Table table;
   table.name = reader.text("name");
-  if (table.name.empty() || table.name.find('/') != std::string::npos || table.name == "..")
-    bad_input("{}: '{}' is no name for a table", path, printable(table.name));
+  try {
+    check_storable_part("table", table.name);
+  } catch (Error& error) {
+    error.add_context(path);
+    throw;
+  }
   table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
   table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
   table.dictionary = reader.flag("dictionary");
+  if (object.contains("dictionary_crc32"))
+    table.dictionary_crc =
+        static_cast<uint32_t>(reader.number("dictionary_crc32", 0, std::numeric_limits<uint32_t>::max()));
   return table;
 }
 
@@ -86,13 +98,32 @@ std::string ClickFolder::dictionary_file(const std::string& folder, int table) c
   return fmt::format("{}/{}.dict", folder, tables[static_cast<size_t>(table)].name);
 }
 
+uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) const {
+  const MappedFile file(dictionary_file(folder, table));
+  return static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(file.bytes().data()), file.bytes().size()));
+}
+
+std::string ClickFolder::mapping(const std::string& folder, int table) const {
+  const Table& t = tables[static_cast<size_t>(table)];
+  if (!t.dictionary) return mapping_of(IdPolicy::Modulo);
+  std::error_code ignored;
+  if (!t.dictionary_crc && !std::filesystem::exists(dictionary_file(folder, table), ignored))
+    return std::string(kUnknownMapping);
+  const uint32_t crc = t.dictionary_crc ? *t.dictionary_crc : dictionary_checksum(folder, table);
+  return fmt::format("dictionary {:08x}{}", crc,
+                     max_ind_range > 0 ? fmt::format(" of values modulo {}", max_ind_range) : "");
+}
+
 void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   json tables = json::array();
-  for (const ClickFolder::Table& table : clicks.tables)
+  for (const ClickFolder::Table& table : clicks.tables) {
     tables.push_back({{"name", table.name},
                       {"rows", table.rows},
                       {"id_bytes", table.id_bytes},
                       {"dictionary", table.dictionary}});
+    if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
+  }
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
     sources.push_back({{"file", source.file},
@@ -106,6 +137,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                          {"dense", clicks.dense},
                          {"dense_transform", name_of(clicks.transform)},
                          {"dense_least", clicks.least},
+                         {"id_base", static_cast<int>(clicks.base)},
                          {"max_ind_range", clicks.max_ind_range},
                          {"frequency_threshold", clicks.frequency_threshold},
                          {"drop_negatives", clicks.drop_negatives},
@@ -131,6 +163,7 @@ ClickFolder read_click_folder(const std::string& folder) {
   clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
   clicks.transform = parse_dense_transform(reader.text("dense_transform"));
   clicks.least = reader.real("dense_least");
+  if (manifest.contains("id_base") && reader.number("id_base", 10, 16) == 10) clicks.base = IdBase::Decimal;
   clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
@@ -152,10 +185,12 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   schema.dense = clicks.dense;
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
-    schema.tables.push_back({table.name, table.rows, 1});
+    schema.tables.push_back({table.name, table.rows, 1, clicks.mapping(folder, t)});
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes});
   }
   schema.dense_transform = name_of(clicks.transform);  // taken already
+  if (clicks.transform == DenseTransform::LogMin)
+    schema.dense_transform += fmt::format(" with the least number {}", clicks.least);
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
   if (source->samples() != clicks.samples)
     bad_input("{}: has {} samples, {} says {}: it is damaged", files.labels, source->samples(),

@@ -13,10 +13,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/click_columns.h"
+#include "data/click_text.h"
 
 namespace trifold {
 
@@ -25,7 +27,8 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
-    bool dictionary = true;  // else ids are hashes modulo the rows
+    bool dictionary = true;                  // else ids are hashes modulo the rows
+    std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; older folders do not say it
   };
   struct Source {
     std::string file;
@@ -38,10 +41,11 @@ struct ClickFolder {
   int64_t clicks = 0;  // samples whose label is 1
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
-  double least = 0;                 // m of LogMin
-  int64_t max_ind_range = 0;        // hashes were taken modulo it before the dictionary; 0: as they are
-  int64_t frequency_threshold = 1;  // times a value was seen at least to get an id of its own
-  double drop_negatives = 0;        // share of the samples without a click that was left out
+  double least = 0;                   // m of LogMin
+  IdBase base = IdBase::Hexadecimal;  // of the text's ids; older folders do not say it
+  int64_t max_ind_range = 0;          // hashes were taken modulo it before the dictionary; 0: as they are
+  int64_t frequency_threshold = 1;    // times a value was seen at least to get an id of its own
+  double drop_negatives = 0;          // share of the samples without a click that was left out
   std::vector<Table> tables;
   std::vector<Source> sources;
 
@@ -50,6 +54,10 @@ struct ClickFolder {
   static std::string dense_file(const std::string& folder) { return folder + "/dense.bin"; }
   std::string ids_file(const std::string& folder, int table) const;
   std::string dictionary_file(const std::string& folder, int table) const;
+  // CRC-32 of that file.
+  uint32_t dictionary_checksum(const std::string& folder, int table) const;
+  // ClickTable::mapping of a table of this folder.
+  std::string mapping(const std::string& folder, int table) const;
 };
 
 void write_click_folder(const ClickFolder& clicks, const std::string& folder);

@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/plain_text.h"
+#include "core/printable.h"
 
 namespace trifold {
 
@@ -40,11 +42,20 @@ bool parse_hex8(const char* at, uint32_t& value) {
   return true;
 }
 
-// Any number of digits up to eight; the field must not be empty.
-bool parse_hash(const char* begin, const char* end, uint32_t& value) {
-  if (end - begin > 8) return false;
-  const auto [stop, error] = std::from_chars(begin, end, value, 16);
+// A hash has up to eight hexadecimal digits, a decimal number 64 bits. The field must not be empty.
+bool parse_id(IdBase base, const char* begin, const char* end, uint64_t& value) {
+  if (base == IdBase::Hexadecimal && end - begin > 8) return false;
+  const auto [stop, error] = std::from_chars(begin, end, value, static_cast<int>(base));
   return error == std::errc() && stop == end;
+}
+
+// A hash of exactly eight digits that ends at `separator` or `end`; moves `at` there. False: another id.
+bool parse_hash8(const char*& at, const char* end, char separator, uint64_t& value) {
+  uint32_t hash = 0;
+  if (end - at < 8 || (end - at > 8 && at[8] != separator) || !parse_hex8(at, hash)) return false;
+  value = hash;
+  at += 8;
+  return true;
 }
 
 bool parse_number(const char* begin, const char* end, float& value) {
@@ -83,7 +94,9 @@ bool parse_whole(const char*& at, const char* end, char separator, float& value)
   return true;
 }
 
-bool parse_field(const TextColumn& column, const char* begin, const char* end, ClickLine& out) {
+bool parse_field(const TextLayout& layout, const TextColumn& column, std::string_view field, ClickLine& out) {
+  const char* const begin = field.empty() ? "" : field.data();
+  const char* const end = begin + field.size();
   switch (column.kind) {
     case TextColumn::Kind::Label:
       return parse_label(begin, end, out.label);
@@ -92,7 +105,7 @@ bool parse_field(const TextColumn& column, const char* begin, const char* end, C
       return parse_number(begin, end, out.dense[column.index]);
     case TextColumn::Kind::Id:
       if (begin == end) return true;
-      return parse_hash(begin, end, out.ids[column.index]);
+      return parse_id(layout.base, begin, end, out.ids[column.index]);
     case TextColumn::Kind::Ignored:
       return true;
   }
@@ -104,13 +117,34 @@ const char* field_end(const char* begin, const char* end, char separator) {
   return found != nullptr ? static_cast<const char*>(found) : end;
 }
 
+// The field that begins at `at`, which moves to the separator behind it or to the end. In CSV it may stand
+// between quotes, and then hold commas and quotes (which come twice).
+std::string_view next_field(const char*& at, const char* end, char separator) {
+  const char* const begin = at;
+  if (separator == ',' && begin < end && *begin == '"') {
+    const char* quote = begin + 1;
+    while (true) {
+      quote = field_end(quote, end, '"');
+      if (quote == end || quote + 1 == end || quote[1] != '"') break;
+      quote += 2;
+    }
+    if (quote < end && (quote + 1 == end || quote[1] == separator)) {
+      at = quote + 1;
+      return {begin + 1, static_cast<size_t>(quote - begin - 1)};
+    }
+  }
+  at = field_end(begin, end, separator);
+  return {begin, static_cast<size_t>(at - begin)};
+}
+
 std::vector<std::string_view> fields_of(std::string_view line, char separator) {
   std::vector<std::string_view> fields;
+  const char* at = line.empty() ? "" : line.data();
+  const char* const end = at + line.size();
   while (true) {
-    const size_t stop = line.find(separator);
-    fields.push_back(line.substr(0, stop));
-    if (stop == std::string_view::npos) return fields;
-    line.remove_prefix(stop + 1);
+    fields.push_back(next_field(at, end, separator));
+    if (at == end) return fields;
+    ++at;
   }
 }
 
@@ -120,28 +154,35 @@ std::vector<std::string_view> fields_of(std::string_view line, char separator) {
 // by their ends.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
   std::fill(out.dense, out.dense + layout.dense, kMissing);
-  std::fill(out.ids, out.ids + layout.tables, 0U);
+  std::fill(out.ids, out.ids + layout.tables, uint64_t{0});
   const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
   const char* const end = at + line.size();
   const char separator = layout.separator;
+  const bool hashes = layout.base == IdBase::Hexadecimal;
   size_t fields = 0;
   for (const TextColumn& column : layout.columns) {
     ++fields;
     const bool read = column.kind == TextColumn::Kind::Dense
                           ? parse_whole(at, end, separator, out.dense[column.index])
-                          : column.kind == TextColumn::Kind::Id && end - at >= 8 &&
-                                (end - at == 8 || at[8] == separator) &&
-                                parse_hex8(at, out.ids[column.index]) && (at += 8, true);
-    if (!read) {
-      const char* stop = field_end(at, end, separator);
-      if (!parse_field(column, at, stop, out)) return false;
-      at = stop;
-    }
+                          : hashes && column.kind == TextColumn::Kind::Id &&
+                                parse_hash8(at, end, separator, out.ids[column.index]);
+    if (!read && !parse_field(layout, column, next_field(at, end, separator), out)) return false;
     if (at == end) return fields >= layout.least_fields;
     ++at;
   }
   return false;  // more fields than columns
 }
+
+namespace {
+
+std::string_view wanted(const TextLayout& layout, TextColumn::Kind kind) {
+  if (kind == TextColumn::Kind::Label) return "a label: 0 or 1";
+  if (kind == TextColumn::Kind::Dense) return "a number";
+  return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
+                                            : "an id: a decimal number from 0 to 18446744073709551615";
+}
+
+}  // namespace
 
 std::string explain_line(const TextLayout& layout, std::string_view line) {
   if (line.empty()) return "the line is empty";
@@ -150,23 +191,44 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     return fmt::format("column {}: the line has {} fields, not {}", layout.columns.size() + 1, fields.size(),
                        layout.columns.size());
   std::vector<float> dense(static_cast<size_t>(layout.dense));
-  std::vector<uint32_t> ids(static_cast<size_t>(layout.tables));
+  std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
   ClickLine out{0, dense.data(), ids.data()};
   for (size_t c = 0; c < fields.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     const std::string_view field = fields[c];
-    if (parse_field(column, field.data(), field.data() + field.size(), out)) continue;
+    if (parse_field(layout, column, field, out)) continue;
     constexpr size_t kShown = 40;
-    const std::string_view what = column.kind == TextColumn::Kind::Label ? "a label: 0 or 1"
-                                  : column.kind == TextColumn::Kind::Dense
-                                      ? "a number"
-                                      : "a hash: up to 8 hexadecimal digits";
-    return fmt::format("column {}: '{}'{} is not {}", column.name, field.substr(0, kShown),
-                       field.size() > kShown ? "..." : "", what);
+    return fmt::format("column {}: '{}' is not {}", column.name, printable(field, kShown),
+                       wanted(layout, column.kind));
   }
   return fmt::format("column {}: the line ends after {} fields; it has {}, of which {} must be there",
                      layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
                      layout.columns.size(), layout.least_fields);
+}
+
+std::string shown_id(const TextLayout& layout, std::string_view line, int table) {
+  const std::vector<std::string_view> fields = fields_of(line, layout.separator);
+  for (size_t c = 0; c < fields.size() && c < layout.columns.size(); ++c) {
+    const TextColumn& column = layout.columns[c];
+    if (column.kind != TextColumn::Kind::Id || column.index != table) continue;
+    if (layout.base == IdBase::Decimal) return std::string(fields[c]);
+    uint64_t id = 0;
+    parse_id(layout.base, fields[c].data(), fields[c].data() + fields[c].size(), id);
+    return fmt::format("'{}' (hexadecimal, {} in decimal)", fields[c], id);
+  }
+  return "0 (missing)";
+}
+
+std::string_view name_of(IdBase base) { return base == IdBase::Decimal ? "decimal" : "hexadecimal"; }
+
+void check_labels(const TextLayout& layout, const std::string& path) {
+  if (layout.labels) return;
+  if (!layout.header)
+    bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
+  std::vector<std::string> names;
+  for (const TextColumn& column : layout.columns) names.push_back(column.name);
+  bad_input("{}: has no column of labels (label, click or clicked) among {}: it cannot be trained on", path,
+            printable(fmt::format("{}", fmt::join(names, ", "))));
 }
 
 TextLayout criteo_layout(bool labels) {
@@ -180,6 +242,32 @@ TextLayout criteo_layout(bool labels) {
   return layout;
 }
 
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+std::string_view all_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// BadInput for what is no text in UTF-8, by the first bytes.
+void check_text(const MappedFile& file) {
+  const std::string_view text = all_of(file);
+  if (text.empty()) bad_input("{}: the file is empty", file.path());
+  expect_plain_text(text.substr(0, 16), file.path());
+  if (text.substr(0, 4096).find('\0') != std::string_view::npos)
+    bad_input("{}: has NUL bytes: it is no text", file.path());
+  if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", file.path());
+}
+
+}  // namespace
+
+std::string_view text_of(const MappedFile& file) {
+  std::string_view text = all_of(file);
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
 std::string_view take_line(std::string_view& text) {
   const char* end = field_end(text.data(), text.data() + text.size(), '\n');
   std::string_view line = text.substr(0, static_cast<size_t>(end - text.data()));
@@ -190,23 +278,19 @@ std::string_view take_line(std::string_view& text) {
 
 namespace {
 
-// Whether more of the first lines can be read without a label than with one.
-bool lacks_labels(std::string_view text) {
-  const TextLayout with = criteo_layout(true);
-  const TextLayout without = criteo_layout(false);
-  float dense[13];
-  uint32_t ids[26];
-  ClickLine out{0, dense, ids};
-  int labelled = 0;
-  int bare = 0;
+// Whether more of the first lines can be read with `other` alone than with `layout` alone.
+bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_view text) {
+  std::vector<float> dense(static_cast<size_t>(std::max(layout.dense, other.dense)));
+  std::vector<uint64_t> ids(static_cast<size_t>(std::max(layout.tables, other.tables)));
+  ClickLine out{0, dense.data(), ids.data()};
+  int better = 0;
   for (int i = 0; i < 1000 && !text.empty(); ++i) {
     const std::string_view line = take_line(text);
-    const bool first = parse_line(with, line, out);
-    const bool second = parse_line(without, line, out);
-    labelled += first && !second ? 1 : 0;
-    bare += second && !first ? 1 : 0;
+    const bool first = parse_line(layout, line, out);
+    const bool second = parse_line(other, line, out);
+    better += static_cast<int>(second) - static_cast<int>(first);
   }
-  return bare > labelled;
+  return better > 0;
 }
 
 std::string lower(std::string_view text) {
@@ -227,9 +311,8 @@ std::optional<int> number_after(std::string_view name, std::string_view prefix) 
 }
 
 TextColumn header_column(std::string_view field) {
-  std::string name = lower(field);
-  if (name.size() >= 2 && name.front() == '"' && name.back() == '"') name = name.substr(1, name.size() - 2);
-  const std::string shown(field);
+  const std::string name = lower(field);
+  const std::string shown = printable(field);
   if (name == "label" || name == "click" || name == "clicked") return {TextColumn::Kind::Label, 0, shown};
   for (const std::string_view prefix : {"i", "dense_", "int_", "num_"})
     if (const auto number = number_after(name, prefix)) return {TextColumn::Kind::Dense, *number, shown};
@@ -257,9 +340,10 @@ int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, cons
   return next;
 }
 
-TextLayout csv_layout(std::string_view header, const std::string& path) {
+TextLayout csv_layout(std::string_view header, IdBase base, const std::string& path) {
   TextLayout layout;
   layout.separator = ',';
+  layout.base = base;
   layout.header = true;
   for (const std::string_view field : fields_of(header, ',')) layout.columns.push_back(header_column(field));
   const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
@@ -281,14 +365,22 @@ TextLayout csv_layout(std::string_view header, const std::string& path) {
 
 }  // namespace
 
-TextLayout find_layout(const MappedFile& file) {
+TextLayout find_layout(const MappedFile& file, std::string_view format) {
+  check_text(file);
   std::string_view text = text_of(file);
-  if (text.empty()) bad_input("{}: the file is empty", file.path());
   const std::string_view whole = text;
   const std::string_view first = take_line(text);
-  if (first.find('\t') == std::string_view::npos && first.find(',') != std::string_view::npos)
-    return csv_layout(first, file.path());
-  return criteo_layout(!lacks_labels(whole));
+  const bool commas = first.find('\t') == std::string_view::npos && first.find(',') != std::string_view::npos;
+  if (format == "tsv" || (format == "auto" && !commas))
+    return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
+  const TextLayout hexadecimal = csv_layout(first, IdBase::Hexadecimal, file.path());
+  if (format == "csv-hex") return hexadecimal;
+  const TextLayout decimal = csv_layout(first, IdBase::Decimal, file.path());
+  if (fits_better(hexadecimal, decimal, text))
+    bad_input(
+        "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
+        file.path());
+  return decimal;
 }
 
 void TextReport::add(const std::string& file, int64_t line_number, const std::string& problem) {

@@ -4,7 +4,9 @@
 // label, 13 whole numbers, 26 hexadecimal hashes of 32 bits, unsigned. An empty field is a missing value;
 // fields that are missing at the end of a line may be left out altogether. Kaggle's test.txt has no label: 39
 // fields. CSV files have a header line that names the columns in any order: label (or click, clicked), I1, I2
-// ... or dense_0 ..., C1, C2 ... or cat_0 ...; other columns are not used. Lines end in LF or CRLF.
+// ... or dense_0 ..., C1, C2 ... or cat_0 ...; other columns are not used. Their ids are decimal numbers of
+// up to 64 bits ("csv"), or hexadecimal as Criteo's ("csv-hex"). A field may stand between double quotes.
+// Lines end in LF or CRLF; a byte order mark of UTF-8 before the first is skipped.
 //
 // A missing hash is taken as hash 0, a missing number as NaN (data/click_transform.h says what becomes of
 // it).
@@ -26,8 +28,13 @@ struct TextColumn {
   std::string name;
 };
 
+enum class IdBase : uint8_t { Decimal = 10, Hexadecimal = 16 };
+
+std::string_view name_of(IdBase base);  // "decimal", "hexadecimal"
+
 struct TextLayout {
   char separator = '\t';
+  IdBase base = IdBase::Hexadecimal;
   bool header = false;
   bool labels = true;
   int dense = 13;
@@ -39,22 +46,28 @@ struct TextLayout {
 // Criteo's columns: label, I1 .. I13, C1 .. C26.
 TextLayout criteo_layout(bool labels);
 
-// The layout of a file: CSV where its first line has commas and no tab, else Criteo's, with labels unless the
-// first lines clearly have none. BadInput for an empty file, or a header without a column of hashes, with a
-// gap in the numbering (I1, I3) or a column twice.
-TextLayout find_layout(const MappedFile& file);
+// The layout of a file. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
+// "csv", or "csv-hex"; or "auto": csv where the first line has commas and no tab, else tsv. BadInput for an
+// empty file; one that is compressed or no UTF-8; a header without a column of ids, with a gap in the
+// numbering (I1, I3) or a column twice; or a csv whose ids look hexadecimal.
+TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
   int label = 0;  // 0 or 1
   float* dense;   // NaN where missing
-  uint32_t* ids;
+  uint64_t* ids;
 };
+
+// BadInput, naming the columns there are, unless there are labels.
+void check_labels(const TextLayout& layout, const std::string& path);
 
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
 // "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
 std::string explain_line(const TextLayout& layout, std::string_view line);
+// The id of a table in a good line as it stands there: "77", or "'4d' (hexadecimal, 77 in decimal)".
+std::string shown_id(const TextLayout& layout, std::string_view line, int table);
 
 // The malformed lines of a text.
 struct TextReport {
@@ -73,8 +86,7 @@ struct TextReport {
 // The next line of `text` without its line end, which is cut off together with it.
 std::string_view take_line(std::string_view& text);
 
-inline std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
+// What a file says, behind its byte order mark.
+std::string_view text_of(const MappedFile& file);
 
 }  // namespace trifold

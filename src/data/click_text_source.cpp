@@ -14,10 +14,10 @@ constexpr int64_t kGroup = 256;
 
 }  // namespace
 
-TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules)
-    : file_(path), layout_(find_layout(file_)), rules_(rules) {
-  if (!layout_.labels)
-    bad_input("{}: has no labels (39 fields a line, or no label column): it cannot be trained on", path);
+TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
+                       std::string_view format)
+    : file_(path), layout_(find_layout(file_, format)), rules_(rules) {
+  check_labels(layout_, path);
   if (rules.transform == DenseTransform::LogMin)
     bad_input(
         "the dense transform logmin needs the least number of all samples: preprocess the data with it");
@@ -29,8 +29,8 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
   schema_.tables.resize(rows.size());
   for (const TextColumn& column : layout_.columns)
     if (column.kind == TextColumn::Kind::Id)
-      schema_.tables[static_cast<size_t>(column.index)] = {column.name,
-                                                           rows[static_cast<size_t>(column.index)], 1};
+      schema_.tables[static_cast<size_t>(column.index)] = {
+          column.name, rows[static_cast<size_t>(column.index)], 1, mapping_of(rules.policy)};
   check_schema(schema_);
   index_lines();
   if (samples_ == 0) bad_input("{}: has no line that can be read\n{}", path, report_.text());
@@ -45,7 +45,7 @@ void TextClicks::index_lines() {
     ++number;
   }
   std::vector<float> dense(static_cast<size_t>(layout_.dense));
-  std::vector<uint32_t> ids(static_cast<size_t>(layout_.tables));
+  std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
   ClickLine line{0, dense.data(), ids.data()};
   for (; !text.empty(); ++number) {
     const int64_t start = text.data() - begin;
@@ -77,7 +77,7 @@ int64_t TextClicks::line_number(int64_t sample) const {
 }
 
 void TextClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
-  std::vector<uint32_t> ids(static_cast<size_t>(layout_.tables));
+  std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto slot = static_cast<int64_t>(i);
     ClickLine line{0, out.dense(slot), ids.data()};
@@ -87,9 +87,10 @@ void TextClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out)
     for (int d = 0; d < layout_.dense; ++d) line.dense[d] = transform_dense(rules_.transform, line.dense[d]);
     for (int t = 0; t < layout_.tables; ++t) {
       const ClickTable& table = schema_.table(t);
-      const uint32_t id = ids[static_cast<size_t>(t)];
-      if (id >= table.rows && rules_.policy == IdPolicy::Error)
-        report_id({file_.path(), "line", line_number(positions[i])}, table, id);
+      const uint64_t id = ids[static_cast<size_t>(t)];
+      if (id >= static_cast<uint64_t>(table.rows) && rules_.policy == IdPolicy::Error)
+        report_id({file_.path(), "line", line_number(positions[i])}, table,
+                  shown_id(layout_, line_of(positions[i]), t));
       *out.bag(t, slot, 1) = bounded_id(id, table, rules_.policy, {});
     }
   }

@@ -18,9 +18,10 @@ namespace trifold {
 class TextClicks final : public ClickSource {
  public:
   // `rows`: of each table; one number stands for all. Hashes are taken modulo the rows unless the policy is
-  // another one. Malformed lines are left out and told by report(). BadInput when the file has no labels, no
-  // good line, or another number of tables.
-  TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules);
+  // another one. Malformed lines are left out and told by report(). `format` as for find_layout. BadInput
+  // when the file has no labels, no good line, or another number of tables.
+  TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
+             std::string_view format = "auto");
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }

@@ -46,9 +46,17 @@ DenseTransform parse_dense_transform(std::string_view name) {
 
 std::string_view name_of(IdPolicy policy) { return name_in(kPolicies, policy); }
 
+std::string mapping_of(IdPolicy policy) {
+  return policy == IdPolicy::Error ? std::string() : std::string(name_of(policy));
+}
+
 IdPolicy parse_id_policy(std::string_view name) { return parse_in(kPolicies, name, "policy for ids"); }
 
 void report_id(const IdPlace& place, const ClickTable& table, uint64_t id) {
+  report_id(place, table, fmt::format("{}", id));
+}
+
+void report_id(const IdPlace& place, const ClickTable& table, std::string_view id) {
   bad_input(
       "{}: {} {}, column {}: id {} is outside the table, which has {} rows; give the table more rows, or "
       "choose the id policy modulo or clip",

@@ -46,11 +46,13 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
 // What becomes of an id that is not in [0, rows).
 enum class IdPolicy {
   Error,   // "error": BadInput that names file, sample or line, column, id and limit
-  Modulo,  // "modulo": id mod rows; the 32 bits of an id are an unsigned number
+  Modulo,  // "modulo": id mod rows; ids are unsigned numbers
   Clip,    // "clip": rows - 1
 };
 
 std::string_view name_of(IdPolicy policy);
+// ClickTable::mapping of ids that are numbers of a file.
+std::string mapping_of(IdPolicy policy);
 IdPolicy parse_id_policy(std::string_view name);
 
 // Where an id stands, for the message.
@@ -60,6 +62,8 @@ struct IdPlace {
   int64_t number;
 };
 
+// `id` as it stands in the file.
+[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, std::string_view id);
 [[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, uint64_t id);
 
 inline int32_t bounded_id(uint64_t id, const ClickTable& table, IdPolicy policy, const IdPlace& place) {

@@ -42,7 +42,12 @@ class Spec {
       result.files.ids.push_back({file_of(name, 1), integer_bytes(text(entry, "dtype"), name)});
     }
     result.schema.dense_transform = "log3";  // NVIDIA's tools have taken ln(x + 3) already
-    check_schema(result.schema);
+    try {
+      check_schema(result.schema);
+    } catch (Error& error) {
+      error.add_context(path_);
+      throw;
+    }
     return result;
   }
 

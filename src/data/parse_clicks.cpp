@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/random.h"
 
 namespace trifold {
 
 namespace {
+
+constexpr uint64_t kMostKey = std::numeric_limits<uint32_t>::max();
 
 // The transform of small whole numbers, which most dense numbers are, looked up.
 class TransformTable {
@@ -41,7 +44,8 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
   const auto range = static_cast<uint64_t>(options.max_ind_range);
   const char* const begin = text.data();
   const auto dense = static_cast<size_t>(layout.dense);
-  std::vector<uint32_t> keys(static_cast<size_t>(layout.tables));
+  std::vector<uint64_t> keys(static_cast<size_t>(layout.tables));
+  piece.too_wide.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
   piece.labels.clear();
@@ -72,8 +76,12 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
       out.dense[d] = transform(out.dense[d]);
       if (raw) piece.least = std::min(piece.least, out.dense[d]);
     }
-    for (size_t t = 0; t < keys.size(); ++t)
-      piece.keys[t].push_back(range == 0 ? keys[t] : static_cast<uint32_t>(keys[t] % range));
+    for (size_t t = 0; t < keys.size(); ++t) {
+      const uint64_t key = range == 0 ? keys[t] : keys[t] % range;
+      if (key > kMostKey && !piece.too_wide)
+        piece.too_wide.emplace(piece.lines - 1, fmt::format("id {} of table {}", key, t + 1));
+      piece.keys[t].push_back(static_cast<uint32_t>(key));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ClickPiece {
   int64_t lines = 0;
   int64_t malformed = 0;
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
+  // The first line whose id does not fit the 32 bits that are kept, and what is wrong.
+  std::optional<std::pair<int64_t, std::string>> too_wide;
   std::vector<uint8_t> labels;
   std::vector<float> dense;                 // [samples, dense]
   std::vector<std::vector<uint32_t>> keys;  // for each table

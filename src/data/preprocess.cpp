@@ -96,10 +96,11 @@ class Job {
   }
 
   void add_layout(const MappedFile& input) {
-    const TextLayout layout = find_layout(input);
-    if (!layout.labels)
-      bad_input("{}: has no labels (39 fields a line, or no label column): it cannot be trained on",
-                input.path());
+    const TextLayout layout = find_layout(input, options_.format);
+    check_labels(layout, input.path());
+    if (!layouts_.empty() && layout.base != layout_.base)
+      bad_input("{}: its ids are {}, those of {} are {}: give --data-format", input.path(),
+                name_of(layout.base), inputs_[0].path(), name_of(layout_.base));
     if (!layouts_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
       bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
                 layout.dense, layout.tables, inputs_[0].path(), layout_.dense, layout_.tables);
@@ -155,6 +156,11 @@ class Job {
   }
 
   void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
+    if (piece.too_wide)
+      bad_input(
+          "{}:{}: {} is above 4294967295, the largest that a dictionary holds: give --max-ind-range, which "
+          "takes all ids modulo a number first",
+          source.file, line_number + piece.too_wide->first, piece.too_wide->second);
     TextReport report;
     for (const auto& [line, problem] : piece.problems) report.add(source.file, line_number + line, problem);
     report.lines = piece.lines;
@@ -170,6 +176,7 @@ class Job {
   void describe(ClickFolder& folder) const {
     folder.dense = layout_.dense;
     folder.transform = options_.transform;
+    folder.base = layout_.base;
     folder.max_ind_range = options_.max_ind_range;
     folder.frequency_threshold = options_.frequency_threshold;
     folder.drop_negatives = options_.drop_negatives;
@@ -183,6 +190,9 @@ class Job {
     if (given_->transform != folder.transform || given_->max_ind_range != folder.max_ind_range)
       bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",
                 *options_.dictionaries_of, name_of(given_->transform), given_->max_ind_range);
+    if (given_->base != folder.base)
+      bad_input("{} was made of {} ids, {} has {} ones: give --data-format", *options_.dictionaries_of,
+                name_of(given_->base), options_.inputs[0], name_of(folder.base));
     for (const ClickFolder::Table& table : given_->tables)
       if (!table.dictionary)
         bad_input("{} has no dictionaries: its ids are hashes", *options_.dictionaries_of);
@@ -234,6 +244,7 @@ class Job {
     table.rows = ids.rows;
     table.id_bytes = ids.id_bytes;
     table.dictionary = !options_.hash_ids;
+    if (table.dictionary) table.dictionary_crc = folder.dictionary_checksum(path, t);
     const std::lock_guard lock(counting_);
     result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
     std::filesystem::remove(key_file);

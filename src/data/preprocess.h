@@ -21,6 +21,7 @@ namespace trifold {
 struct PreprocessOptions {
   std::vector<std::string> inputs;  // text files, taken one after the other
   std::string output;               // folder to make; it must not exist
+  std::string format = "auto";      // as for find_layout
   DenseTransform transform = DenseTransform::Log1p;
   // Hashes are taken modulo this before anything else; 0: as they are.
   int64_t max_ind_range = 0;

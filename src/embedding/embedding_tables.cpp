@@ -48,14 +48,14 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
     check(table.width == width, "table {} has vectors of {}, others of {}", table.name, table.width, width);
     if (placement.replicated(static_cast<int>(t)))
       add_part(static_cast<int>(t), Rect::whole({table.rows, table.width}), comm.rank() == 0);
-    const auto column = static_cast<int64_t>(t + 1) * width;
+    const int64_t column = placement.feature_column(static_cast<int>(t));
     if (how.mean) mean_.push_back({column, column, width, false, {}});
   }
   const SquaresRoom squares = squares_room(placement, how);
   squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(how.dtype), ops.device);
   for (size_t i = 0; i < shards_; ++i) {
-    // One rank's gradients are those of the features, behind the bottom MLP's vector.
-    updates_.push_back(parts_[i].update(mine[i].column + (alone ? width : 0)));
+    // One rank's gradients are those of the features.
+    updates_.push_back(parts_[i].update(alone ? placement.feature_column(mine[i].table) : mine[i].column));
     updates_.back().whole_width = width;
     squares_at_.push_back(squares.of_table[static_cast<size_t>(mine[i].table)]);
   }

@@ -1,6 +1,7 @@
 // EmbeddingTables: the embedding tables of a model, spread over ranks, with their optimizer's state; and the
 // two exchanges of a step. b = samples of this rank, B = ranks * b of the global batch, D = width of vectors,
-// `features` [b, (F + 1) D] as in models/dlrm.h: the vector of table t is in columns [(t + 1) D, (t + 2) D).
+// `features` [b, (F + 1) D] as in models/dlrm.h, or [b, F D] without a bottom MLP: the vector of table t is
+// in D columns from Placement::feature_column on.
 //
 //   forward   every rank looks up its shards for the whole global batch: one row [W] a sample, where W are
 //             the columns of its shards; all to all, and rank r has b W_s numbers from each rank s. Parts of
@@ -54,7 +55,8 @@ class EmbeddingTables {
   // Gives the lookups of a new batch (IdExchange::make_batch) their tables.
   void connect(LookupBatch& batch) const;
 
-  // Looks up and sends. Until `finish_forward` features belong to this object, but for their first D columns.
+  // Looks up and sends. Until `finish_forward` features belong to this object, but for the bottom MLP's
+  // columns.
   void forward(const LookupBatch& batch, Tensor features);
   void finish_forward(const LookupBatch& batch, Tensor features);
   // Sends the gradients of the features [b, (F + 1) D]. Scales them where bags are averaged.

@@ -1,5 +1,6 @@
 #include "embedding/id_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -51,6 +52,33 @@ void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
   batch.written.copy(stream);
   ops_.sort_lookups(stream, batch.orders, batch.lookups);
   stream.synchronize();
+}
+
+// Every lookup, of every placement and device, forward and in updates, is in an id that came this way: this
+// is where ids are held against the rows of the tables here, whatever the source of the batch knows of them.
+void IdExchange::check_ids(const ClickBatch& batch) const {
+  check(batch.ids.size() == placement_.tables().size(), "a batch with ids of {} tables, {} are placed",
+        batch.ids.size(), placement_.tables().size());
+  for (size_t t = 0; t < batch.ids.size(); ++t) {
+    const auto* const ids = batch.ids[t].as<int32_t>();
+    uint32_t most = 0;  // a negative id is a large one
+    for (int64_t i = 0; i < batch.ids[t].elements(); ++i)
+      most = std::max(most, static_cast<uint32_t>(ids[i]));
+    if (batch.ids[t].elements() > 0 && most >= static_cast<uint64_t>(placement_.tables()[t].rows))
+        [[unlikely]]
+      refuse_id(batch, t);
+  }
+}
+
+void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
+  const EmbeddingTable& table = placement_.tables()[t];
+  const auto* id = batch.ids[t].as<int32_t>();
+  for (int64_t i = 0; i < batch.samples; ++i)
+    for (int32_t k = batch.lengths[t].as<int32_t>()[i]; k > 0; --k, ++id)
+      if (*id < 0 || *id >= table.rows)
+        bad_input("table {}: id {} of sample {} of the epoch is outside the table, which has {} rows",
+                  table.name, *id, batch.first_sample + i, table.rows);
+  fail("table {}: the batch has more ids than the lengths of its bags say", table.name);
 }
 
 // Returns the number of 32-bit words written behind `ids`.
@@ -174,6 +202,7 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
 void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream) {
   check(batch.samples == how_.samples, "a batch of {} samples where {} are shared out", batch.samples,
         how_.samples);
+  check_ids(batch);
   Stream host = stream.host();
   pack(batch);
   exchange(host);

@@ -42,13 +42,16 @@ class IdExchange {
   // (LookupMemory::sorting) is taken now, and not while it trains, when it would wait for all that is under
   // way. `batch` is overwritten.
   void reserve_sorting(LookupBatch& batch, Stream& stream) const;
-  // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. Ids travel on
+  // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. BadInput that
+  // names table, id, sample and rows for an id outside its table, before anything travels. Ids travel on
   // the calling thread; `stream`, which must be inline, then carries the copy to its device and the sorting.
   // What used `out` before must come before that on it.
   void distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:
+  void check_ids(const ClickBatch& batch) const;
+  [[noreturn]] void refuse_id(const ClickBatch& batch, size_t table) const;
   void pack(const ClickBatch& batch);
   int64_t pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths, int32_t* ids) const;
   void exchange(Stream& host);

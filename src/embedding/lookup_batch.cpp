@@ -18,13 +18,14 @@ std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, in
   const bool alone = placement.ranks() == 1;
   for (const Shard& shard : placement.shards_of(rank)) {
     const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
-    // One rank looks up straight into the features, behind the bottom MLP's vector.
-    add(table, shard.rect.extent[0], samples * placement.ranks(), shard.column + (alone ? table.width : 0));
+    // One rank looks up straight into the features.
+    add(table, shard.rect.extent[0], samples * placement.ranks(),
+        alone ? placement.feature_column(shard.table) : shard.column);
   }
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
     if (placement.replicated(static_cast<int>(t)))
-      add(table, table.rows, samples, static_cast<int64_t>(t + 1) * table.width);
+      add(table, table.rows, samples, placement.feature_column(static_cast<int>(t)));
   }
   return rooms;
 }

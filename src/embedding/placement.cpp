@@ -21,8 +21,9 @@ std::optional<PlacementKind> placement_named(std::string_view name) {
   return std::nullopt;
 }
 
-Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks)
-    : tables_(std::move(tables)), choice_(std::move(choice)), ranks_(ranks) {
+Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks,
+                     int leading)
+    : tables_(std::move(tables)), choice_(std::move(choice)), ranks_(ranks), leading_(leading) {
   check(ranks >= 1 && tables_.size() == choice_.size(), "{} tables are placed on {} ranks, {} were asked for",
         choice_.size(), ranks, tables_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {

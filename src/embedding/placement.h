@@ -51,7 +51,10 @@ struct Shard {
 
 class Placement {
  public:
-  Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks);
+  // The features of a sample are `leading` vectors (the bottom MLP's, where there is one) and then the
+  // tables'.
+  Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks,
+            int leading = 1);
 
   int ranks() const { return ranks_; }
   std::span<const EmbeddingTable> tables() const { return tables_; }
@@ -61,6 +64,10 @@ class Placement {
   std::span<const Shard> shards_of(int rank) const;
   // Columns of all shards of a rank: what it makes for a sample.
   int64_t columns(int rank) const { return columns_[static_cast<size_t>(rank)]; }
+  // The column of a sample's features where the vector of a table begins. All tables are of one width.
+  int64_t feature_column(int table) const {
+    return (table + leading_) * tables_[static_cast<size_t>(table)].width;
+  }
   bool replicated(int table) const;
   // Whether the columns of the table are on more than one rank.
   bool cut_by_columns(int table) const;
@@ -71,6 +78,7 @@ class Placement {
   std::vector<EmbeddingTable> tables_;
   std::vector<TablePlacement> choice_;
   int ranks_;
+  int leading_;
   std::vector<Shard> shards_;
   std::vector<size_t> first_;  // shard of each rank; and the end
   std::vector<int64_t> columns_;

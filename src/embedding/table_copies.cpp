@@ -51,7 +51,7 @@ TableCopies::TableCopies(const Placement& placement, std::span<const TablePart> 
     updates_.push_back(part.update(0));
     updates_.back().order = &orders_[next++];
     updates_.back().touched = touched;
-    const auto column = static_cast<int64_t>(t + 1) * part.rect().extent[1];
+    const int64_t column = placement.feature_column(static_cast<int>(t));
     stores_.push_back({gradients, touched, {}, nullptr, column, {}, 0});
   }
 }

@@ -36,14 +36,13 @@ VectorExchange::VectorExchange(const Placement& placement, Communicator& comm, c
       ranks_(placement.ranks()),
       columns_(placement.columns(comm.rank())) {
   check(!how.bf16 || how.dtype == DType::F32, "an exchange in bf16 is of f32 vectors");
-  const int64_t width = placement.tables().empty() ? 0 : placement.tables()[0].width;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     made_counts_.push_back(how.samples * columns_);
     received_counts_.push_back(how.samples * placement.columns(rank));
     unpack_.emplace_back();
     pack_.emplace_back();
     for (const Shard& shard : placement.shards_of(rank)) {
-      const int64_t column = (shard.table + 1) * width + shard.rect.offset[1];
+      const int64_t column = placement.feature_column(shard.table) + shard.rect.offset[1];
       const int64_t columns = shard.rect.extent[1];
       unpack_.back().push_back({column, shard.column, columns, !placement.first_of_rows(shard), {}});
       pack_.back().push_back({shard.column, column, columns, false, {}});

@@ -4,8 +4,8 @@ namespace trifold {
 
 int64_t DlrmShape::interaction_width() const {
   if (interaction != InteractionKind::Dot) return features();
-  const int64_t vectors = tables + 1;
-  return width + (self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2);
+  const int64_t n = vectors();
+  return (has_bottom() ? width : 0) + (self ? n * (n + 1) / 2 : n * (n - 1) / 2);
 }
 
 double DlrmShape::train_flops() const {
@@ -16,11 +16,11 @@ double DlrmShape::train_flops() const {
       in = out;
     }
   };
-  add(dense, bottom);
-  const double input = dense > 0 && !bottom.empty() ? static_cast<double>(dense * bottom[0]) : 0;
+  if (has_bottom()) add(dense, bottom);
+  const double input = has_bottom() && !bottom.empty() ? static_cast<double>(dense * bottom[0]) : 0;
   add(interaction_width(), top);
-  const auto vectors = static_cast<double>(tables + 1);
-  if (interaction == InteractionKind::Dot) products += vectors * vectors * static_cast<double>(width);
+  const auto n = static_cast<double>(vectors());
+  if (interaction == InteractionKind::Dot) products += n * n * static_cast<double>(width);
   if (interaction == InteractionKind::Cross)
     products += 2.0 * cross_layers * static_cast<double>(features()) * static_cast<double>(cross_rank);
   return 2 * (3 * products - input);  // nobody asks for the gradient of the dense numbers
@@ -37,12 +37,15 @@ std::vector<int64_t> widths(int64_t in, const std::vector<int64_t>& rest) {
 }  // namespace
 
 Dlrm::Dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) : shape_(shape) {
-  check(!shape.bottom.empty() && shape.bottom.back() == shape.width,
+  check(!shape.has_bottom() || (!shape.bottom.empty() && shape.bottom.back() == shape.width),
         "the bottom MLP ends with {} numbers, the embedding vectors have {}",
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
   check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
+  check(shape.interaction_width() > 0, "the vectors of {} tables and no dense features have no products",
+        shape.tables);
   BlockBuilder bottom_builder(params_, mesh, kBottom, seed);
-  bottom_ = std::make_unique<Mlp>(bottom_builder, "bottom", widths(shape.dense, shape.bottom), false, true);
+  if (shape.has_bottom())
+    bottom_ = std::make_unique<Mlp>(bottom_builder, "bottom", widths(shape.dense, shape.bottom), false, true);
   // Both blocks' slots are numbered in one list.
   BlockBuilder top_builder(params_, mesh, kTop, seed);
   while (top_builder.slots() < bottom_builder.slots()) top_builder.slot();
@@ -53,9 +56,13 @@ Dlrm::Dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) : shape_(sha
   top_ = std::make_unique<Mlp>(top_builder, "top", widths(shape.interaction_width(), shape.top), true, false);
   slots_ = top_builder.slots();
   vector_.width = shape.width;
+  if (shape.has_bottom() || shape.interaction != InteractionKind::Dot) return;
+  products_ = {0, shape.width, shape.interaction_width(), false, {}};
+  products_back_ = {shape.width, 0, shape.interaction_width(), false, {}};
 }
 
 void Dlrm::bottom(Run& run, Tensor features, Tensor dense, Saved& saved) const {
+  if (!bottom_) return;
   const Tensor vector = bottom_->forward(run, dense, saved);
   run.ops.copy_columns(run.stream, features, vector, {&vector_, 1});
 }
@@ -64,8 +71,16 @@ Tensor Dlrm::top(Run& run, Tensor features, Saved& saved) const {
   saved[features_] = features;
   Tensor x = features;
   if (shape_.interaction == InteractionKind::Dot) {
-    x = run.keep.take(run.dtype, {features.row_count(), shape_.interaction_width()});
+    const auto take = [&](int64_t columns) {
+      return run.keep.take(run.dtype, {features.row_count(), columns});
+    };
+    x = take(products_.from + shape_.interaction_width());
     run.ops.dot_interaction(run.stream, x, features, shape_.width, shape_.self);
+    if (!bottom_) {
+      const Tensor products = take(shape_.interaction_width());
+      run.ops.copy_columns(run.stream, products, x, {&products_, 1});
+      x = products;
+    }
   } else if (cross_) {
     x = cross_->forward(run, x, saved);
   }
@@ -73,9 +88,15 @@ Tensor Dlrm::top(Run& run, Tensor features, Saved& saved) const {
 }
 
 Tensor Dlrm::top_backward_input(Run& run, Tensor dlogits, Saved& saved) const {
-  const Tensor dx = top_->backward_input(run, dlogits, saved);
+  Tensor dx = top_->backward_input(run, dlogits, saved);
   if (cross_) return cross_->backward_input(run, dx, saved);
   if (shape_.interaction == InteractionKind::Cat) return dx;
+  if (!bottom_) {
+    const Tensor padded = run.flow.take(run.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
+    run.ops.fill(run.stream, padded, 0);
+    run.ops.copy_columns(run.stream, padded, dx, {&products_back_, 1});
+    dx = padded;
+  }
   const Tensor dfeatures = run.flow.take(run.dtype, saved[features_].shape);
   run.ops.dot_interaction_backward(run.stream, dfeatures, dx, saved[features_], shape_.width, shape_.self);
   return dfeatures;
@@ -87,6 +108,7 @@ void Dlrm::top_backward_weight(Run& run, Saved& saved) const {
 }
 
 void Dlrm::bottom_backward(Run& run, Tensor dfeatures, Saved& saved) const {
+  if (!bottom_) return;
   const Tensor dvector = run.flow.take(run.dtype, {dfeatures.row_count(), shape_.width});
   run.ops.copy_columns(run.stream, dvector, dfeatures, {&vector_, 1});
   bottom_->backward(run, dvector, saved);

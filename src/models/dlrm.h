@@ -3,7 +3,8 @@
 // but the tables, which are elsewhere (room embedding): the model here takes the bags' vectors as given.
 //
 // B = samples of this rank, F = tables, D = width of the vectors. `features` [B, (F + 1) D] holds for each
-// sample the bottom MLP's vector and then the tables' in their order.
+// sample the bottom MLP's vector and then the tables' in their order. Without dense numbers there is no
+// bottom MLP: features are [B, F D], and the tables' vectors meet each other alone.
 //
 // The parts are called apart so that what travels between ranks can hide behind them:
 //
@@ -35,7 +36,9 @@ struct DlrmShape {
   int cross_layers = 3;  // Cross
   int64_t cross_rank = 512;
 
-  int64_t features() const { return (tables + 1) * width; }
+  bool has_bottom() const { return dense > 0; }
+  int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
+  int64_t features() const { return vectors() * width; }
   int64_t interaction_width() const;
   // Multiplications and additions of matrix products for one sample, forward and backward.
   double train_flops() const;
@@ -45,8 +48,13 @@ class Dlrm {
  public:
   static constexpr int kBottom = 0;  // blocks: of parameters, and of reductions
   static constexpr int kTop = 1;
+  // Those that there are.
+  static std::vector<int> blocks(const DlrmShape& shape) {
+    return shape.has_bottom() ? std::vector<int>{kBottom, kTop} : std::vector<int>{kTop};
+  }
 
-  // Failure where widths do not fit. `mesh` must outlive the model.
+  // Failure where widths do not fit, or there are too few vectors for products. `mesh` must
+  // outlive the model.
   Dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed);
   Dlrm(const Dlrm&) = delete;
   Dlrm& operator=(const Dlrm&) = delete;
@@ -55,7 +63,7 @@ class Dlrm {
   const ParamList& params() const { return params_; }
   int slots() const { return slots_; }
 
-  // Writes the vector of `dense` [B, dense] into the first D columns of `features`.
+  // Writes the vector of `dense` [B, dense] into the first D columns of `features`; nothing without a bottom.
   void bottom(Run& run, Tensor features, Tensor dense, Saved& saved) const;
   // Logits [B, 1].
   Tensor top(Run& run, Tensor features, Saved& saved) const;
@@ -68,10 +76,12 @@ class Dlrm {
   DlrmShape shape_;
   ParamList params_;
   int slots_ = 0;
-  std::unique_ptr<Mlp> bottom_, top_;
+  std::unique_ptr<Mlp> bottom_, top_;  // bottom_ is null without dense numbers
   std::unique_ptr<CrossNetwork> cross_;
   SlotId features_;
   ColumnCopy vector_;  // of the bottom MLP: the first columns of the features
+  // Without it: the products alone, and back. The operation puts them behind a copy of the first vector.
+  ColumnCopy products_, products_back_;
 };
 
 }  // namespace trifold

@@ -1,32 +1,46 @@
 #include "train/click_data.h"
 
 #include <algorithm>
-#include <filesystem>
 
-#include "data/click_columns.h"
-#include "data/click_format.h"
+#include "data/click_files.h"
 #include "data/click_synthetic.h"
-#include "data/click_text_source.h"
+#include "data/compare_clicks.h"
 
 namespace trifold {
 
 namespace {
 
-std::string format_of(const ClickDataConfig& config) {
+constexpr const char* kSynthetic = "synthetic";
+
+std::string format_of(const ClickDataConfig& config, const std::string& path) {
   if (config.data_format != "auto") return config.data_format;
-  const std::string& path = config.train_data;
-  if (path == "synthetic") return "synthetic";
-  if (std::filesystem::exists(ClickFolder::manifest(path))) return "clicks";
-  if (std::filesystem::is_directory(path)) return "split-binary";
-  const std::string extension = std::filesystem::path(path).extension().string();
-  if (extension == ".csv") return "csv";
-  if (extension == ".bin") return "mlperf-bin";
-  if (extension == ".tsv" || extension == ".txt") return "tsv";
-  bad_input("--train-data {}: its name does not say what it is; give --data-format", path);
+  return path == kSynthetic ? kSynthetic : find_click_format(path);
+}
+
+bool is_text(const std::string& format) {
+  return format == "text" || format == "tsv" || format == "csv" || format == "csv-hex";
+}
+
+// Empty where the data are asked.
+std::vector<int64_t> given_rows(const ClickDataConfig& config) {
+  if (!config.table_rows || *config.table_rows == "data") return {};
+  return *numbers_of(*config.table_rows);
+}
+
+ClickFileOptions options_for(const ClickDataConfig& config, const std::string& format) {
+  ClickFileOptions options;
+  options.format = format;
+  options.table_rows = given_rows(config);
+  if (config.table_max_ids) options.table_ids = *numbers_of(*config.table_max_ids);
+  options.dense = config.dense_features;
+  options.dense_transform = config.dense_transform;
+  options.id_policy = config.id_policy;
+  return options;
 }
 
 std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
-  const std::vector<int64_t> rows = *numbers_of(config.table_rows);
+  std::vector<int64_t> rows = given_rows(config);
+  if (rows.empty()) rows = {1000};
   std::vector<int64_t> most = *numbers_of(config.table_max_ids.value_or("1"));
   if (most.size() == 1) most.resize(rows.size(), most[0]);
   if (most.size() != rows.size())
@@ -41,62 +55,79 @@ std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
 
 ClickSchema schema_of_options(const ClickDataConfig& config) {
   ClickSchema schema;
-  schema.dense = static_cast<int>(config.dense_features);
+  schema.dense = static_cast<int>(config.dense_features.value_or(13));
   schema.tables = tables_of(config);
-  schema.dense_transform = config.dense_transform;
+  schema.dense_transform = config.dense_transform.value_or("log1p");
   return schema;
 }
 
 namespace {
 
-std::unique_ptr<ClickSource> open_source(const ClickDataConfig& config, const std::string& format,
-                                         const std::string& path, const std::string& part, uint64_t seed,
-                                         ClickData& data) {
-  const ClickRules rules{parse_dense_transform(config.dense_transform), parse_id_policy(config.id_policy)};
-  if (format == "synthetic") {
-    SyntheticClickSpec spec;
-    spec.dense = static_cast<int>(config.dense_features);
-    spec.tables = tables_of(config);
-    spec.samples = config.synthetic_samples;
-    spec.seed = seed;
-    spec.zipf = config.synthetic_zipf;
-    spec.missing = config.synthetic_missing;
-    spec.constant = config.synthetic_constant;
-    auto clicks = std::make_unique<SyntheticClicks>(spec);
-    data.best_auc = clicks->optimum().auc;
-    return clicks;
-  }
-  if (format == "tsv" || format == "csv") {
-    auto clicks = std::make_unique<TextClicks>(path, *numbers_of(config.table_rows), rules);
-    if (const std::string text = clicks->report().text(); !text.empty()) data.notes.push_back(text);
-    return clicks;
-  }
-  if (format == "clicks") return open_click_folder(path);
-  if (format == "split-binary") {
-    const SplitBinary split = read_feature_spec(path, part);
-    return std::make_unique<ColumnClicks>(split.files, split.schema, rules);
-  }
-  const RecordLayout layout = format == "mlperf-bin"    ? kMlperfBin
-                              : format == "hugectr-raw" ? kHugeCtrRaw
-                                                        : kHugeCtrRawCounts;
-  return std::make_unique<RecordClicks>(path, schema_of_options(config), layout, rules);
+std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint64_t seed, ClickData& data) {
+  if (const std::string transform = config.dense_transform.value_or("log1p");
+      transform != "log1p" && transform != "none")
+    bad_input("--dense-transform {} has no use for synthetic clicks, whose numbers are logarithms already",
+              transform);
+  if (config.id_policy.value_or("error") != "error")
+    bad_input("--id-policy {} has no use for synthetic clicks, whose ids are all in their tables",
+              *config.id_policy);
+  SyntheticClickSpec spec;
+  spec.dense = static_cast<int>(config.dense_features.value_or(13));
+  spec.tables = tables_of(config);
+  spec.samples = config.synthetic_samples;
+  spec.seed = seed;
+  spec.zipf = config.synthetic_zipf;
+  spec.missing = config.synthetic_missing;
+  spec.constant = config.synthetic_constant;
+  auto clicks = std::make_unique<SyntheticClicks>(spec);
+  data.best_auc = clicks->optimum().auc;
+  return clicks;
+}
+
+const ClickSource* open_file(const ClickDataConfig& config, const std::string& format,
+                             const std::string& path, const std::string& part, ClickData& data) {
+  ClickFileOptions options = options_for(config, format);
+  options.part = part;
+  OpenClicks open = open_clicks(path, options);
+  if (const std::string text = open.report.text(); !text.empty()) data.notes.push_back(text);
+  data.owned.push_back(std::move(open.source));
+  return data.owned.back().get();
+}
+
+void open_valid(const ClickDataConfig& config, const std::string& format, ClickData& data) {
+  const std::string& path = *config.valid_data;
+  const std::string own = format_of(config, path);
+  if (format == kSynthetic || own == kSynthetic)
+    bad_input(
+        "--valid-data {}: synthetic clicks are evaluated on their own last samples: give --valid-samples",
+        path);
+  if (own != format && !(is_text(own) && is_text(format)))
+    bad_input(
+        "--valid-data {} is of the format {}, --train-data {} is {}: both must have been made the same way",
+        path, own, config.train_data, format);
+  data.valid = open_file(config, own, path, "test", data);
+  const std::vector<std::string> differences =
+      click_differences({config.train_data, data.schema()}, {path, data.valid->schema()});
+  if (differences.empty()) return;
+  bad_input(
+      "--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,
+      fmt::join(differences, "\n  "),
+      format == "clicks" ? fmt::format("\nPreprocess it with --dictionaries-of {}", config.train_data) : "");
 }
 
 }  // namespace
 
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
   ClickData data;
-  const std::string format = format_of(config);
-  data.owned.push_back(open_source(config, format, config.train_data, "train", seed, data));
-  data.train = data.owned.back().get();
+  const std::string format = format_of(config, config.train_data);
+  if (format == kSynthetic) {
+    data.owned.push_back(make_synthetic(config, seed, data));
+    data.train = data.owned.back().get();
+  } else {
+    data.train = open_file(config, format, config.train_data, "train", data);
+  }
   if (config.valid_data) {
-    data.owned.push_back(open_source(config, format, *config.valid_data, "test", seed, data));
-    data.valid = data.owned.back().get();
-    if (data.valid->schema().tables.size() != data.schema().tables.size() ||
-        data.valid->schema().dense != data.schema().dense)
-      bad_input("--valid-data {} has {} tables and {} numbers a sample, --train-data {} and {}",
-                *config.valid_data, data.valid->schema().tables.size(), data.valid->schema().dense,
-                data.schema().tables.size(), data.schema().dense);
+    open_valid(config, format, data);
   } else if (config.valid_samples > 0) {
     const ClickSource& whole = *data.train;
     if (config.valid_samples >= whole.samples())
@@ -120,6 +151,10 @@ int64_t ClickFeed::real_samples(int64_t step) const {
 }
 
 void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {
+  const ClickSchema& schema = source_.schema();
+  check(schema.dense == out.schema().dense && schema.tables.size() == out.schema().tables.size(),
+        "clicks of {} dense features and {} tables are read into a batch of {} and {}", schema.dense,
+        schema.tables.size(), out.schema().dense, out.schema().tables.size());
   const int64_t epoch = step / batches_per_epoch();
   const int64_t first = step % batches_per_epoch() * global_ + rank * share;
   const int64_t real = std::clamp<int64_t>(real_samples(step) - rank * share, 0, share);

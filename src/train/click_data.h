@@ -21,10 +21,12 @@ struct ClickData {
   const ClickSchema& schema() const { return train->schema(); }
 };
 
-// BadInput for files that are missing or wrong.
+// BadInput for files that are missing or wrong, options that do not agree with them, and samples to evaluate
+// on that mean something else than those to train on.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
-// The schema that the options name, without a look at any file.
+// The schema that the options name, without a look at any file: 1000 rows and 13 dense features where they
+// are not given.
 ClickSchema schema_of_options(const ClickDataConfig& config);
 
 // Fills `out` with this rank's part of global batch `step` (from 0) of an endless run over `source`: epoch

@@ -37,7 +37,8 @@ class MemoryLimit {
       : setup_(setup), tables_(tables), on_device_(on_device), bytes_(static_cast<size_t>(bytes)) {}
 
   std::vector<RecommenderMemory> needs(const Choice& choice, int ranks) const {
-    return memory_of_ranks(setup_, Placement(tables_, choice, ranks), on_device_);
+    return memory_of_ranks(setup_, Placement(tables_, choice, ranks, setup_.model.has_bottom() ? 1 : 0),
+                           on_device_);
   }
   bool allows(const std::vector<RecommenderMemory>& needs) const {
     return needs[busiest(needs)].total() <= bytes_;

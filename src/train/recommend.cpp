@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/read_json.h"
 #include "optim/click_schedule.h"
+#include "train/click_record.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/place_tables.h"
@@ -41,7 +42,7 @@ nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& sche
   return {{"kind", "dlrm"},
           {"dense", schema.dense},
           {"embedding_dim", model.embedding_dim},
-          {"bottom_mlp", *numbers_of(model.bottom_mlp)},
+          {"bottom_mlp", schema.dense > 0 ? *numbers_of(model.bottom_mlp) : std::vector<int64_t>{}},
           {"top_mlp", *numbers_of(model.top_mlp)},
           {"interaction", model.interaction},
           {"interaction_self", model.interaction_self},
@@ -90,6 +91,11 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   const ClickTrainingConfig& training = config.training;
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
+  if (setup.model.interaction_width() == 0)
+    bad_input(
+        "the data have no dense features and one table, whose vector has no other to meet: give "
+        "--interaction "
+        "cat, or --interaction-self");
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
   setup.dtype = training.f64 ? DType::F64 : DType::F32;
@@ -120,6 +126,7 @@ int64_t check_start(const RecommendJob& job) {
   const std::string name = reader.directory().string();
   if (!meta.model.contains("kind"))
     bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
+  compare_with_record(reader, config.data.train_data, job.data.schema());
   compare_models(meta.model, model_json(config, job.data.schema()));
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
@@ -305,6 +312,7 @@ class RecommendRun final : public Savable {
     meta.state = {{"global_batch_size", config_.training.global_batch_size},
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
+                  {"clicks", click_record(job_.data.schema())},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
     return meta;
   }
@@ -312,6 +320,7 @@ class RecommendRun final : public Savable {
   std::vector<std::string> load(const std::string& path) {
     gather_texts(world_, "loading " + path, [&]() -> std::string {
       CheckpointReader reader(path);
+      compare_with_record(reader, config_.data.train_data, job_.data.schema());
       compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
       TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
       reader.load(host.tensors());

@@ -194,6 +194,8 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
 RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config) {
   ClickDataConfig options = config.run.data;
   options.train_data = options.data_format = "synthetic";
+  options.dense_transform.reset();
+  options.id_policy.reset();
   options.synthetic_samples = (kWarmUpSteps + config.measure_steps) * config.run.training.global_batch_size;
   const ClickData data = open_clicks(options, config.run.seed);
   RecommendMeasurement result;

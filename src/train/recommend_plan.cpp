@@ -25,9 +25,12 @@ Chain chain_of(int64_t in, const std::vector<int64_t>& widths) {
   return chain;
 }
 
+Chain bottom_of(const DlrmShape& shape) {
+  return shape.has_bottom() ? chain_of(shape.dense, shape.bottom) : Chain{};
+}
+
 double parameters_of(const DlrmShape& shape) {
-  const Chain bottom = chain_of(shape.dense, shape.bottom),
-              top = chain_of(shape.interaction_width(), shape.top);
+  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
   double count = bottom.products + bottom.outputs + top.products + top.outputs;
   if (shape.interaction == InteractionKind::Cross)
     count += shape.cross_layers * static_cast<double>(shape.features()) *
@@ -37,11 +40,10 @@ double parameters_of(const DlrmShape& shape) {
 
 // The dense parts of a step for `b` samples, numbers of `size` bytes.
 void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double size, const RankRates& rates) {
-  const Chain bottom = chain_of(shape.dense, shape.bottom),
-              top = chain_of(shape.interaction_width(), shape.top);
+  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
   const double first =
       shape.bottom.empty() ? 0 : static_cast<double>(shape.dense) * static_cast<double>(shape.bottom[0]);
-  const auto vectors = static_cast<double>(shape.tables + 1);
+  const auto vectors = static_cast<double>(shape.vectors());
   const auto features = static_cast<double>(shape.features());
   double meeting = 0, meeting_numbers = features;
   if (shape.interaction == InteractionKind::Dot)
@@ -67,6 +69,29 @@ double most(const std::vector<RankLoad>& loads, Member member) {
   double largest = 0;
   for (const RankLoad& load : loads) largest = std::max(largest, load.*member);
   return largest;
+}
+
+}  // namespace
+
+namespace {
+
+// That of the options, where they have the rows of the tables, or of the data. What is measured on synthetic
+// clicks then has it too.
+ClickSchema schema_to_plan(RecommendConfig& run) {
+  ClickDataConfig& data = run.data;
+  const bool has_rows = data.table_rows && *data.table_rows != "data";
+  if (has_rows || data.train_data == "synthetic" || data.data_format == "synthetic")
+    return schema_of_options(data);
+  const ClickSchema schema = open_clicks(data, run.seed).schema();
+  std::vector<int64_t> rows, most;
+  for (const ClickTable& table : schema.tables) {
+    rows.push_back(table.rows);
+    most.push_back(table.max_ids);
+  }
+  data.table_rows = fmt::format("{}", fmt::join(rows, "-"));
+  data.table_max_ids = fmt::format("{}", fmt::join(most, "-"));
+  data.dense_features = schema.dense;
+  return schema;
 }
 
 }  // namespace
@@ -99,11 +124,13 @@ StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad
   return times;
 }
 
-RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config) {
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
+  PlanRecommenderConfig config = given;
+  const ClickSchema schema = schema_to_plan(config.run);
   const int ranks = config.run.mesh.ranks;
-  const ClickSchema schema = schema_of_options(config.run.data);
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
-  Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks);
+  Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks,
+                      setup.model.has_bottom() ? 1 : 0);
   std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
   std::vector<RecommenderMemory> memory = memory_of_ranks(setup, placement, config.run.mesh.device == "cuda");
   RecommendPlan plan{

@@ -59,7 +59,8 @@ struct RecommendPlan {
   double counted_vectors = 0, formula_vectors = 0;
 };
 
-// BadInput where a rank needs more than --memory-limit (place_tables.h).
+// Rows that are not given are those of --train-data, which are opened for them. BadInput where a rank needs
+// more than --memory-limit (place_tables.h).
 RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config);
 
 }  // namespace trifold

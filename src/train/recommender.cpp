@@ -43,10 +43,11 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       comm_(comm_mode(world), comm_pool_, ops_.device),
       id_comm_(world.split(0, world.rank())),
       vector_comm_(world.split(0, world.rank())),
-      placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size()),
+      placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
+                 setup.model.has_bottom() ? 1 : 0),
       model_(setup.model, mesh_, setup.seed),
       groups_(mesh_, world.size()),
-      layout_(model_.params(), {{Dlrm::kBottom, Dlrm::kTop}}, 1, groups_.slices()),
+      layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, groups_.slices()),
       weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
       grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
       optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
@@ -123,7 +124,7 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     std::memcpy(copy.data, tensor.data, tensor.bytes());
     return written.there(copy);
   };
-  dense = place(batch.dense);
+  if (batch.dense.elements() > 0) dense = place(batch.dense);
   labels = place(batch.labels);
   weights = place(batch.weights);
   written.copy(stream);
@@ -154,7 +155,7 @@ Recommender::Fetched& Recommender::oldest() {
 }
 
 Tensor Recommender::dense_of(Run& run, Tensor dense) {
-  if (run.dtype == DType::F32) return dense;
+  if (run.dtype == DType::F32 || !setup_.model.has_bottom()) return dense;
   const Tensor converted = run.keep.take(run.dtype, dense.shape);
   run.ops.convert(run.stream, converted, dense);
   return converted;
@@ -240,7 +241,7 @@ Tensor Recommender::backward(Run& run, const Fetched& fetched, Tensor logits, Sa
   model_.top_backward_weight(run, saved);
   grads_.reduce(Dlrm::kTop, compute_);
   model_.bottom_backward(run, dfeatures, saved);
-  grads_.reduce(Dlrm::kBottom, compute_);
+  if (setup_.model.has_bottom()) grads_.reduce(Dlrm::kBottom, compute_);
   mark(StepPart::WeightGradients, false);
   return dfeatures;
 }

@@ -46,15 +46,18 @@ void Recommender::fail_not_finite(const Fetched& fetched, Tensor logits, double 
       if (param.shard.name.starts_with(beginning))
         add("the weight " + param.shard.name, weights_.weight(model_.params().find(param.shard.name)), false);
   };
-  add("the dense numbers", batch.dense, true, true);
+  if (setup_.model.has_bottom()) add("the dense numbers", batch.dense, true, true);
   for (size_t t = 0; t < batch.id_weights.size(); ++t)
     add("the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t], false, true);
   add_weights("bottom");
   const int64_t width = setup_.model.width;
-  places.push_back({"the bottom MLP's vector", features_, 0, width, true, false});
-  for (int64_t t = 0; t < setup_.model.tables; ++t)
-    places.push_back({"the vectors of table " + setup_.schema.tables[static_cast<size_t>(t)].name, features_,
-                      (t + 1) * width, (t + 2) * width, true, false});
+  if (setup_.model.has_bottom())
+    places.push_back({"the bottom MLP's vector", features_, 0, width, true, false});
+  for (int t = 0; t < setup_.schema.table_count(); ++t) {
+    const int64_t column = placement_.feature_column(t);
+    places.push_back({"the vectors of table " + setup_.schema.table(t).name, features_, column,
+                      column + width, true, false});
+  }
   add_weights("cross");
   add_weights("top");
   add("the logits", logits, true);

@@ -34,8 +34,9 @@ StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const 
   const int64_t samples = setup.samples(mesh.sizes().ranks());
   const Shape dense_shape{samples, setup.schema.dense};
   const Tensor features = keep.take(setup.dtype, {samples, setup.model.features()});
-  const Tensor dense = setup.dtype == DType::F32 ? Tensor{nullptr, DType::F32, dense_shape}
-                                                 : keep.take(setup.dtype, dense_shape);
+  const Tensor dense = setup.dtype == DType::F32 || !setup.model.has_bottom()
+                           ? Tensor{nullptr, DType::F32, dense_shape}
+                           : keep.take(setup.dtype, dense_shape);
   model.bottom(run, features, dense, saved);
   const Tensor logits = model.top(run, features, saved);
   keep.take(setup.dtype, logits.shape);  // losses
@@ -71,7 +72,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   // The MLPs are the same on all.
   const Mesh mesh({1, ranks, 1}, {0, 0, 0});
   const Dlrm model(setup.model, mesh, setup.seed);
-  const FlatLayout layout(model.params(), {{Dlrm::kBottom, Dlrm::kTop}}, 1, ranks);
+  const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, ranks);
   const MemoryReport flat = flat_memory(layout, GradLayout::whole(layout), setup.dtype, setup.dense_optimizer,
                                         ZeroStage{}, 1, 0, ZeroConfig{});
   const StepArenas arenas = measure_step(setup, model, mesh);

@@ -102,7 +102,8 @@ class Recommend(ProgramTest):
                 "--train-iters", 1)
         (self.folder / "a.tsv").write_text("".join(line("7") for _ in range(9)) + line("ff"), encoding="ascii")
         _, told = self.recommend("--train-data", "a.tsv", *wide, status=2)
-        self.assertRegex(told, r"a\.tsv: line 10, column C1: id 255 is outside the table, which has 8 rows")
+        self.assertRegex(told, r"a\.tsv: line 10, column C1: id 'ff' \(hexadecimal, 255 in decimal\) is outside the table, "
+                               "which has 8 rows")
         for policy in ("modulo", "clip"):
             self.recommend("--train-data", "a.tsv", "--id-policy", policy, *wide)
         bad = "".join("7\tx\n" for _ in range(12))

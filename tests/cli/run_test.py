@@ -119,13 +119,13 @@ class Run(ProgramTest):
     def test_preprocess(self):
         """Malformed lines are told with file, line and column; a second set takes the dictionaries over."""
         (self.folder / "a.csv").write_text("label,I1,C1\n1,3,0000abcd\n0,x,1\n0,,0000abcd\n")
-        out, messages = self.trifold("preprocess", "--input", "a.csv", "--output", "clicks", "--max-malformed", 0.5)
+        out, messages = self.trifold("preprocess", "--input", "a.csv", "--data-format", "csv-hex", "--output", "clicks", "--max-malformed", 0.5)
         self.assertEqual(out.strip(), "clicks")
         self.assertIn("1 of 3 lines are malformed and left out:\n  a.csv:3: column I1: 'x' is not a number", messages)
         self.assertIn("2 samples, 50.00 % clicked", messages)
         self.assertEqual((self.folder / "clicks" / "C1.ids").read_bytes(), b"\2\2")
         (self.folder / "b.csv").write_text("label,I1,C1\n1,3,f\n0,1,abcd\n")
-        self.trifold("preprocess", "--input", "b.csv", "--output", "test", "--dictionaries-of", "clicks")
+        self.trifold("preprocess", "--input", "b.csv", "--data-format", "csv-hex", "--output", "test", "--dictionaries-of", "clicks")
         self.assertEqual((self.folder / "test" / "C1.ids").read_bytes(), b"\1\2")
 
     def test_a_signal_saves_and_the_same_line_goes_on(self):

@@ -192,20 +192,24 @@ struct Shape4 {
   InteractionKind kind;
   bool self, mean, weighted;
   ClickLoss loss;
+  int dense = 3;
 };
 
 TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
   for (const Shape4& shape : {Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic},
                               Shape4{InteractionKind::Dot, true, true, true, ClickLoss::Squared},
                               Shape4{InteractionKind::Cat, false, false, true, ClickLoss::Logistic},
-                              Shape4{InteractionKind::Cross, false, true, false, ClickLoss::Logistic}}) {
+                              Shape4{InteractionKind::Cross, false, true, false, ClickLoss::Logistic},
+                              Shape4{InteractionKind::Dot, true, false, false, ClickLoss::Logistic, 0},
+                              Shape4{InteractionKind::Cat, false, true, true, ClickLoss::Logistic, 0},
+                              Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Logistic, 0}}) {
     RecommenderSetup setup;
-    setup.model = {.dense = 3, .tables = 2, .width = 3, .bottom = {6, 3}, .top = {9, 1}};
+    setup.model = {.dense = shape.dense, .tables = 2, .width = 3, .bottom = {6, 3}, .top = {9, 1}};
     setup.model.interaction = shape.kind;
     setup.model.self = shape.self;
     setup.model.cross_layers = 2;
     setup.model.cross_rank = 2;
-    setup.schema.dense = 3;
+    setup.schema.dense = shape.dense;
     setup.schema.weighted = shape.weighted;
     setup.schema.tables = {{"a", 5, 3}, {"b", 3, 2}};
     setup.placement.resize(2);
@@ -224,6 +228,7 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     for (int s = 0; s < 4; ++s) {  // the fifth is padding
       clicks.labels.push_back(s % 2 == 0 ? 1.0F : 0.0F);
       clicks.dense.push_back({static_cast<float>(word() % 7) / 4, static_cast<float>(word() % 7) / 4, 0.5F});
+      clicks.dense.back().resize(static_cast<size_t>(shape.dense));
       clicks.ids.emplace_back();
       if (shape.weighted) clicks.weights.emplace_back();
       for (const ClickTable& table : setup.schema.tables) {

@@ -178,6 +178,58 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
                                          std::tuple{SparseKind::RowwiseAdagrad, true},
                                          std::tuple{SparseKind::Adam, false}));
 
+// No bottom MLP: the tables' vectors lie at the beginning of the features, on every placement.
+TEST(RecommenderPlacement, WithoutDenseFeatures) {
+  for (const InteractionKind interaction :
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross}) {
+    RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F64, true);
+    setup.schema.dense = 0;
+    setup.model.dense = 0;
+    setup.model.interaction = interaction;
+    setup.model.cross_layers = 2;
+    setup.model.cross_rank = 3;
+    EXPECT_EQ(setup.model.features(), 5 * 6);
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    const Result alone = train(1, setup, 0.05);
+    EXPECT_FALSE(alone.values.contains("param/bottom.0.weight"));
+    EXPECT_LT(alone.losses.back(), alone.losses.front());
+    for (const auto& placement :
+         {mixed(3), everywhere(PlacementKind::Row, 3), everywhere(PlacementKind::Column, 3),
+          everywhere(PlacementKind::Replicated, 3), everywhere(PlacementKind::Table, 3)}) {
+      setup.placement = placement;
+      const Gap distance = gap(train(3, setup, 0.05), alone);
+      EXPECT_LE(distance.losses, 1e-11);
+      EXPECT_LE(distance.values, 1e-10);
+    }
+  }
+}
+
+// Without a bottom MLP a sample's only features are its products: with two tables the logit of a top MLP of
+// one layer is w (v1 . v0) + b.
+TEST(RecommenderPlacement, ProductsAloneWithoutDenseFeatures) {
+  RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F64, false);
+  setup.schema = {0, {{"a", 2, 1}, {"b", 2, 1}}, "none", false};
+  setup.model = {.dense = 0, .tables = 2, .width = 2, .bottom = {}, .top = {1}};
+  setup.placement.resize(2);
+  setup.global_batch = 2;
+  EXPECT_EQ(setup.model.interaction_width(), 1);
+  run_ranks(1, [&](Communicator& world) {
+    Recommender model(world, setup);
+    assign(model, {{"param/embedding.a.weight", {1, 2, 3, 4}},
+                   {"param/embedding.b.weight", {5, 6, 7, 8}},
+                   {"param/top.0.weight", {0.5}},
+                   {"param/top.0.bias", {-1}}});
+    Clicks clicks;
+    clicks.labels = {0, 1};
+    clicks.dense.resize(2);
+    clicks.ids = {{{0}, {1}}, {{1}, {0}}};
+    model.fetch([&](ClickBatchBuffer& out) { clicks.read(0, 2, out); });
+    const Tensor logits = model.score().logits;
+    EXPECT_DOUBLE_EQ(element(logits, 0), 0.5 * (1 * 7 + 2 * 8) - 1);
+    EXPECT_DOUBLE_EQ(element(logits, 1), 0.5 * (3 * 5 + 4 * 6) - 1);
+  });
+}
+
 // Vectors that travel in bf16 change the curve a little, and not by much.
 TEST(RecommenderExchange, InBfloat16) {
   RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);

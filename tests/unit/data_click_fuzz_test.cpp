@@ -103,13 +103,16 @@ TEST(ClickFuzz, Text) {
   Random random(1);
   const std::string tsv = criteo_text(8);
   const std::string csv = "Id,label,I1,I2,C1,C2\r\n1,0,5,,68fd1e64,80e26c9b\r\n2,1,-1,2.0,,0a\r\n3,0,,,,\r\n";
+  const std::string decimal =
+      "\xef\xbb\xbf\"Id\",label,\"I1\",I2,C1,C2\n1,0,5,,12345678901,\"7\"\n\"a,b\",1,-1,2.0,,0\n";
   ClickFileOptions options;
   options.table_rows = {1000};
   int good = 0;
   for (int run = 0; run < 400; ++run) {
-    const std::string text = damaged(random, run % 2 == 0 ? tsv : csv);
+    const std::string text = damaged(random, run % 2 == 0 ? tsv : run % 4 == 1 ? decimal : csv);
     test::write_file(dir.file("t.txt"), text);
     options.id_policy = run % 3 == 0 ? "clip" : "modulo";
+    options.format = run % 2 == 0 ? "auto" : run % 4 == 1 ? "csv" : "csv-hex";
     options.dense_transform = run % 5 == 0 ? "log3" : "log1p";
     good += survives([&] { read_through(*open_clicks(dir.file("t.txt"), options).source); }, text);
   }
@@ -129,6 +132,7 @@ TEST(ClickFuzz, Preprocessing) {
     PreprocessOptions options;
     options.inputs = {dir.file("t.csv")};
     options.output = dir.file("out");
+    options.format = "csv-hex";
     options.transform = run % 2 == 0 ? DenseTransform::LogMin : DenseTransform::Log3;
     options.frequency_threshold = run % 3;
     options.max_malformed = 1;
@@ -178,6 +182,7 @@ TEST(ClickFuzz, Manifest) {
   PreprocessOptions options;
   options.inputs = {dir.file("t.csv")};
   options.output = dir.file("out");
+  options.format = "csv-hex";
   ThreadPool pool(1);
   preprocess(options, pool, [](const PreprocessProgress&) {});
   const std::string manifest = test::read_file(dir.file("out/clicks.json"));

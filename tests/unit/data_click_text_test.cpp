@@ -18,7 +18,7 @@ struct Parsed {
   bool good = false;
   int label = -1;
   std::vector<float> dense;
-  std::vector<uint32_t> ids;
+  std::vector<uint64_t> ids;
 };
 
 Parsed parse(const TextLayout& layout, const std::string& line) {
@@ -138,18 +138,84 @@ TEST(ClickText, FindsTheLayout) {
   EXPECT_EQ(csv.dense, 2);
   EXPECT_EQ(csv.tables, 2);
   EXPECT_EQ(csv.least_fields, 5U);
-  const Parsed line = parse(csv, "77,ab,1,2.5,,00000010,\"x\"");
+  const Parsed line = parse(csv, "77,171,1,2.5,,00000010,\"x, \"\"y\"\"\"");
   ASSERT_TRUE(line.good);
   EXPECT_EQ(line.label, 1);
   EXPECT_TRUE(std::isnan(line.dense[0]));
   EXPECT_EQ(line.dense[1], 2.5F);
-  EXPECT_EQ(line.ids, (std::vector<uint32_t>{16, 0xab}));
+  EXPECT_EQ(line.ids, (std::vector<uint64_t>{10, 171}));
   EXPECT_FALSE(layout_of("I1,C1\n").labels);
   expect_has(error_of([&] { layout_of(""); }), "is empty");
   expect_has(error_of([&] { layout_of("label,I1\n"); }), "names no column of ids");
   expect_has(error_of([&] { layout_of("label,C1,C3\n"); }), "lacks a column before C3");
   expect_has(error_of([&] { layout_of("label,C1,c1\n"); }), "column c1 twice");
   expect_has(error_of([&] { layout_of("label,click,C1\n"); }), "2 columns of labels");
+}
+
+TEST(ClickText, IdsOfCsvAreDecimal) {
+  const TempDir dir;
+  test::write_file(dir.file("t"), "label,C1\n1,10\n0,11\n");
+  const MappedFile file(dir.file("t"));
+  const TextLayout decimal = find_layout(file);
+  EXPECT_EQ(decimal.base, IdBase::Decimal);
+  EXPECT_EQ(parse(decimal, "1,10").ids[0], 10U);
+  EXPECT_EQ(parse(decimal, "1,123456789").ids[0], 123456789U);
+  EXPECT_EQ(parse(decimal, "1,18446744073709551615").ids[0], 18446744073709551615U);
+  EXPECT_EQ(parse(decimal, "1,").ids[0], 0U);
+  for (const char* text : {"18446744073709551616", "-1", "+1", "1.0", "0x1", "ab", " 1"})
+    EXPECT_FALSE(parse(decimal, fmt::format("1,{}", text)).good) << text;
+  expect_has(explain_line(decimal, "1,ab"), "column C1: 'ab' is not an id: a decimal number from 0 to 1844");
+  const TextLayout hexadecimal = find_layout(file, "csv-hex");
+  EXPECT_EQ(parse(hexadecimal, "1,10").ids[0], 16U);
+  EXPECT_EQ(parse(hexadecimal, "1,68fd1e64").ids[0], 0x68fd1e64U);
+  EXPECT_EQ(find_layout(file, "tsv").columns.size(), 40U);
+  test::write_file(dir.file("h"), "label,C1\n1,80e26c9b\n0,11\n");
+  expect_has(error_of([&] { find_layout(MappedFile(dir.file("h"))); }), "give --data-format csv-hex");
+}
+
+TEST(ClickText, QuotedFields) {
+  const TempDir dir;
+  test::write_file(dir.file("t"), "\"label\",\"I1\",\"C1\",\"cat_2\",\"C\"\"\"\r\n");
+  expect_has(error_of([&] { find_layout(MappedFile(dir.file("t"))); }), "lacks a column before cat_2");
+  test::write_file(dir.file("t"), "\"label\",\"I1\",\"C1\",\"note\"\r\n");
+  const TextLayout layout = find_layout(MappedFile(dir.file("t")));
+  EXPECT_EQ(layout.columns[2].name, "C1");
+  const Parsed line = parse(layout, "\"1\",\"2.5\",\"77\",\"a, b\"");
+  ASSERT_TRUE(line.good);
+  EXPECT_EQ(line.label, 1);
+  EXPECT_EQ(line.dense[0], 2.5F);
+  EXPECT_EQ(line.ids[0], 77U);
+  EXPECT_FALSE(parse(layout, "\"1\",\"2.5\",\"77").good);  // a quote that is not closed
+  EXPECT_FALSE(parse(layout, "\"1\"1,2,3").good);
+  EXPECT_TRUE(parse(layout, "1,2,3,\"").good);
+}
+
+TEST(ClickText, AByteOrderMarkIsSkipped) {
+  const TempDir dir;
+  test::write_file(dir.file("t"), "\xef\xbb\xbflabel,C1\n1,5\n0,9\n");
+  const TextClicks clicks(dir.file("t"), {10}, {});
+  EXPECT_EQ(clicks.samples(), 2);
+  ClickBatchBuffer buffer(clicks.schema(), 2);
+  clicks.read(0, 2, buffer);
+  EXPECT_EQ(buffer.batch().ids[0].as<int32_t>()[1], 9);
+}
+
+TEST(ClickText, RefusesWhatIsNoText) {
+  const TempDir dir;
+  const auto refused = [&](std::string_view content) {
+    test::write_file(dir.file("t"), content);
+    const std::string error = error_of([&] { find_layout(MappedFile(dir.file("t"))); });
+    for (const char c : error) EXPECT_TRUE(c >= ' ' && c <= '~') << error;
+    return error;
+  };
+  expect_has(refused("\x1f\x8b\x08 rest"), "holds gzip data, not text: unpack it first");
+  expect_has(refused("\x28\xb5\x2f\xfd rest"), "holds zstd data");
+  expect_has(refused(std::string_view("\xff\xfel\0a\0", 6)), "iconv -f UTF-16 -t UTF-8");
+  expect_has(refused(std::string_view("l\0a\0b\0,\0\n\0", 10)), "has NUL bytes");
+  expect_has(refused("\xef\xbb\xbf"), "is empty but for a byte order mark");
+  expect_has(refused("a\x1b[2Jb,\x1b]0;x\x07\n"), "names no column of ids");
+  // What a message quotes is made safe.
+  expect_has(explain_line(criteo_layout(true), "\x1b[2J\xff"), "'\\x1b[2J\\xff' is not a label");
 }
 
 TEST(TextClicks, LeavesMalformedLinesOutAndTellsTheFirstTen) {
@@ -194,7 +260,10 @@ TEST(TextClicks, RefusesWhatCannotBeTrainedOn) {
   expect_has(error_of([&] { open("label,C1\nx\n\n", {5}); }), "has no line that can be read");
   expect_has(error_of([&] { open(criteo_line().substr(2) + "\n", {5}); }), "has no labels");
   expect_has(error_of([&] { open("bad\n" + good, {1000}, IdPolicy::Error); }),
-             ": line 2, column C1: id 2147483648 is outside the table, which has 1000 rows");
+             ": line 2, column C1: id '80000000' (hexadecimal, 2147483648 in decimal) is outside the table, "
+             "which has 1000 rows");
+  expect_has(error_of([&] { open("label,C1\n1,5\n0,12345678901\n", {1000}, IdPolicy::Error); }),
+             ": line 3, column C1: id 12345678901 is outside the table, which has 1000 rows");
 }
 
 }  // namespace

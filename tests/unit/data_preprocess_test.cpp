@@ -41,6 +41,7 @@ PreprocessOptions options_for(const TempDir& dir, const std::string& input, cons
   PreprocessOptions options;
   options.inputs = {dir.file(input)};
   options.output = dir.file(output);
+  options.format = "csv-hex";
   options.max_malformed = 0.5;
   return options;
 }
@@ -83,19 +84,19 @@ TEST(Preprocess, AgreesWithASlowWayOfDoingIt) {
   const std::string text = make_text(4000);
   test::write_file(dir.file("in.csv"), text);
   const MappedFile file(dir.file("in.csv"));
-  const TextLayout layout = find_layout(file);
+  const TextLayout layout = find_layout(file, "csv-hex");
   std::vector<float> labels, dense;
   std::vector<std::vector<uint32_t>> keys(2);
   std::string_view rest = text;
   take_line(rest);
   while (!rest.empty()) {
     float numbers[2];
-    uint32_t hashes[2];
+    uint64_t hashes[2];
     ClickLine line{0, numbers, hashes};
     if (!parse_line(layout, take_line(rest), line)) continue;
     labels.push_back(static_cast<float>(line.label));
     for (const float x : numbers) dense.push_back(std::isnan(x) || x < 0 ? 0 : std::log1p(x));
-    for (size_t t = 0; t < 2; ++t) keys[t].push_back(hashes[t]);
+    for (size_t t = 0; t < 2; ++t) keys[t].push_back(static_cast<uint32_t>(hashes[t]));
   }
   for (const int64_t threshold : {1, 3}) {
     PreprocessOptions options = options_for(dir, "in.csv", fmt::format("out{}", threshold));
@@ -274,14 +275,20 @@ TEST(OpenClicks, FindsTheFormat) {
   };
   std::filesystem::create_directory(dir.file("empty"));
   test::write_file(dir.file("t.bin"), std::string(4 * 4, '\0'));
-  test::write_file(dir.file("t.csv"), "label,C1\n1,a\n");
+  test::write_file(dir.file("t.csv"), "label,C1\n1,3\n");
+  test::write_file(dir.file("day_0"), "1" + std::string(39, '\t') + "\n");
   test::write_file(dir.file("t.x"), "x");
   expect_has(error(dir.file("empty"), {}), "without clicks.json");
-  expect_has(error(dir.file("none"), {}), "does not exist");
-  expect_has(error(dir.file("t.x"), {}), "the name does not tell the format");
-  expect_has(error(dir.file("t.bin"), {}), "the rows of each table must be given");
-  expect_has(error(dir.file("t.csv"), {}), "the rows of the tables must be given");
+  expect_has(error(dir.file("none"), {}), "there is no such file or folder");
+  expect_has(error(dir.file("none.csv/x"), {}), "there is no such file or folder");
+  expect_has(error(dir.file("t.x"), {}), "its name does not tell its format: give --data-format");
+  expect_has(error(dir.file("t.bin"), {}), "give --table-rows");
+  expect_has(error(dir.file("t.csv"), {}), "give --table-rows");
   ClickFileOptions options;
+  options.table_rows = {5};
+  EXPECT_EQ(open_clicks(dir.file("day_0"), options).source->schema().table_count(), 26);
+  options.dense = 4;
+  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, --dense-features says 4");
   options.table_rows = {5, 6};
   options.dense = 1;
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
@@ -291,6 +298,44 @@ TEST(OpenClicks, FindsTheFormat) {
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->schema().table(0).max_ids, 2);
   options.format = "other";
   expect_has(error(dir.file("t.bin"), options), "there is no format of clicks called 'other'");
+}
+
+TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,I1,C1,C2\n1,2,a,b\n0,3,b,b\n");
+  run(options_for(dir, "in.csv", "out"));
+  const auto with = [&](auto change) {
+    ClickFileOptions options;
+    change(options);
+    return error_of([&] { open_clicks(dir.file("out"), options); });
+  };
+  ClickFileOptions same;
+  same.table_rows = {4, 3};
+  same.dense = 1;
+  same.dense_transform = "log1p";
+  same.id_policy = "error";
+  same.table_ids = {1};
+  EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
+  expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, --table-rows says 5");
+  expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
+  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, --dense-features says 2");
+  expect_has(with([](auto& o) { o.dense_transform = "log3"; }), "its dense transform is log1p");
+  expect_has(with([](auto& o) { o.id_policy = "modulo"; }), "--id-policy modulo has no use here");
+  expect_has(with([](auto& o) { o.table_ids = {2}; }), "one id in each table");
+}
+
+// Ids beyond 32 bits need a range, which is taken of the whole number.
+TEST(Preprocess, DecimalIdsOfMoreThan32Bits) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,C1\n0,4294967295\n1,4294967296\n1,12345678901234567890\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.format = "auto";
+  expect_has(error_of([&] { run(options); }), "in.csv:3: id 4294967296 of table 1 is above 4294967295");
+  EXPECT_FALSE(std::filesystem::exists(dir.file("out")));
+  options.hash_ids = true;
+  options.max_ind_range = 1000;
+  run(options);
+  EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{295, 296, 890}));
 }
 
 }  // namespace

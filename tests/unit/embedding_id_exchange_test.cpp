@@ -1,0 +1,58 @@
+// Ids are held against the rows of the tables that are here, whatever placement and batch they come in.
+#include "embedding/id_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include "support/ranks.h"
+
+namespace trifold {
+namespace {
+
+// The messages of distributing, on each of two ranks, a batch of 3 samples in which sample 1 has `id` in the
+// second table.
+std::vector<std::string> distributed(PlacementKind kind, int32_t id, bool sort) {
+  const LookupHow how{3, false, false, DType::F32};
+  const TablePlacement where{kind, 0, 2};
+  const Placement placement({{"a", 4, 2, 1}, {"b", 5, 2, 2}}, {where, where}, 2);
+  std::vector<std::string> messages(2);
+  test::run_ranks(2, [&](Communicator& comm) {
+    ThreadPool pool(1);
+    Stream stream(Stream::Mode::Inline, pool);
+    IdExchange exchange(placement, comm, cpu_ops(), how);
+    const auto batch = exchange.make_batch();
+    // The source's tables are larger, as those of other clicks may be.
+    ClickBatchBuffer clicks(ClickSchema{0, {{"a", 100, 1}, {"b", 100, 2}}, "none", false}, 3);
+    clicks.begin(40, 3, 2);
+    for (int64_t i = 0; i < 2; ++i) {
+      *clicks.bag(0, i, 1) = 3;
+      int32_t* bag = clicks.bag(1, i, 2);
+      bag[0] = 4;
+      bag[1] = i == 1 ? id : 0;
+    }
+    clicks.finish();
+    try {
+      exchange.distribute(clicks.batch(), *batch, sort, stream);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      messages[static_cast<size_t>(comm.rank())] = error.what();
+    }
+  });
+  return messages;
+}
+
+TEST(IdExchange, RefusesIdsOutsideTheirTable) {
+  const auto on_both = [](const std::string& message) { return std::vector<std::string>(2, message); };
+  for (const PlacementKind kind :
+       {PlacementKind::Table, PlacementKind::Row, PlacementKind::Column, PlacementKind::Replicated})
+    for (const bool sort : {false, true}) {
+      EXPECT_EQ(distributed(kind, 4, sort), on_both(""));
+      for (const int32_t id : {5, -1})
+        EXPECT_EQ(
+            distributed(kind, id, sort),
+            on_both(fmt::format(
+                "table b: id {} of sample 41 of the epoch is outside the table, which has 5 rows", id)));
+    }
+}
+
+}  // namespace
+}  // namespace trifold
