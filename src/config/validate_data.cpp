@@ -104,6 +104,10 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.async_save, "--async-save", config.save, "--save");
   needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
   needs(config.finetune, "--finetune", config.load, "--load");
+  if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
+    problems.add(
+        "--allow-changed-data has no effect: this run goes on from no checkpoint; --load without --finetune, "
+        "and --auto-resume, do");
 }
 
 }  // namespace trifold

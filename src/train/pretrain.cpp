@@ -130,7 +130,10 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.attempt([&] { check_device(job.config.mesh); });
   files.attempt([&] { job.start = choose_start(checkpoint, job.config.model); });
   if (!job.start.from) first_step = 0;
-  files.attempt([&] { open_data(job); });
+  files.attempt([&] {
+    open_data(job);
+    job.fingerprint = fingerprint_of(job.config.data);
+  });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
@@ -172,6 +175,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const bool speaks = world.rank() == 0;
   check_same_data(world, *job.train);
   Trainer trainer(world, config, *job.train, job.valid.get());
+  trainer.describe_data(job.fingerprint);
   const auto reach = [&](RunPart part) {
     if (job.probe != nullptr) job.probe->reach(part, trainer);
   };

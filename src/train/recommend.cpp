@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/read_json.h"
 #include "optim/click_schedule.h"
+#include "train/checkpoint_data.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/place_tables.h"
@@ -113,7 +114,7 @@ namespace {
 
 // What can be said about the start before any rank runs; returns the steps that are done. Which samples a
 // step has follows from the seed and their number.
-int64_t check_start(const RecommendJob& job) {
+int64_t check_start(RecommendJob& job) {
   const RecommendConfig& config = job.config;
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
@@ -131,9 +132,13 @@ int64_t check_start(const RecommendJob& job) {
     bad_input(
         "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
         name, seed, config.seed);
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  check_training_data(meta, name, job.fingerprint, may_differ);
+  if (const std::string changed = data_difference(meta, job.fingerprint); !changed.empty())
+    job.data.notes.push_back("not those of the checkpoint: " + changed);
   const int64_t samples =
       state.has("train_samples") ? state.at("train_samples").integer(0) : job.data.train->samples();
-  if (samples != job.data.train->samples())
+  if (samples != job.data.train->samples() && !may_differ)
     bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set", name, samples,
               config.data.train_data, job.data.train->samples());
   return meta.step;
@@ -162,6 +167,7 @@ RecommendJob prepare(RecommendConfig config) {
   });
   attempt([&] {
     job.data = open_clicks(c.data, c.seed);
+    job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
     if (!job.start.from) return;
     first_step = check_start(job);
@@ -306,6 +312,7 @@ class RecommendRun final : public Savable {
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
+    note_data(meta, job_.fingerprint);
     return meta;
   }
 

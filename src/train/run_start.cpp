@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
 #include "core/read_json.h"
+#include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
 #include "train/output_files.h"
 
@@ -86,6 +88,7 @@ void check_not_first_launch(const CheckpointConfig& config) {
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
     return {config.save, Trainer::LoadPart::All, true};
+  if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
   if (config.load && has_task_head(model) && lacks_task_head(*config.load))
     return {config.load, Trainer::LoadPart::Encoder, false};
@@ -121,7 +124,8 @@ RunPosition position_of(const RunStart& start) {
   }
 }
 
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train) {
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data) {
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
@@ -141,14 +145,9 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(config, meta, name);
-  const std::string bookmark = data_bookmark(meta);
-  if (train != nullptr && !bookmark.empty())
-    train->open_at(bookmark);
-  else if (train != nullptr && meta.consumed_samples > 0 && !train->bookmark(0).empty())
-    bad_input(
-        "the checkpoint has no place in these training data, it was trained on others: give the same, or "
-        "start "
-        "anew from its weights with --finetune");
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
+  if (train != nullptr) open_at_place(meta, *train, may_differ);
   return meta.step;
 }
 

@@ -35,9 +35,10 @@ void check_save(const CheckpointConfig& config, const RunStart& start, std::opti
 RunPosition position_of(const RunStart& start);
 
 // What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch,
-// order of the data or data (streamed text that has changed; `train` may be null), or one that leaves nothing
-// to train. Returns the steps it has done.
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train);
+// order of the data or data (`train` may be null; of `data`, those of the run, see train/checkpoint_data.h),
+// or one that leaves nothing to train. Returns the steps it has done.
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data);
 
 // True when `start` is a run of this configuration that has done all its steps.
 bool is_finished(const RunStart& start, const PretrainConfig& config);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "data/data_fingerprint.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
@@ -131,7 +132,8 @@ class Trainer final : public Savable {
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
-  void resume_at(const CheckpointMeta& meta);
+  // Adds to `changes` what is different with the data.
+  void resume_at(const CheckpointMeta& meta, std::vector<std::string>& changes);
   std::vector<std::string> changes_since(const CheckpointMeta& meta) const;
 
   // This rank's row of the plan.
@@ -149,6 +151,7 @@ class Trainer final : public Savable {
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;
   const DataSource* valid_;
+  const DataFingerprint* data_ = nullptr;
   std::unique_ptr<Window> window_;      // where the schedule is asynchronous
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // of the global batches of the last plan
