@@ -79,6 +79,8 @@ void check_data(const DataConfig& data, Problems& problems) {
     problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
                  data.split);
   check_tokenizer(data.tokenizer_type.value_or(""), data.tokenizer_model, problems);
+  if (data.on_bad_record == "stop" && data.max_bad_records != DataConfig().max_bad_records)
+    problems.add("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records);
 }
 
 void check_part(const DataConfig& data, size_t part, const std::string& option, Problems& problems) {

@@ -110,6 +110,7 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
 void open_data(PretrainJob& job) {
   const TrainingText corpus(job.config.model, job.config.data);
   const PretrainConfig& config = job.config;
+  job.bad_records = corpus.bad_records();
   if (config.batch.train_epochs) {
     open_passes(job, corpus);
   } else {
@@ -194,6 +195,10 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   report.changes = std::move(changes);
   if (speaks) observer.on_start(report);
 
+  const auto tell_bad_records = [&] {
+    if (!speaks || job.bad_records == nullptr) return;
+    for (const std::string& news : job.bad_records->take_news()) observer.on_warning(news);
+  };
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
@@ -203,6 +208,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     for (const StepReport& step : trainer.advance(&signal))
       if (speaks) observer.on_step(step);
     reach(RunPart::Updated);
+    tell_bad_records();
     if (speaks && trainer.capture_note() != told) {
       told = trainer.capture_note();
       observer.on_warning("--enable-cuda-graph: " + told);
@@ -225,6 +231,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     }
     if (due(config.batch.exit_interval)) break;
   }
+  tell_bad_records();
   saver.finish();
   return RunEnd::Done;
 }

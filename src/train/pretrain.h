@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "config/config.h"
+#include "data/bad_records.h"
 #include "data/batch.h"
 #include "train/metrics.h"
 #include "train/run_probe.h"
