@@ -1,6 +1,8 @@
 #include "train/pretrain.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "config/validate.h"
 #include "data/bert_samples.h"
@@ -137,7 +139,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
-    files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
+    files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
   if (checkpoint.save) files.attempt([&] { check_save(checkpoint, job.start, first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
@@ -184,15 +186,14 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   RunSaver saver(world, trainer, config.checkpoint, job.start, speaks ? &observer : nullptr,
                  save_listener(job, world.rank()));
   reach(RunPart::Load);
-  std::vector<std::string> warnings;
-  std::vector<std::string> changes = load_start(job.start, world, warnings, [&](const std::string& path) {
-    return trainer.load(path, job.start.part);
-  });
-  for (const std::string& warning : warnings)
+  LoadedStart loaded = load_start(
+      job.start, world, [&](const std::string& path) { return trainer.load(path, job.start.part); });
+  for (const std::string& warning : loaded.warnings)
     if (speaks) observer.on_warning(warning);
+  saver.loaded(job.start);
   trainer.measure_peak();
   RunReport report = trainer.report();
-  report.changes = std::move(changes);
+  report.changes = std::move(loaded.changes);
   if (speaks) observer.on_start(report);
 
   const auto tell_bad_records = [&] {

@@ -201,10 +201,10 @@ class RecommendRun final : public Savable {
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
     saver_.emplace(world, *this, config_.checkpoint, job.start, speaks_ ? &observer : nullptr,
                    job.at_save_phase);
-    std::vector<std::string> warnings;
-    load_start(job.start, world, warnings, [&](const std::string& path) { return load(path); });
-    for (const std::string& warning : warnings)
+    loaded_ = load_start(job.start, world, [&](const std::string& path) { return load(path); });
+    for (const std::string& warning : loaded_.warnings)
       if (speaks_) observer_.on_warning(warning);
+    saver_->loaded(job.start);
     if (speaks_) observer_.on_start(report());
   }
 
@@ -267,9 +267,15 @@ class RecommendRun final : public Savable {
     const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), done_);
     // An evaluation between two steps needs the place that the next batch would take.
     const bool ahead = done_ < last_step_ && !evaluation_due();
-    step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
-      if (ahead) fetch_training();
-    });
+    try {
+      step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
+        if (ahead) fetch_training();
+      });
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Agreed) throw;  // what all ranks find together is that it is not finite
+      throw saver_->not_finite(done_, error, loaded_);
+    }
+    saver_->step_was_finite();
     step.seconds = seconds_since(start);
     if (speaks_) observer_.on_step(step);
   }
@@ -364,6 +370,7 @@ class RecommendRun final : public Savable {
   Recommender model_;  // after the feeds: what it fetches reads from them
   int64_t last_step_;
   int64_t done_ = 0;
+  LoadedStart loaded_;
   std::optional<RunSaver> saver_;  // last: a save in the background ends before what it saves
 };
 

@@ -76,6 +76,13 @@ class Trainer final : public Savable {
   // ranks: of the lowest that was refused something, or else that has a note.
   const std::string& capture_note() const { return capture_note_; }
 
+  // What checkpoints say of the training data from now on, and a loaded one is compared with.
+  void describe_data(const DataFingerprint& data) { data_ = &data; }
+
+  // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, where that was
+  // why.
+  std::optional<int64_t> failed_step() const { return failed_step_; }
+
   int64_t steps_done() const override { return steps_done_; }
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
@@ -165,6 +172,7 @@ class Trainer final : public Savable {
   int64_t consumed_samples_ = 0;
   int64_t skipped_ = 0;  // of the steps done, those that overflowed
   bool stop_agreed_ = false;
+  std::optional<int64_t> failed_step_;
   std::string capture_note_;
   std::string shared_note_;  // this rank's, when they were shared last
 };
