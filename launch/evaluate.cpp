@@ -79,7 +79,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
-    const LossSums all =
+    const std::optional<LossSums> all =
         evaluate_model(replica, *job.source, config.micro_batch_size, job.samples, is_bert(checkpoint.model));
     if (world.rank() == 0) sums = all;
   });

@@ -170,6 +170,21 @@ std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
   };
 }
 
+// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
+std::span<const StepReport> advance(Trainer& trainer, RunSaver& saver, const std::atomic<int>& signal,
+                                    const LoadedStart& loaded) {
+  try {
+    const std::span<const StepReport> reports = trainer.advance(&signal);
+    if (std::any_of(reports.begin(), reports.end(), [](const StepReport& step) { return !step.skipped; }))
+      saver.step_was_finite();
+    return reports;
+  } catch (const Error& error) {
+    const std::optional<int64_t> failed = trainer.failed_step();
+    if (!failed) throw;
+    throw saver.not_finite(*failed, error, loaded);
+  }
+}
+
 }  // namespace
 
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
@@ -206,7 +221,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   std::string told;  // of what graphs could not do
   while (trainer.steps_done() < config.batch.train_iters) {
     reach(RunPart::Step);
-    for (const StepReport& step : trainer.advance(&signal))
+    for (const StepReport& step : advance(trainer, saver, signal, loaded))
       if (speaks) observer.on_step(step);
     reach(RunPart::Updated);
     tell_bad_records();
@@ -214,17 +229,21 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
       told = trainer.capture_note();
       observer.on_warning("--enable-cuda-graph: " + told);
     }
-    if (job.valid && due(config.eval.eval_interval)) {
+    const bool evaluates = due(config.eval.eval_interval);
+    const bool is_last = trainer.steps_done() == config.batch.train_iters;
+    if (job.valid && evaluates && !trainer.stop_agreed()) {
       reach(RunPart::Evaluate);
-      const EvalReport eval = trainer.evaluate();
-      if (speaks) observer.on_eval(eval);
+      if (const std::optional<EvalReport> eval = trainer.evaluate(&signal); eval && speaks)
+        observer.on_eval(*eval);
     }
-    if (measure && (due(config.eval.eval_interval) || trainer.steps_done() == config.batch.train_iters))
-      measure(trainer);
+    if (measure && (evaluates || is_last) && !trainer.stop_agreed()) measure(trainer);
+    if (speaks && trainer.stop_agreed() && ((job.valid && evaluates) || (measure && (evaluates || is_last))))
+      observer.on_warning("the evaluation was left out, as a signal asks the run to stop");
     saver.poll();
     if (due(config.checkpoint.save_interval)) {
       reach(RunPart::Save);
       saver.save();
+      trainer.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
     }
     if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
       saver.finish();

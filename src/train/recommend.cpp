@@ -15,6 +15,7 @@
 #include "train/place_tables.h"
 #include "train/ranks.h"
 #include "train/run_saver.h"
+#include "train/stop_poll.h"
 #include "train/tensors_on_host.h"
 
 namespace trifold {
@@ -212,11 +213,17 @@ class RecommendRun final : public Savable {
     fetch_training();
     while (done_ < last_step_) {
       train();
-      const bool stop = agree(signal.load() != 0);
+      bool stop = agree(signal.load() != 0);
       const bool evaluating = evaluation_due();
-      if (evaluating && evaluate()) break;
+      if (evaluating && !stop && evaluate(signal, stop)) break;
+      if (evaluating && stop && speaks_)
+        observer_.on_warning("the evaluation was left out, as a signal asks the run to stop");
       saver_->poll();
-      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) saver_->save();
+      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) {
+        saver_->save();
+        // A save may take long: do not begin another step, and save once more.
+        stop = stop || agree(signal.load() != 0);
+      }
       if (stop && done_ < last_step_) {
         saver_->finish();
         return RunEnd::Interrupted;
@@ -280,11 +287,14 @@ class RecommendRun final : public Savable {
     if (speaks_) observer_.on_step(step);
   }
 
-  // True when the target was reached.
-  bool evaluate() {
+  // True when the target was reached. Abandoned within seconds, on all ranks, once one of them sees its
+  // signal: `stop` is true then.
+  bool evaluate(const std::atomic<int>& signal, bool& stop) {
     const auto start = Clock::now();
     ClickMetrics metrics;
+    StopPoll poll(world_, model_.compute(), &signal);
     for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
+      if ((stop = poll.stops())) return false;
       fetch(*valid_feed_, step);
       const Recommender::Scored scored = model_.score();
       metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,

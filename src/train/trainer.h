@@ -45,8 +45,14 @@ class Trainer final : public Savable {
   // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
   // has, each once.
   EvalReport evaluate();
+  // The same, but abandoned within seconds, on all ranks, once one of them sees its signal: nothing then, and
+  // stop_agreed() is true.
+  std::optional<EvalReport> evaluate(const std::atomic<int>* signal);
   // The same over all samples of another source of such samples, which `watch` sees computed.
-  EvalReport evaluate(const DataSource& source, StepWatch& watch);
+  std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
+                                     const std::atomic<int>* signal = nullptr);
+  // Whether a signal has come since the step, during a save for example: stop_agreed() tells. Collective.
+  void poll_stop(const std::atomic<int>& signal);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   std::string save(const std::string& root, const SaveOptions& options) override;
@@ -126,6 +132,8 @@ class Trainer final : public Savable {
   // Fills reports_ from sums_ and the gradients' norms.
   void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
+  std::optional<EvalReport> evaluate(const DataSource& source, int64_t samples, bool has_pairs,
+                                     const std::atomic<int>* signal, StepWatch* watch);
   // What all ranks know after a plan: whether one of them was asked to stop, so that all do after the same
   // step, and what all have sent since `before`, which is this rank's count.
   struct Agreement {
