@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/clock.h"
+#include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "train/checkpoint_model.h"
@@ -28,8 +29,9 @@ Split part_of(const std::string& name) {
 struct Evaluation {
   CheckpointModel checkpoint;
   std::unique_ptr<DataSource> source;
-  int64_t wanted = 0;   // samples asked for
-  int64_t samples = 0;  // of those, what the source has
+  std::shared_ptr<BadRecords> bad_records;  // what it skips; null: nothing
+  int64_t wanted = 0;                       // samples asked for
+  int64_t samples = 0;                      // of those, what the source has
 };
 
 // BadInput for whatever is wrong with the files and options.
@@ -58,6 +60,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   job.wanted = config.eval_iters ? *config.eval_iters * batch : std::numeric_limits<int64_t>::max();
   job.source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, job.wanted, 0)
                                  : corpus.passes(part, checkpoint.model.seq_length, 1, 0, job.wanted);
+  job.bad_records = corpus.bad_records();
   job.samples = std::min(job.wanted, job.source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
@@ -76,12 +79,15 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
-    const LossSums all =
+    const std::optional<LossSums> all =
         evaluate_model(replica, *job.source, config.micro_batch_size, job.samples, is_bert(checkpoint.model));
     if (world.rank() == 0) sums = all;
   });
   const double seconds = seconds_since(start);
   if (!sums) return kDone;
+  if (job.bad_records != nullptr)
+    for (const std::string& news : job.bad_records->take_news())
+      fmt::print(stderr, "{}\n", printable_message(news));
   if (config.eval_iters && job.samples < job.wanted)
     fmt::print(stderr,
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",

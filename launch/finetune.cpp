@@ -7,6 +7,7 @@
 #include "launch/commands.h"
 #include "launch/crash_test.h"
 #include "launch/progress.h"
+#include "launch/say.h"
 #include "launch/signals.h"
 #include "train/ranks.h"
 
@@ -16,8 +17,8 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   FinetuneJob job;
   ranks.agree([&] { job = prepare(config); });
   if (job.run && job.run->is_finished) {
-    fmt::print(stderr, "trifold: all {} steps are done already; nothing is left to train\n",
-               job.run->config.batch.train_iters);
+    say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
+                            job.run->config.batch.train_iters));
     return kDone;
   }
   if (job.run) job.run->at_save_phase = kill_at_save_phase();
@@ -28,7 +29,8 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
     if (finetune(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
   });
   progress.finish();
-  return interrupted ? told_of_interruption(job.run->config.checkpoint) : kDone;
+  return interrupted ? told_of_interruption(job.run ? job.run->config.checkpoint : CheckpointConfig{})
+                     : kDone;
 }
 
 }  // namespace trifold::launch

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
+#include "launch/say.h"
 #include "train/ranks.h"
 
 namespace {
@@ -42,7 +43,7 @@ void check_processes(const Request& request, int processes) {
 
 // A message may quote what a file holds, which must not reach the terminal as it is.
 void tell(const std::exception& error) {
-  fmt::print(stderr, "trifold: {}\n", printable_message(error.what()));
+  launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
 }
 
 // Of several processes, the one that failed tells why; the others end because of it.
@@ -56,8 +57,7 @@ bool is_told_elsewhere(const Error& error) {
 // which a launcher drops what it has not passed on yet.
 void say_last_words(const char* why) {
   if (*why == 0) return;
-  fmt::print(stderr, "trifold: {}\n", printable_message(why));
-  std::fflush(stderr);
+  launch::say(stderr, fmt::format("trifold: {}\n", printable_message(why)));
   if (mpi_launch_size()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
     if (!is_told_elsewhere(error)) tell(error);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "trifold: out of memory\n");
+    launch::say(stderr, "trifold: out of memory\n");
   } catch (const std::exception& error) {
     tell(error);
   }

@@ -7,6 +7,7 @@
 #include "launch/crash_test.h"
 #include "launch/fault_test.h"
 #include "launch/progress.h"
+#include "launch/say.h"
 #include "launch/signals.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
@@ -15,11 +16,11 @@ namespace trifold::launch {
 
 int told_of_interruption(const CheckpointConfig& checkpoint) {
   if (!checkpoint.save) {
-    fmt::print(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
+    say(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
     return kFailed;
   }
-  fmt::print(stderr, "trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
-             checkpoint.auto_resume ? "the same line" : "--load " + *checkpoint.save);
+  say(stderr, fmt::format("trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
+                          checkpoint.auto_resume ? "the same line" : "--load " + *checkpoint.save));
   return kInterrupted;
 }
 
@@ -31,8 +32,8 @@ int run(const PretrainConfig& config, Ranks& ranks) {
     job = prepare(config);
   });
   if (job.is_finished) {
-    fmt::print(stderr, "trifold: all {} steps are done already; nothing is left to train\n",
-               job.config.batch.train_iters);
+    say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
+                            job.config.batch.train_iters));
     return kDone;
   }
   job.at_save_phase = kill_at_save_phase();

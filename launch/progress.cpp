@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "launch/say.h"
 #include "launch/stage_lines.h"
 
 namespace trifold::launch {
@@ -116,8 +117,7 @@ Progress::Progress(const LogConfig& config, std::FILE* out)
 }
 
 void Progress::print_line(const std::string& text) {
-  fmt::print(out_, "{}{}\n", line_open_ ? "\r\033[K" : "", printable_message(text));
-  std::fflush(out_);
+  say(out_, fmt::format("{}{}\n", line_open_ ? "\r\033[K" : "", printable_message(text)));
   line_open_ = false;
 }
 
@@ -179,8 +179,7 @@ void Progress::on_step(const StepReport& report) {
   if (due) return print_line(describe(report));
   unshown_ = report;
   if (!terminal_) return;
-  fmt::print(out_, "\r\033[K{}", describe(report));
-  std::fflush(out_);
+  say(out_, "\r\033[K" + describe(report));
   line_open_ = true;
 }
 

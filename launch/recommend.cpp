@@ -8,6 +8,7 @@
 #include "launch/crash_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
+#include "launch/say.h"
 #include "launch/signals.h"
 #include "train/ranks.h"
 #include "train/recommend.h"
@@ -97,8 +98,7 @@ class ClickProgress final : public RecommendObserver {
  private:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::print(stderr, "{}\n", printable_message(fmt::format(format, std::forward<Args>(args)...)));
-    std::fflush(stderr);
+    say(stderr, printable_message(fmt::format(format, std::forward<Args>(args)...)) + "\n");
   }
 
   LogConfig config_;

@@ -7,7 +7,7 @@ namespace trifold::launch {
 
 namespace {
 
-constexpr std::array<int, 3> kStops = {SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array<int, 4> kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 std::atomic<int> g_signal{0};  // a signal handler can reach nothing but a global
 
@@ -19,8 +19,11 @@ void on_signal(int number) {
 }  // namespace
 
 const std::atomic<int>& catch_signals() {
-  for (const int stop : kStops) std::signal(stop, on_signal);
-  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int stop : kStops) {
+    // nohup: the run is meant to outlive its terminal.
+    if (std::signal(stop, on_signal) == SIG_IGN && stop == SIGHUP) std::signal(stop, SIG_IGN);
+  }
+  for (const int ignored : {SIGXFSZ, SIGPIPE}) std::signal(ignored, SIG_IGN);
   return g_signal;
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "checkpoint/files.h"
+#include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
 
 namespace trifold {
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step_";
 
-// The step of a folder called like a checkpoint; -1 for any other name.
+}  // namespace
+
 int64_t step_of_name(std::string_view name) {
   if (!name.starts_with(kPrefix)) return -1;
   const std::string digits(name.substr(kPrefix.size()));
@@ -31,6 +33,8 @@ int64_t step_of_name(std::string_view name) {
   if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
   return std::stoll(digits);
 }
+
+namespace {
 
 // Whether a name is one that only an unfinished save, or removal, leaves.
 bool is_remains(const std::string& name) {
@@ -191,9 +195,18 @@ std::string cannot_be_removed(const fs::path& old, const std::error_code& error)
 void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
   const int keep = std::max(2, options.retain);
   int good = 0;
+  bool has_proved = false;  // one that stays was trained on
   for (const auto& [step, checkpoint] : checkpoints_in(root)) {
+    const FirstStep::Outcome first = first_step_of(checkpoint).outcome;
+    const bool proved = first == FirstStep::Outcome::Finite;
     if (good < keep) {
-      good += is_good(checkpoint) ? 1 : 0;
+      const bool counts = first != FirstStep::Outcome::NotFinite && is_good(checkpoint);
+      good += counts ? 1 : 0;
+      has_proved = has_proved || (proved && counts);
+      continue;
+    }
+    if (!has_proved && proved && is_good(checkpoint)) {
+      has_proved = true;
       continue;
     }
     const fs::path trash = checkpoint.string() + ".trash-" + random_id();

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -48,14 +49,18 @@ class SaveFolder {
 // BadInput when another process holds the folder `root`, which is there.
 void check_not_taken(const std::filesystem::path& root);
 
+// The step of a folder called like a checkpoint; -1 for any other name.
+int64_t step_of_name(std::string_view name);
+
 // Folders of `root` that are called like checkpoints, with their steps, newest first. None where `root` is
 // missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);
 
 // Removes the checkpoints that are older than the options.retain newest good ones, of which there are at
-// least two. Good is one whose manifest is valid and whose files are there in their full size. Each loses its
-// name before its files go, so that a kill cannot leave half a checkpoint. What cannot be removed is told to
-// options.warn.
+// least two. Good is one whose manifest is valid, whose files are there in their full size, and whose first
+// step was not seen to be not finite. The newest one that is known to have been trained on
+// (checkpoint/first_step.h) stays too. Each loses its name before its files go, so that a kill cannot leave
+// half a checkpoint. What cannot be removed is told to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
 // The warning about an old checkpoint that stays.

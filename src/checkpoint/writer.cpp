@@ -1,7 +1,10 @@
 #include "checkpoint/writer.h"
 
+#include <algorithm>
+
 #include "checkpoint/collective.h"
 #include "checkpoint/shard_file.h"
+#include "core/not_finite.h"
 
 namespace trifold {
 
@@ -68,6 +71,25 @@ ManifestBuilder put_together(std::span<const std::string> tables) {
   return all;
 }
 
+// Gives a box to its file block by block. Each is looked at while it is on its way through the cache: what is
+// not finite can never be trained on, and must not become the newest good checkpoint.
+void append_finite(ShardFile& file, size_t index, const NamedTensor& box, int64_t step) {
+  const auto* data = static_cast<const std::byte*>(box.data.data);
+  const size_t bytes = box.data.bytes();
+  const size_t size = size_of(box.data.dtype);
+  for (size_t at = 0; at < bytes; at += kCrcBlock) {
+    const size_t part = std::min(static_cast<size_t>(kCrcBlock), bytes - at);
+    if (const auto bad = first_not_finite(data + at, box.data.dtype, static_cast<int64_t>(part / size)))
+      fail(
+          "after step {}, element {} of tensor {}, box {}, is {}; a state that is not finite cannot be "
+          "trained "
+          "on, and is not saved",
+          step, static_cast<int64_t>(at / size) + bad->index, box.spec.name, to_string(box.spec.local),
+          bad->what);
+    file.append(index, data + at, part);
+  }
+}
+
 // Writes the file of a rank and returns its table.
 ShardTable write_shard(const fs::path& path, int64_t step, std::span<const NamedTensor> boxes,
                        const SaveOptions& options) {
@@ -80,7 +102,7 @@ ShardTable write_shard(const fs::path& path, int64_t step, std::span<const Named
   options.reach(SavePhase::LaidOut);
   for (size_t i = 0; i < boxes.size(); ++i) {
     if (i == boxes.size() / 2) options.reach(SavePhase::HalfWritten);
-    file.append(i, boxes[i].data.data, boxes[i].data.bytes());
+    append_finite(file, i, boxes[i], step);
   }
   file.finish();
   for (size_t i = 0; i < boxes.size(); ++i) table.boxes[i].pieces.front() = file.piece(i);

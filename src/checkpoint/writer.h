@@ -23,7 +23,7 @@ struct NamedTensor {
 //   * `mine` are the boxes this rank holds; replicated ones are written by their owner only (is_owner), empty
 //     ones by nobody. Together the owned boxes of all ranks must hold every element of every tensor exactly
 //     once.
-//   * Refused, before anything is written, where the file system has no room.
+//   * Refused, before anything is written, where there is no room; and where a number is infinite or NaN.
 //   * Everything goes to <root>/step_N.tmp-<random> first (checkpoint/new_checkpoint.h).
 //   * A failure on any rank is an Error on all ranks; the temporary directory is removed and nothing else is
 //     touched.

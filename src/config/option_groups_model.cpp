@@ -99,6 +99,14 @@ void add_data(OptionTable& table, DataConfig& data) {
       .absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of a JSON line that holds its text.").takes("KEY");
   table
+      .add("on-bad-record", &data.on_bad_record,
+           "What a line of JSON that cannot be used means: the end, or that it is told and left out.")
+      .one_of({"stop", "skip"});
+  table
+      .add("max-bad-records", &data.max_bad_records,
+           "--on-bad-record skip: end when there are more than so many of them.")
+      .range(0, kMaxCount);
+  table
       .add("tokenizer-model", &data.tokenizer_model,
            "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")

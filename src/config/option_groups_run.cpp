@@ -214,6 +214,8 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table.add(
       "auto-resume", &checkpoint.auto_resume,
       "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.");
+  table.add("allow-changed-data", &checkpoint.allow_changed_data,
+            "Go on although the training data differ from those of the checkpoint in size or content.");
   table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.");
   table
       .add("save-retain", &checkpoint.save_retain, "Remove all but this many of the newest good checkpoints.")

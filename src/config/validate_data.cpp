@@ -79,6 +79,8 @@ void check_data(const DataConfig& data, Problems& problems) {
     problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
                  data.split);
   check_tokenizer(data.tokenizer_type.value_or(""), data.tokenizer_model, problems);
+  if (data.on_bad_record == "stop" && data.max_bad_records != DataConfig().max_bad_records)
+    problems.add("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records);
 }
 
 void check_part(const DataConfig& data, size_t part, const std::string& option, Problems& problems) {
@@ -104,6 +106,10 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.async_save, "--async-save", config.save, "--save");
   needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
   needs(config.finetune, "--finetune", config.load, "--load");
+  if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
+    problems.add(
+        "--allow-changed-data has no effect: this run goes on from no checkpoint; --load without --finetune, "
+        "and --auto-resume, do");
 }
 
 }  // namespace trifold

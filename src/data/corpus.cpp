@@ -59,6 +59,7 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
       split_(config.split),
       vocab_size_(vocab_size),
       json_key_(config.json_key),
+      bad_(std::make_shared<BadRecords>(config)),
       tokenizer_(open_tokenizer(config)) {
   if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
     bad_input("the vocabulary of {} tokens is smaller than the tokenizer's, {}; give --vocab-size {}",
@@ -72,17 +73,18 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
       bad_input("--eod-mask-loss: the tokenizer has no token that ends a document; leave it out");
   }
   open_paths();
-  check_json_key();
+  check_json_options();
 }
 
-void Corpus::check_json_key() const {
-  if (json_key_ == DataConfig().json_key) return;
+void Corpus::check_json_options() const {
+  const bool has_key = json_key_ != DataConfig().json_key;
+  if (!has_key && !bad_->skips()) return;
   for (const File& file : files_)
     if (const auto* stream = std::get_if<std::shared_ptr<const StreamFiles>>(&file))
       for (const StreamFile& part : (*stream)->files())
         if (part.kind == TextKind::JsonLines) return;
-  bad_input("--json-key {} has no effect: no file of --data-path is JSON lines (.jsonl, .ndjson, .json)",
-            json_key_);
+  bad_input("{} has no effect: no file of --data-path is JSON lines (.jsonl, .ndjson, .json)",
+            has_key ? "--json-key " + json_key_ : "--on-bad-record skip");
 }
 
 void Corpus::open_paths() {
@@ -130,6 +132,7 @@ StreamOptions Corpus::stream_options(std::shared_ptr<const StreamFiles> files, S
   options.files = std::move(files);
   options.tokenizer = tokenizer_;
   options.json_key = json_key_;
+  options.bad = bad_;
   options.fractions = split_;
   options.split = split;
   options.seq_length = seq_length;

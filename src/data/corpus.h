@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "data/bad_records.h"
 #include "data/batch.h"
 #include "data/blend.h"
 #include "data/indexed_dataset.h"
@@ -62,13 +63,16 @@ class Corpus {
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
                                      int64_t most = std::numeric_limits<int64_t>::max()) const;
   bool weighted() const { return paths_.weights.has_value(); }
+  // What its sources skip.
+  const std::shared_ptr<BadRecords>& bad_records() const { return bad_; }
 
  private:
   using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,
                             std::shared_ptr<const StreamFiles>>;
 
   void open_paths();
-  void check_json_key() const;  // BadInput where it has no effect
+  // BadInput where --json-key or --on-bad-record has no effect.
+  void check_json_options() const;
   StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
                                uint64_t seed) const;
 
@@ -86,6 +90,7 @@ class Corpus {
   SplitFractions split_;
   int64_t vocab_size_;
   std::string json_key_;
+  std::shared_ptr<BadRecords> bad_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null where all paths are .bin/.idx prefixes
   std::vector<File> files_;
   std::optional<int32_t> mask_after_;  // the end-of-document id with --eod-mask-loss

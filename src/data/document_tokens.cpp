@@ -25,14 +25,26 @@ std::string place_in_file(const StreamFile& file, int64_t offset) {
   return fmt::format("{}:{}", file.path, line);
 }
 
-DocumentTokens::DocumentTokens(const Tokenizer& tokenizer, std::string json_key)
-    : tokenizer_(tokenizer), json_key_(std::move(json_key)), encoder_(tokenizer) {}
+DocumentTokens::DocumentTokens(const Tokenizer& tokenizer, std::string json_key, BadRecords* bad)
+    : tokenizer_(tokenizer), json_key_(std::move(json_key)), bad_(bad), encoder_(tokenizer) {}
+
+std::string DocumentTokens::place_of(const RawDocument& document) const {
+  if (bad_ == nullptr || bad_->wants_line()) return place_in_file(*document.file, document.offset);
+  return fmt::format("{}, byte {}", document.file->path, document.offset);
+}
 
 void DocumentTokens::add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
   const std::string_view own = text.substr(document.begin, document.end - document.begin);
   const size_t before = ids.size();
   if (document.file->kind == TextKind::JsonLines) {
-    encode(text_of_json(own, document), document, ids);
+    std::string value;
+    try {
+      value = text_of_json(own, document);
+    } catch (const Error& error) {
+      if (bad_ == nullptr || !bad_->skips() || error.kind() != ErrorKind::BadInput) throw;
+      return bad_->add(document.file->path, document.offset, error.what());
+    }
+    encode(value, document, ids);
   } else {
     if (!tokenizer_.takes_bytes())
       expect_utf8(own, [&](size_t at) {
@@ -59,7 +71,7 @@ void DocumentTokens::encode(std::string_view text, const RawDocument& document, 
 }
 
 std::string DocumentTokens::text_of_json(std::string_view line, const RawDocument& document) const {
-  const auto place = [&] { return place_in_file(*document.file, document.offset); };
+  const auto place = [&] { return place_of(document); };
   nlohmann::json object;
   try {
     object = parse_json(line, {}, kJsonLineLimits);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/bad_records.h"
 #include "data/document_encoder.h"
 #include "data/text_walker.h"
 
@@ -15,19 +16,23 @@ namespace trifold {
 class DocumentTokens {
  public:
   // `json_key` is the field of a JSON line that holds its text. `tokenizer` must outlive this object.
-  DocumentTokens(const Tokenizer& tokenizer, std::string json_key);
+  // `bad`, where it is given, must too.
+  DocumentTokens(const Tokenizer& tokenizer, std::string json_key, BadRecords* bad = nullptr);
 
   // Appends the tokens of `document`, a piece of `text`, and the token that ends a document where the
   // tokenizer has one. BadInput, naming file and line, for what is not JSON or has no such field, and for
-  // text that is not UTF-8, unless its bytes are the tokens.
+  // text that is not UTF-8, unless its bytes are the tokens. A line of JSON that cannot be used has no
+  // tokens where `bad` skips such.
   void add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
  private:
   std::string text_of_json(std::string_view line, const RawDocument& document) const;
+  std::string place_of(const RawDocument& document) const;
   void encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
   std::string json_key_;
+  BadRecords* bad_;
   DocumentEncoder encoder_;
 };
 

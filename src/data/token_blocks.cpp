@@ -58,7 +58,8 @@ TokenBlocks::TokenBlocks(const StreamOptions& options)
     if (!walker_.read_more(text_, documents_)) break;
   if (!documents_.empty()) {
     std::vector<int32_t> ids;
-    DocumentTokens(*options.tokenizer, options.json_key).add(text_, documents_.front(), ids);
+    DocumentTokens(*options.tokenizer, options.json_key, options.bad.get())
+        .add(text_, documents_.front(), ids);
   }
   go_to({});
 }
@@ -85,7 +86,7 @@ std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>&
   pool_.run([&](int) {
     for (size_t share = taken++; share < lists.size() && !stop; share = taken++) {
       try {
-        DocumentTokens tokens(*options_.tokenizer, options_.json_key);
+        DocumentTokens tokens(*options_.tokenizer, options_.json_key, options_.bad.get());
         for (size_t d = cuts[share]; d < cuts[share + 1]; ++d) tokens.add(text_, documents_[d], lists[share]);
       } catch (...) {
         errors[share] = std::current_exception();

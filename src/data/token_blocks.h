@@ -29,6 +29,7 @@ struct StreamOptions {
   std::shared_ptr<const StreamFiles> files;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string json_key = "text";
+  std::shared_ptr<BadRecords> bad;  // null: they end the stream
   SplitFractions fractions{"1"};
   Split split = Split::Train;
   int64_t seq_length = 0;

@@ -102,13 +102,6 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
   data.tokenizer_model = from.data.tokenizer_model;
 }
 
-std::string data_bookmark(const CheckpointMeta& meta) {
-  const auto found = meta.state.find("data");
-  if (found == meta.state.end()) return {};
-  if (!found->is_string()) bad_input("the checkpoint's place in the data cannot be read: it is not a text");
-  return found->get<std::string>();
-}
-
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use) {
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
   if (use != ModelUse::SameRun)

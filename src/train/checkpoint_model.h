@@ -39,10 +39,6 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
 // `data` are text.
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
 
-// Where in the data the run of a checkpoint was (data/batch.h); empty where the samples consumed say it all.
-// BadInput when it cannot be read.
-std::string data_bookmark(const CheckpointMeta& meta);
-
 // To go on with a run; to start another one from the weights: lengths of samples, dropout and the size of
 // random weights may then be others; or from those of a BERT without its head.
 enum class ModelUse { SameRun, WeightsOnly, Encoder };

@@ -17,13 +17,23 @@ void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, 
   }
 }
 
-LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end) {
-  const Mesh& mesh = replica.mesh();
-  const int64_t block = buffer.batch().samples();
+namespace {
+
+// Calls body(first) for each block of this rank that begins before `end`. All ranks have as many rounds.
+void for_each_block(const Mesh& mesh, int64_t block, int64_t end, StopPoll& poll,
+                    FunctionRef<void(int64_t)> body) {
+  for (int64_t round = 0; round < end && !poll.stops(); round += mesh.size(Axis::Dp) * block)
+    if (const int64_t first = round + mesh.coord(Axis::Dp) * block; first < end) body(first);
+}
+
+}  // namespace
+
+LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end,
+                            StopPoll& poll) {
   LabelCount count;
-  for (int64_t first = mesh.coord(Axis::Dp) * block; first < end; first += mesh.size(Axis::Dp) * block)
-    count_labels(source, buffer, first, end, count);
-  sum_over_data_ranks(replica, {&count, 1});
+  for_each_block(replica.mesh(), buffer.batch().samples(), end, poll,
+                 [&](int64_t first) { count_labels(source, buffer, first, end, count); });
+  if (!poll.stopped()) sum_over_data_ranks(replica, {&count, 1});
   return count;
 }
 
@@ -36,17 +46,17 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
 }
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, double pair_scale, StepWatch* watch) {
+                         int64_t end, StopPoll& poll, double pair_scale, StepWatch* watch) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
-  for (int64_t first = mesh.coord(Axis::Dp) * block; first < end; first += mesh.size(Axis::Dp) * block) {
+  for_each_block(mesh, block, end, poll, [&](int64_t first) {
     Batch batch = first_samples(buffer.batch(), std::min(block, end - first));
     source.read(batch, first);
     batch.pair_scale = pair_scale;
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
     sums.weight += part.weight;
-  }
+  });
   return sums;
 }
 
@@ -57,19 +67,29 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
   ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum, host);
 }
 
-LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples,
-                        bool has_pairs, StepWatch* watch) {
+std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
+                                  BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
+                                  StepWatch* watch) {
+  const double pair_scale =
+      has_pairs ? count_all_labels(replica, source, buffer, samples, poll).pair_scale() : 1;
+  LossSums sums = forward_samples(executor, replica.mesh(), source, buffer, samples, poll, pair_scale, watch);
+  if (poll.stopped()) return std::nullopt;
+  sum_over_ranks(replica, {&sums, 1});
+  return sums;
+}
+
+std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
+                                       int64_t samples, bool has_pairs, StepWatch* watch,
+                                       const std::atomic<int>* signal) {
   Executor executor(replica.place(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
                     replica.compute(), replica.side(), replica.dtype(),
                     Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
                                               micro_batch_size, source.seq_length(), replica.dtype()));
   BatchBuffer buffer(micro_batch_size, source.seq_length());
-  LossSums sums;
+  std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {
-    const double pair_scale =
-        has_pairs ? count_all_labels(replica, source, buffer, samples).pair_scale() : 1.0;
-    sums = forward_samples(executor, replica.mesh(), source, buffer, samples, pair_scale, watch);
-    sum_over_ranks(replica, {&sums, 1});
+    StopPoll poll(replica.world(), replica.compute(), signal);
+    sums = loss_sums(replica, executor, source, buffer, samples, has_pairs, poll, watch);
   });
   return sums;
 }

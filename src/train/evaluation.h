@@ -1,11 +1,14 @@
 // Mean loss of a model over a range of samples, shared out over the data-parallel ranks.
 #pragma once
 
+#include <atomic>
+#include <optional>
 #include <span>
 
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
 #include "train/replica.h"
+#include "train/stop_poll.h"
 
 namespace trifold {
 
@@ -22,24 +25,32 @@ struct LabelCount {
 // to `count`. Only for sources of pairs.
 void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
                   LabelCount& count);
-// Over samples [0, end), read as forward_samples reads them. Collective.
-LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end);
+// Over samples [0, end), read as forward_samples reads them. Collective. Of no use where `poll` stopped.
+LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end,
+                            StopPoll& poll);
 // Adds up each rank's counts over the data axis. Collective.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
 // This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the
 // data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch, `pair_scale` is
-// that of all samples; `watch`, where it is given, sees them computed.
+// that of all samples; `watch`, where it is given, sees them computed. `poll` is asked before each round of
+// blocks, and ends it.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, double pair_scale = 1, StepWatch* watch = nullptr);
+                         int64_t end, StopPoll& poll, double pair_scale = 1, StepWatch* watch = nullptr);
 
 // Makes of each rank's sums those over the data and pipeline axes; each sample is counted once whatever the
 // mesh. Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 
+// The sums over samples [0, samples) of all ranks; nothing where `poll` stopped. Collective.
+std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
+                                  BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
+                                  StepWatch* watch = nullptr);
+
 // Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a
-// BERT. Collective.
-LossSums evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size, int64_t samples,
-                        bool has_pairs = false, StepWatch* watch = nullptr);
+// BERT. Nothing where `signal`, if it is given, asked a rank to stop meanwhile. Collective.
+std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
+                                       int64_t samples, bool has_pairs = false, StepWatch* watch = nullptr,
+                                       const std::atomic<int>* signal = nullptr);
 
 }  // namespace trifold

@@ -84,22 +84,25 @@ void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int6
         "--predictions {}: writing failed; is the disk full?", *job.config.predictions);
 }
 
-// Loss and scores without a run.
-void evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer) {
+// Loss and scores without a run. Interrupted where a signal came before they were known.
+RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer,
+                     const std::atomic<int>& signal) {
   const CheckpointModel from = describe_checkpoint(job.checkpoint);
   const PretrainConfig& run = job.config.run;
   Replica replica(world, run.mesh, job.model, from.dtype, 0);
   load_weights(replica, from.directory);
   TaskLogits logits(replica, job.model, job.valid_once->samples());
   const auto start = Clock::now();
-  const LossSums sums = evaluate_model(replica, *job.valid_once, run.batch.micro_batch_size,
-                                       job.valid_once->samples(), false, &logits);
+  const std::optional<LossSums> sums = evaluate_model(replica, *job.valid_once, run.batch.micro_batch_size,
+                                                      job.valid_once->samples(), false, &logits, &signal);
+  if (!sums) return RunEnd::Interrupted;
   const std::vector<double>& all = logits.gather();
-  if (world.rank() != 0) return;
+  if (world.rank() != 0) return RunEnd::Done;
   const double seconds = seconds_since(start);
   observer.on_eval(
-      {from.step, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds, "samples"});
+      {from.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight), seconds, "samples"});
   tell_scores(job, all, from.step, observer);
+  return RunEnd::Done;
 }
 
 }  // namespace
@@ -143,20 +146,18 @@ FinetuneJob prepare(FinetuneConfig config) {
 
 RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer,
                 const std::atomic<int>& signal) {
-  if (!job.run) {
-    evaluate_only(world, job, observer);
-    return RunEnd::Done;
-  }
+  if (!job.run) return evaluate_only(world, job, observer, signal);
   const bool speaks = world.rank() == 0;
   Measure measure;
   if (job.valid)
     measure = [&](Trainer& trainer) {
       TaskLogits logits(trainer.replica(), job.model, job.valid_once->samples());
-      const EvalReport report = trainer.evaluate(*job.valid_once, logits);
+      const std::optional<EvalReport> report = trainer.evaluate(*job.valid_once, logits, &signal);
+      if (!report) return;
       const std::vector<double>& all = logits.gather();
       if (!speaks) return;
-      observer.on_eval(report);
-      tell_scores(job, all, report.step, observer);
+      observer.on_eval(*report);
+      tell_scores(job, all, report->step, observer);
     };
   return pretrain(world, *job.run, observer, signal, measure);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "core/not_finite.h"
 #include "ops/host_copy.h"
 
 namespace trifold {
@@ -33,13 +34,8 @@ std::string text_of(std::string_view what, const Tensor& tensor, int64_t index) 
 std::string not_finite_text(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
 std::optional<int64_t> first_not_finite(Tensor tensor) {
-  return dispatch_float(tensor.dtype, [&](auto zero) -> std::optional<int64_t> {
-    using T = decltype(zero);
-    const T* values = tensor.as<T>();
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      if (!std::isfinite(static_cast<double>(values[i]))) return i;
-    return std::nullopt;
-  });
+  const auto bad = first_not_finite(tensor.data, tensor.dtype, tensor.elements());
+  return bad ? std::optional(bad->index) : std::nullopt;
 }
 
 void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std::string& where) {

@@ -1,6 +1,8 @@
 #include "train/pretrain.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "config/validate.h"
 #include "data/bert_samples.h"
@@ -110,6 +112,7 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
 void open_data(PretrainJob& job) {
   const TrainingText corpus(job.config.model, job.config.data);
   const PretrainConfig& config = job.config;
+  job.bad_records = corpus.bad_records();
   if (config.batch.train_epochs) {
     open_passes(job, corpus);
   } else {
@@ -130,10 +133,13 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.attempt([&] { check_device(job.config.mesh); });
   files.attempt([&] { job.start = choose_start(checkpoint, job.config.model); });
   if (!job.start.from) first_step = 0;
-  files.attempt([&] { open_data(job); });
+  files.attempt([&] {
+    open_data(job);
+    job.fingerprint = fingerprint_of(job.config.data);
+  });
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
-    files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get()); });
+    files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
   if (checkpoint.save) files.attempt([&] { check_save(checkpoint, job.start, first_step); });
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
@@ -164,6 +170,21 @@ std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
   };
 }
 
+// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
+std::span<const StepReport> advance(Trainer& trainer, RunSaver& saver, const std::atomic<int>& signal,
+                                    const LoadedStart& loaded) {
+  try {
+    const std::span<const StepReport> reports = trainer.advance(&signal);
+    if (std::any_of(reports.begin(), reports.end(), [](const StepReport& step) { return !step.skipped; }))
+      saver.step_was_finite();
+    return reports;
+  } catch (const Error& error) {
+    const std::optional<int64_t> failed = trainer.failed_step();
+    if (!failed) throw;
+    throw saver.not_finite(*failed, error, loaded);
+  }
+}
+
 }  // namespace
 
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
@@ -172,6 +193,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const bool speaks = world.rank() == 0;
   check_same_data(world, *job.train);
   Trainer trainer(world, config, *job.train, job.valid.get());
+  trainer.describe_data(job.fingerprint);
   const auto reach = [&](RunPart part) {
     if (job.probe != nullptr) job.probe->reach(part, trainer);
   };
@@ -179,41 +201,49 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   RunSaver saver(world, trainer, config.checkpoint, job.start, speaks ? &observer : nullptr,
                  save_listener(job, world.rank()));
   reach(RunPart::Load);
-  std::vector<std::string> warnings;
-  std::vector<std::string> changes = load_start(job.start, world, warnings, [&](const std::string& path) {
-    return trainer.load(path, job.start.part);
-  });
-  for (const std::string& warning : warnings)
+  LoadedStart loaded = load_start(
+      job.start, world, [&](const std::string& path) { return trainer.load(path, job.start.part); });
+  for (const std::string& warning : loaded.warnings)
     if (speaks) observer.on_warning(warning);
+  saver.loaded(job.start);
   trainer.measure_peak();
   RunReport report = trainer.report();
-  report.changes = std::move(changes);
+  report.changes = std::move(loaded.changes);
   if (speaks) observer.on_start(report);
 
+  const auto tell_bad_records = [&] {
+    if (!speaks || job.bad_records == nullptr) return;
+    for (const std::string& news : job.bad_records->take_news()) observer.on_warning(news);
+  };
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
   std::string told;  // of what graphs could not do
   while (trainer.steps_done() < config.batch.train_iters) {
     reach(RunPart::Step);
-    for (const StepReport& step : trainer.advance(&signal))
+    for (const StepReport& step : advance(trainer, saver, signal, loaded))
       if (speaks) observer.on_step(step);
     reach(RunPart::Updated);
+    tell_bad_records();
     if (speaks && trainer.capture_note() != told) {
       told = trainer.capture_note();
       observer.on_warning("--enable-cuda-graph: " + told);
     }
-    if (job.valid && due(config.eval.eval_interval)) {
+    const bool evaluates = due(config.eval.eval_interval);
+    const bool is_last = trainer.steps_done() == config.batch.train_iters;
+    if (job.valid && evaluates && !trainer.stop_agreed()) {
       reach(RunPart::Evaluate);
-      const EvalReport eval = trainer.evaluate();
-      if (speaks) observer.on_eval(eval);
+      if (const std::optional<EvalReport> eval = trainer.evaluate(&signal); eval && speaks)
+        observer.on_eval(*eval);
     }
-    if (measure && (due(config.eval.eval_interval) || trainer.steps_done() == config.batch.train_iters))
-      measure(trainer);
+    if (measure && (evaluates || is_last) && !trainer.stop_agreed()) measure(trainer);
+    if (speaks && trainer.stop_agreed() && ((job.valid && evaluates) || (measure && (evaluates || is_last))))
+      observer.on_warning("the evaluation was left out, as a signal asks the run to stop");
     saver.poll();
     if (due(config.checkpoint.save_interval)) {
       reach(RunPart::Save);
       saver.save();
+      trainer.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
     }
     if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
       saver.finish();
@@ -221,6 +251,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     }
     if (due(config.batch.exit_interval)) break;
   }
+  tell_bad_records();
   saver.finish();
   return RunEnd::Done;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "config/config.h"
+#include "data/bad_records.h"
 #include "data/batch.h"
 #include "train/metrics.h"
 #include "train/run_probe.h"
@@ -18,7 +19,9 @@ namespace trifold {
 struct PretrainJob {
   PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
   std::unique_ptr<DataSource> train;
-  std::unique_ptr<DataSource> valid;  // null where nothing is evaluated
+  std::unique_ptr<DataSource> valid;        // null where nothing is evaluated
+  DataFingerprint fingerprint;              // of the files of --data-path
+  std::shared_ptr<BadRecords> bad_records;  // what the sources skip; null where they skip nothing
   RunStart start;
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests

@@ -9,12 +9,14 @@
 #include "core/clock.h"
 #include "core/read_json.h"
 #include "optim/click_schedule.h"
+#include "train/checkpoint_data.h"
 #include "train/click_record.h"
 #include "train/device.h"
 #include "train/output_files.h"
 #include "train/place_tables.h"
 #include "train/ranks.h"
 #include "train/run_saver.h"
+#include "train/stop_poll.h"
 #include "train/tensors_on_host.h"
 
 namespace trifold {
@@ -119,7 +121,7 @@ namespace {
 
 // What can be said about the start before any rank runs; returns the steps that are done. Which samples a
 // step has follows from the seed and their number.
-int64_t check_start(const RecommendJob& job) {
+int64_t check_start(RecommendJob& job) {
   const RecommendConfig& config = job.config;
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
@@ -138,9 +140,13 @@ int64_t check_start(const RecommendJob& job) {
     bad_input(
         "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
         name, seed, config.seed);
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  check_training_data(meta, name, job.fingerprint, may_differ);
+  if (const std::string changed = data_difference(meta, job.fingerprint); !changed.empty())
+    job.data.notes.push_back("not those of the checkpoint: " + changed);
   const int64_t samples =
       state.has("train_samples") ? state.at("train_samples").integer(0) : job.data.train->samples();
-  if (samples != job.data.train->samples())
+  if (samples != job.data.train->samples() && !may_differ)
     bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set", name, samples,
               config.data.train_data, job.data.train->samples());
   return meta.step;
@@ -169,6 +175,7 @@ RecommendJob prepare(RecommendConfig config) {
   });
   attempt([&] {
     job.data = open_clicks(c.data, c.seed);
+    job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
     if (!job.start.from) return;
     first_step = check_start(job);
@@ -202,10 +209,10 @@ class RecommendRun final : public Savable {
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
     saver_.emplace(world, *this, config_.checkpoint, job.start, speaks_ ? &observer : nullptr,
                    job.at_save_phase);
-    std::vector<std::string> warnings;
-    load_start(job.start, world, warnings, [&](const std::string& path) { return load(path); });
-    for (const std::string& warning : warnings)
+    loaded_ = load_start(job.start, world, [&](const std::string& path) { return load(path); });
+    for (const std::string& warning : loaded_.warnings)
       if (speaks_) observer_.on_warning(warning);
+    saver_->loaded(job.start);
     if (speaks_) observer_.on_start(report());
   }
 
@@ -213,11 +220,17 @@ class RecommendRun final : public Savable {
     fetch_training();
     while (done_ < last_step_) {
       train();
-      const bool stop = agree(signal.load() != 0);
+      bool stop = agree(signal.load() != 0);
       const bool evaluating = evaluation_due();
-      if (evaluating && evaluate()) break;
+      if (evaluating && !stop && evaluate(signal, stop)) break;
+      if (evaluating && stop && speaks_)
+        observer_.on_warning("the evaluation was left out, as a signal asks the run to stop");
       saver_->poll();
-      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) saver_->save();
+      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) {
+        saver_->save();
+        // A save may take long: do not begin another step, and save once more.
+        stop = stop || agree(signal.load() != 0);
+      }
       if (stop && done_ < last_step_) {
         saver_->finish();
         return RunEnd::Interrupted;
@@ -268,18 +281,27 @@ class RecommendRun final : public Savable {
     const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), done_);
     // An evaluation between two steps needs the place that the next batch would take.
     const bool ahead = done_ < last_step_ && !evaluation_due();
-    step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
-      if (ahead) fetch_training();
-    });
+    try {
+      step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
+        if (ahead) fetch_training();
+      });
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Agreed) throw;  // what all ranks find together is that it is not finite
+      throw saver_->not_finite(done_, error, loaded_);
+    }
+    saver_->step_was_finite();
     step.seconds = seconds_since(start);
     if (speaks_) observer_.on_step(step);
   }
 
-  // True when the target was reached.
-  bool evaluate() {
+  // True when the target was reached. Abandoned within seconds, on all ranks, once one of them sees its
+  // signal: `stop` is true then.
+  bool evaluate(const std::atomic<int>& signal, bool& stop) {
     const auto start = Clock::now();
     ClickMetrics metrics;
+    StopPoll poll(world_, model_.compute(), &signal);
     for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
+      if ((stop = poll.stops())) return false;
       fetch(*valid_feed_, step);
       const Recommender::Scored scored = model_.score();
       metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
@@ -314,6 +336,7 @@ class RecommendRun final : public Savable {
                   {"train_samples", job_.data.train->samples()},
                   {"clicks", click_record(job_.data.schema())},
                   {"dtype", config_.training.f64 ? "f64" : "f32"}};
+    note_data(meta, job_.fingerprint);
     return meta;
   }
 
@@ -366,6 +389,7 @@ class RecommendRun final : public Savable {
   Recommender model_;  // after the feeds: what it fetches reads from them
   int64_t last_step_;
   int64_t done_ = 0;
+  LoadedStart loaded_;
   std::optional<RunSaver> saver_;  // last: a save in the background ends before what it saves
 };
 

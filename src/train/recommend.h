@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "data/data_fingerprint.h"
 #include "embedding/planner.h"
 #include "train/click_data.h"
 #include "train/click_metrics.h"
@@ -18,6 +19,7 @@ namespace trifold {
 struct RecommendJob {
   RecommendConfig config;  // resolved
   ClickData data;
+  DataFingerprint fingerprint;  // of the clicks to train on
   RunStart start;
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests

@@ -1,5 +1,8 @@
 #include "train/run_saver.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "checkpoint/collective.h"
 #include "train/host_memory.h"
 
@@ -7,7 +10,7 @@ namespace trifold {
 
 RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
                    SaveObserver* observer, std::function<void(SavePhase)> at_phase)
-    : run_(run), config_(config), observer_(observer) {
+    : run_(run), config_(config), observer_(observer), notes_(world.rank() == 0) {
   options_.retain = config.save_retain.value_or(0);
   options_.at_phase = std::move(at_phase);
   options_.warn = [this](std::string text) {
@@ -49,6 +52,7 @@ void RunSaver::failed(const Error& error) {
 void RunSaver::save_now() {
   const std::string directory = run_.save(*config_.save, options_);
   saved_step_ = run_.steps_done();
+  notes_.at(saved_step_, directory);
   if (observer_ != nullptr) observer_->on_saved(saved_step_, directory);
   tell_warnings();
 }
@@ -56,6 +60,7 @@ void RunSaver::save_now() {
 void RunSaver::take_result() {
   const std::string directory = background_->finish();
   saved_step_ = started_step_;
+  notes_.at(saved_step_, directory);
   if (observer_ != nullptr) observer_->on_saved(started_step_, directory);
   tell_warnings();
 }
@@ -106,6 +111,45 @@ void RunSaver::finish() {
     }
   }
   if (saved_step_ != run_.steps_done()) save_now();
+}
+
+// Notes are for checkpoints in the folder of --save alone: others are not this run's to touch.
+void RunSaver::loaded(const RunStart& start) {
+  if (!config_.save || !start.from || start.part != Trainer::LoadPart::All) return;
+  namespace fs = std::filesystem;
+  const fs::path root(*config_.save);
+  const fs::path from = fs::absolute(*start.from) / "";
+  std::error_code error;
+  if (!fs::equivalent(from, root, error) && !fs::equivalent(from.parent_path().parent_path(), root, error))
+    return;
+  const fs::path checkpoint = root / step_directory_name(run_.steps_done());
+  if (!fs::is_directory(checkpoint, error)) return;
+  saved_step_ = run_.steps_done();
+  notes_.at(saved_step_, checkpoint);
+}
+
+void RunSaver::step_was_finite() { notes_.finite(run_.steps_done()); }
+
+Error RunSaver::not_finite(int64_t step, const Error& error, const LoadedStart& loaded) {
+  if (error.kind() == ErrorKind::Agreed && background_ && background_->is_outstanding()) {
+    try {
+      take_result();
+    } catch (const Error&) {  // there is worse to tell
+    }
+  }
+  std::string text = error.what();
+  if (notes_.not_finite(step, text, error.kind() != ErrorKind::Agreed))
+    text += fmt::format(
+        ". It was the first step after the checkpoint of step {}: the next run with --auto-resume goes on "
+        "from "
+        "an older one",
+        step - 1);
+  if (std::find(loaded.passed_over.begin(), loaded.passed_over.end(), step - 1) != loaded.passed_over.end())
+    text += fmt::format(
+        ". A run before this one failed in the same step, and this one had gone back to an older checkpoint: "
+        "not that state is at fault, but the samples of step {}, the learning rate, or another option",
+        step);
+  return Error(std::move(text), error.kind());
 }
 
 }  // namespace trifold

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "checkpoint/first_step.h"
 #include "checkpoint/save_folder.h"
 #include "config/config.h"
 #include "train/metrics.h"
@@ -30,6 +31,15 @@ class RunSaver {
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.
   void finish();
 
+  // What becomes of the checkpoints is written down in them (checkpoint/first_step.h). To be told where the
+  // run begins, once its state is loaded;
+  void loaded(const RunStart& start);
+  // that the last step was finite and changed the weights;
+  void step_was_finite();
+  // and that step `step` was not, as `error` says. Returns what to throw instead: it tells what that means
+  // for the next run. Collective where the error is Agreed: a save in the background is waited for then.
+  Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
+
  private:
   void save_now();
   void start_in_background();
@@ -47,6 +57,7 @@ class RunSaver {
   SaveOptions options_;
   std::optional<SaveFolder> folder_;  // of rank 0
   std::optional<BackgroundSaver> background_;
+  FirstStepNotes notes_;
   int64_t saved_step_ = -1;    // the last one that was saved, or is being saved
   int64_t started_step_ = -1;  // the outstanding one
 };

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint/collective.h"
+#include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
 #include "core/read_json.h"
+#include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
 #include "train/output_files.h"
 
@@ -56,6 +59,19 @@ void check_newest(const CheckpointConfig& config, int64_t first_step) {
       save, newest, first_step, save);
 }
 
+// A folder that has lost its checkpoints is no new one: to begin at step 1 again would hide the loss.
+void check_not_emptied(const std::string& save) {
+  const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(latest, missing)) return;
+  std::string name;
+  std::getline(std::ifstream(latest), name);
+  bad_input(
+      "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
+      "it back, give another --save, or remove {} to begin anew",
+      latest.string(), save, name.substr(0, 100), latest.string());
+}
+
 ModelUse use_of(Trainer::LoadPart part) {
   if (part == Trainer::LoadPart::Encoder) return ModelUse::Encoder;
   return part == Trainer::LoadPart::Weights ? ModelUse::WeightsOnly : ModelUse::SameRun;
@@ -86,6 +102,7 @@ void check_not_first_launch(const CheckpointConfig& config) {
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
     return {config.save, Trainer::LoadPart::All, true};
+  if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
   if (config.load && has_task_head(model) && lacks_task_head(*config.load))
     return {config.load, Trainer::LoadPart::Encoder, false};
@@ -121,7 +138,8 @@ RunPosition position_of(const RunStart& start) {
   }
 }
 
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train) {
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data) {
   const CheckpointReader reader(*start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
@@ -141,14 +159,9 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(config, meta, name);
-  const std::string bookmark = data_bookmark(meta);
-  if (train != nullptr && !bookmark.empty())
-    train->open_at(bookmark);
-  else if (train != nullptr && meta.consumed_samples > 0 && !train->bookmark(0).empty())
-    bad_input(
-        "the checkpoint has no place in these training data, it was trained on others: give the same, or "
-        "start "
-        "anew from its weights with --finetune");
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
+  if (train != nullptr) open_at_place(meta, *train, may_differ);
   return meta.step;
 }
 
@@ -167,30 +180,63 @@ bool is_finished(const RunStart& start, const PretrainConfig& config) {
   return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
 }
 
-std::vector<std::string> load_start(const RunStart& start, Communicator& world,
-                                    std::vector<std::string>& warnings,
-                                    FunctionRef<std::vector<std::string>(const std::string& path)> load) {
-  if (!start.from) return {};
-  if (!start.may_fall_back) return load(*start.from);
-  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks. No path holds a
-  // zero byte.
-  const std::string folders = gather_texts(world, "looking for checkpoints", [&] {
-                                std::string names;
-                                for (const auto& [step, folder] : checkpoints_in(*start.from))
-                                  names += folder.string() + '\0';
-                                return names;
-                              }).front();
-  for (size_t begin = 0; begin < folders.size();) {
-    const std::string folder = folders.substr(begin, folders.find('\0', begin) - begin);
-    begin += folder.size() + 1;
+namespace {
+
+// The checkpoints of a folder in the order in which they are tried, each behind a character that says whether
+// its first step is known to have been not finite, and ended by a zero byte, which no path holds.
+constexpr char kTry = '+';
+constexpr char kTryLast = '-';
+
+std::string checkpoints_to_try(const std::string& root, std::vector<std::string>& warnings) {
+  std::string names, last;
+  for (const auto& [step, folder] : checkpoints_in(root)) {
+    const FirstStep first = first_step_of(folder);
+    const bool failed = first.outcome == FirstStep::Outcome::NotFinite;
+    (failed ? last : names) += (failed ? kTryLast : kTry) + folder.string() + '\0';
+    if (failed)
+      warnings.push_back(
+          fmt::format("the first step from {} was not finite ({}); older checkpoints are tried first",
+                      folder.string(), first.why));
+  }
+  return last + names;
+}
+
+}  // namespace
+
+LoadedStart load_start(const RunStart& start, Communicator& world,
+                       FunctionRef<std::vector<std::string>(const std::string& path)> load) {
+  LoadedStart loaded;
+  if (!start.from) return loaded;
+  if (!start.may_fall_back) {
+    loaded.changes = load(*start.from);
+    return loaded;
+  }
+  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks.
+  const std::string list =
+      gather_texts(world, "looking for checkpoints", [&] {
+        return world.rank() == 0 ? checkpoints_to_try(*start.from, loaded.warnings) : std::string();
+      }).front();
+  std::vector<std::string> folders, last;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = list.find('\0', begin);
+    (list[begin] == kTryLast ? last : folders).push_back(list.substr(begin + 1, end - begin - 1));
+    begin = end + 1;
+  }
+  for (const std::string& folder : last)
+    loaded.passed_over.push_back(step_of_name(std::filesystem::path(folder).filename().string()));
+  folders.insert(folders.end(), last.begin(), last.end());
+  for (const std::string& folder : folders) {
     try {
-      return load(folder);
+      loaded.changes = load(folder);
+      const int64_t taken = step_of_name(fs::path(folder).filename().string());
+      std::erase_if(loaded.passed_over, [&](int64_t step) { return step <= taken; });
+      return loaded;
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::Aborted) throw;
-      warnings.push_back(fmt::format("passed over {}: {}", folder, error.what()));
+      loaded.warnings.push_back(fmt::format("passed over {}: {}", folder, error.what()));
     }
   }
-  bad_input("no checkpoint in {} can be used:\n{}", *start.from, fmt::join(warnings, "\n"));
+  bad_input("no checkpoint in {} can be used:\n{}", *start.from, fmt::join(loaded.warnings, "\n"));
 }
 
 }  // namespace trifold

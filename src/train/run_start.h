@@ -35,9 +35,10 @@ void check_save(const CheckpointConfig& config, const RunStart& start, std::opti
 RunPosition position_of(const RunStart& start);
 
 // What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch,
-// order of the data or data (streamed text that has changed; `train` may be null), or one that leaves nothing
-// to train. Returns the steps it has done.
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train);
+// order of the data or data (`train` may be null; of `data`, those of the run, see train/checkpoint_data.h),
+// or one that leaves nothing to train. Returns the steps it has done.
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data);
 
 // True when `start` is a run of this configuration that has done all its steps.
 bool is_finished(const RunStart& start, const PretrainConfig& config);
@@ -47,11 +48,16 @@ bool is_finished(const RunStart& start, const PretrainConfig& config);
 // never.
 void check_same_data(Communicator& world, const DataSource& train);
 
-// Collective. Loads what `start` says with `load`, which throws on all ranks or on none; returns what is
-// different now, as `load` does. What was wrong with checkpoints that were passed over is added to
-// `warnings`.
-std::vector<std::string> load_start(const RunStart& start, Communicator& world,
-                                    std::vector<std::string>& warnings,
-                                    FunctionRef<std::vector<std::string>(const std::string& path)> load);
+struct LoadedStart {
+  std::vector<std::string> changes;   // what is different now, as `load` says
+  std::vector<std::string> warnings;  // on rank 0: what was wrong with checkpoints that were passed over
+  std::vector<int64_t> passed_over;   // steps of those whose first step was not finite
+};
+
+// Collective. Loads what `start` says with `load`, which throws on all ranks or on none and returns what is
+// different now. Where it may fall back, checkpoints whose first step was not finite
+// (checkpoint/first_step.h) come last.
+LoadedStart load_start(const RunStart& start, Communicator& world,
+                       FunctionRef<std::vector<std::string>(const std::string& path)> load);
 
 }  // namespace trifold

@@ -223,6 +223,7 @@ double Trainer::update(const LossSums& sums) {
 }
 
 void Trainer::explain(double loss, double norm) {
+  failed_step_ = steps_done_ + 1;
   FiniteCheck search(replica_, grads_, watch_);
   repeat(search);
   search.look_at_sums(replica_.compute());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "data/data_fingerprint.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
@@ -44,8 +45,14 @@ class Trainer final : public Savable {
   // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
   // has, each once.
   EvalReport evaluate();
+  // The same, but abandoned within seconds, on all ranks, once one of them sees its signal: nothing then, and
+  // stop_agreed() is true.
+  std::optional<EvalReport> evaluate(const std::atomic<int>* signal);
   // The same over all samples of another source of such samples, which `watch` sees computed.
-  EvalReport evaluate(const DataSource& source, StepWatch& watch);
+  std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
+                                     const std::atomic<int>* signal = nullptr);
+  // Whether a signal has come since the step, during a save for example: stop_agreed() tells. Collective.
+  void poll_stop(const std::atomic<int>& signal);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   std::string save(const std::string& root, const SaveOptions& options) override;
@@ -74,6 +81,13 @@ class Trainer final : public Savable {
   // What --enable-cuda-graph could not capture so far on some rank, and why; empty: nothing. The same on all
   // ranks: of the lowest that was refused something, or else that has a note.
   const std::string& capture_note() const { return capture_note_; }
+
+  // What checkpoints say of the training data from now on, and a loaded one is compared with.
+  void describe_data(const DataFingerprint& data) { data_ = &data; }
+
+  // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, where that was
+  // why.
+  std::optional<int64_t> failed_step() const { return failed_step_; }
 
   int64_t steps_done() const override { return steps_done_; }
   RunReport report();  // collective over the pipeline axis
@@ -118,6 +132,8 @@ class Trainer final : public Savable {
   // Fills reports_ from sums_ and the gradients' norms.
   void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
+  std::optional<EvalReport> evaluate(const DataSource& source, int64_t samples, bool has_pairs,
+                                     const std::atomic<int>* signal, StepWatch* watch);
   // What all ranks know after a plan: whether one of them was asked to stop, so that all do after the same
   // step, and what all have sent since `before`, which is this rank's count.
   struct Agreement {
@@ -131,7 +147,8 @@ class Trainer final : public Savable {
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
-  void resume_at(const CheckpointMeta& meta);
+  // Adds to `changes` what is different with the data.
+  void resume_at(const CheckpointMeta& meta, std::vector<std::string>& changes);
   std::vector<std::string> changes_since(const CheckpointMeta& meta) const;
 
   // This rank's row of the plan.
@@ -149,6 +166,7 @@ class Trainer final : public Savable {
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;
   const DataSource* valid_;
+  const DataFingerprint* data_ = nullptr;
   std::unique_ptr<Window> window_;      // where the schedule is asynchronous
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // of the global batches of the last plan
@@ -162,6 +180,7 @@ class Trainer final : public Savable {
   int64_t consumed_samples_ = 0;
   int64_t skipped_ = 0;  // of the steps done, those that overflowed
   bool stop_agreed_ = false;
+  std::optional<int64_t> failed_step_;
   std::string capture_note_;
   std::string shared_note_;  // this rank's, when they were shared last
 };

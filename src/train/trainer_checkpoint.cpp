@@ -9,6 +9,7 @@
 #include "config/json.h"
 #include "core/read_json.h"
 #include "train/checkpoint_boxes.h"
+#include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
 #include "train/tensors_on_host.h"
 #include "train/trainer.h"
@@ -53,6 +54,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"overflows_left", scaler_.state().overflows_left}}}};
   const std::string bookmark = train_.bookmark(consumed_samples_);
   if (!bookmark.empty()) meta.state["data"] = bookmark;
+  if (data_ != nullptr) note_data(meta, *data_);
   return meta;
 }
 
@@ -83,9 +85,9 @@ namespace {
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
   for (const char* option :
-       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages", "virtual_pipeline",
-        "recompute", "zero_", "offload", "threads_per_rank", "device", "distributed_timeout",
-        "micro_batch_size", "exit_interval", "auto_resume", "finetune", "make_vocab_size"})
+       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_", "recompute", "zero_", "offload",
+        "threads_per_rank", "device", "distributed_timeout", "micro_batch_size", "exit_", "auto_resume",
+        "finetune", "changed_data", "make_vocab_size"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }
@@ -137,11 +139,12 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   const std::string from = reader->directory().string();
   if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
-  resume_at(reader->meta());
-  return changes_since(reader->meta());
+  std::vector<std::string> changes = changes_since(reader->meta());
+  resume_at(reader->meta(), changes);
+  return changes;
 }
 
-void Trainer::resume_at(const CheckpointMeta& meta) {
+void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& changes) {
   steps_done_ = meta.step;
   consumed_samples_ = meta.consumed_samples;
   const JsonView state(meta.state, "the checkpoint's state");
@@ -152,8 +155,10 @@ void Trainer::resume_at(const CheckpointMeta& meta) {
     scaler_.restore({scaler.at("scale").number(), scaler.at("steps_without_overflow").integer(0),
                      scaler.at("overflows_left").integer(0)});
   }
-  const std::string bookmark = data_bookmark(meta);
-  if (!bookmark.empty()) train_.open_at(bookmark);
+  if (data_ != nullptr)
+    if (const std::string changed = data_difference(meta, *data_); !changed.empty())
+      changes.push_back("the training data: " + changed);
+  open_at_place(meta, train_, config_.checkpoint.allow_changed_data);
   batches_.reset();
 }
 

@@ -62,29 +62,36 @@ int64_t Trainer::eval_samples() const {
   return std::min(config_.eval.eval_iters * *config_.batch.global_batch_size, valid_->samples());
 }
 
-EvalReport Trainer::evaluate() {
-  check(valid_ != nullptr, "there is no validation data to evaluate on");
+std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t samples, bool has_pairs,
+                                            const std::atomic<int>* signal, StepWatch* watch) {
   const auto start = Clock::now();
-  const int64_t samples = eval_samples();
-  LossSums sums;
+  std::optional<LossSums> sums;
   abort_on_error(replica_.world(), [&] {
-    const double pair_scale =
-        is_bert(config_.model) ? count_all_labels(replica_, *valid_, valid_batch_, samples).pair_scale() : 1;
-    sums = forward_samples(*executor_, replica_.mesh(), *valid_, valid_batch_, samples, pair_scale);
-    sum_over_ranks(replica_, {&sums, 1});
+    StopPoll poll(replica_.world(), replica_.compute(), signal);
+    sums = loss_sums(replica_, *executor_, source, valid_batch_, samples, has_pairs, poll, watch);
+    stop_agreed_ = stop_agreed_ || poll.stopped();
   });
-  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start)};
+  if (!sums) return std::nullopt;
+  return EvalReport{steps_done_, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
+                    seconds_since(start)};
 }
 
-EvalReport Trainer::evaluate(const DataSource& source, StepWatch& watch) {
-  const auto start = Clock::now();
-  LossSums sums;
-  abort_on_error(replica_.world(), [&] {
-    sums = forward_samples(*executor_, replica_.mesh(), source, valid_batch_, source.samples(), 1, &watch);
-    sum_over_ranks(replica_, {&sums, 1});
-  });
-  return {steps_done_, sums.loss / sums.weight, static_cast<int64_t>(sums.weight), seconds_since(start),
-          "samples"};
+std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {
+  check(valid_ != nullptr, "there is no validation data to evaluate on");
+  return evaluate(*valid_, eval_samples(), is_bert(config_.model), signal, nullptr);
+}
+
+EvalReport Trainer::evaluate() { return evaluate(nullptr).value(); }
+
+std::optional<EvalReport> Trainer::evaluate(const DataSource& source, StepWatch& watch,
+                                            const std::atomic<int>* signal) {
+  std::optional<EvalReport> report = evaluate(source, source.samples(), false, signal, &watch);
+  if (report) report->unit = "samples";
+  return report;
+}
+
+void Trainer::poll_stop(const std::atomic<int>& signal) {
+  stop_agreed_ = any_signal(replica_.world(), replica_.compute(), signal) || stop_agreed_;
 }
 
 double Trainer::measure_peak() {

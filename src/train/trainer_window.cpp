@@ -37,11 +37,14 @@ void Trainer::Window::step(const Action& action) {
         step + 1);
   factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
   t.norm_.add_squares(squares_[index], stream);
-  if (!std::isfinite(squares_[index].value()))
+  if (!std::isfinite(squares_[index].value())) {
+    t.failed_step_ = step + 1;
     check_sums_finite(t.replica_, t.grads_,
                       fmt::format("step {}: stage {} makes no update with what is not finite (with an "
                                   "asynchronous schedule other stages may have made theirs)",
                                   step + 1, action.stage));
+    t.failed_step_.reset();
+  }
   ++steps_;
   t.replica_.weights().begin_version(steps_, stream);
   t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);

@@ -29,6 +29,11 @@ bool TrainingText::streams() const {
   return corpus != nullptr && (*corpus)->streams();
 }
 
+std::shared_ptr<BadRecords> TrainingText::bad_records() const {
+  const auto* corpus = std::get_if<std::unique_ptr<Corpus>>(&text_);
+  return corpus == nullptr ? nullptr : (*corpus)->bad_records();
+}
+
 std::unique_ptr<DataSource> TrainingText::source(Split split, int64_t seq_length, int64_t samples_needed,
                                                  uint64_t seed) const {
   return std::visit([&](const auto& text) { return text->source(split, seq_length, samples_needed, seed); },

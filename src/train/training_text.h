@@ -20,6 +20,7 @@ class TrainingText {
   bool has(Split split) const;
   bool weighted() const;
   bool streams() const;
+  std::shared_ptr<BadRecords> bad_records() const;  // null: there are none to skip
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const;
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,

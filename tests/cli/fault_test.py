@@ -263,5 +263,50 @@ class Faults(FaultTest):
         self.assertEqual(outcome.status, 0, outcome.text)
 
 
+# Kind, phase, mesh and step of numbers that are not finite, and which rank finds them: the one that has them where it
+# writes them (with ZeRO each rank writes its slice), else all of them in the loss of the next step.
+NOT_FINITE = [("nan-weight", "update", "data", 2), ("nan-weight", "evaluate", "data", 2), ("nan-weight", "save", "data", 2),
+              ("nan-moment", "update", "data", 2), ("nan-moment", "save", "data", 2), ("nan-weight", "update", "data", 3),
+              ("nan-weight", "update", "tensor", 2), ("nan-weight", "save", "pipeline", 2),
+              ("nan-moment", "evaluate", "all", 2), ("nan-weight", "evaluate", "all", 4)]
+
+
+class NotFinite(FaultTest):
+    """What one rank has that is not finite is never saved as good."""
+
+    def check_not_finite(self, kind, phase, mesh, step, mpi, rank=3):
+        outcome = self.run_fault(self.line(mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
+        self.expect_end(outcome)
+        if mesh == "data" and step % 2 == 0:
+            self.assertRegex(outcome.text, rf"rank {rank}: after step {step}, element \d+ of tensor \S+, box .*, is nan")
+            self.assertEqual(self.good_saves(), list(range(2, step, 2)))
+        # A run goes on from everything that was committed.
+        saves = self.good_saves()
+        for save in saves:
+            line = self.line("--train-iters", save + 1, "--load", f"d/step_{save:010}", save=f"from_{save}")
+            self.trifold(*line[1:], "--ranks", 8)
+        return saves
+
+    def test_a_weight_of_a_thread(self):
+        self.check_not_finite(*NOT_FINITE[0], mpi=False)
+
+    def test_a_moment_of_a_thread(self):
+        self.check_not_finite(*NOT_FINITE[4], mpi=False)
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_matrix_of_threads(self):
+        for case in NOT_FINITE:
+            with self.subTest(case=case):
+                self.setUp()
+                self.check_not_finite(*case, mpi=False)
+
+    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
+    def test_matrix_of_processes(self):
+        for case in NOT_FINITE:
+            with self.subTest(case=case):
+                self.setUp()
+                self.check_not_finite(*case, mpi=True)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -85,7 +85,7 @@ class Recommend(ProgramTest):
     def test_goes_on_with_its_own_seed_and_data_only(self):
         self.recommend("--train-iters", 5, "--save", "d")
         for arguments, message in ((["--seed", 99], "was trained with --seed 1234"),
-                                   (["--synthetic-samples", 7000], "was trained on 5000 samples, synthetic has 6000"),
+                                   (["--synthetic-samples", 7000], "synthetic clicks: 6000 samples"),
                                    (["--global-batch-size", 100], "go on with --global-batch-size 250")):
             _, told = self.recommend("--load", "d", *arguments, status=2)
             self.assertIn(message, told)

@@ -1,0 +1,15 @@
+// Telling a person how a run goes. Nobody has to listen: where the terminal is gone, or the pipe closed, the
+// text is lost and the run goes on. fmt::print would throw.
+#pragma once
+
+#include <cstdio>
+#include <string_view>
+
+namespace trifold::launch {
+
+inline void say(std::FILE* out, std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), out) < text.size() || std::fflush(out) != 0)
+    std::clearerr(out);
+}
+
+}  // namespace trifold::launch

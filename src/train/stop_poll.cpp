@@ -1,0 +1,41 @@
+#include "train/stop_poll.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+namespace {
+
+constexpr double kEvery = 1;  // seconds
+
+}  // namespace
+
+StopPoll::StopPoll(Communicator& world, Stream& stream, const std::atomic<int>* signal)
+    : world_(world), stream_(stream), signal_(signal) {}
+
+// Rank 0's clock says for all when they talk next: a sum with zeros is the same number on every rank. The
+// number of rounds between two talks doubles at most, as one may have been short by chance.
+bool StopPoll::stops() {
+  if (signal_ == nullptr || stopped_) return stopped_;
+  if (round_++ < next_) return false;
+  const auto rounds = static_cast<double>(next_ - last_round_);
+  double sums[] = {signal_->load() != 0 ? 1.0 : 0.0, 0};
+  if (world_.rank() == 0 && rounds > 0)
+    sums[1] = std::min(rounds * kEvery / std::max(seconds_since(last_), 1e-6), 2 * rounds);
+  Stream host = stream_.host();
+  world_.all_reduce({sums, DType::F64, {2}}, Reduce::Sum, host);
+  stopped_ = sums[0] > 0;
+  last_ = Clock::now();
+  last_round_ = next_;
+  next_ += std::max<int64_t>(1, static_cast<int64_t>(sums[1]));
+  return stopped_;
+}
+
+bool any_signal(Communicator& world, Stream& stream, const std::atomic<int>& signal) {
+  double asked = signal.load() != 0 ? 1 : 0;
+  Stream host = stream.host();
+  world.all_reduce({&asked, DType::F64, {1}}, Reduce::Sum, host);
+  return asked > 0;
+}
+
+}  // namespace trifold
