@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "config/config.h"
+#include "core/clock.h"
 #include "data/batch.h"
 #include "train/metrics.h"
 #include "train/run_probe.h"
@@ -20,6 +21,7 @@ struct PretrainJob {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;  // null where nothing is evaluated
   RunStart start;
+  Clock::time_point began = Clock::now();        // what --exit-duration-in-mins counts from
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
   RunProbe* probe = nullptr;                     // the same for all parts of the run
@@ -33,7 +35,7 @@ PretrainJob prepare(PretrainConfig config);
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 
 enum class RunEnd {
-  Done,         // all steps, or --exit-interval
+  Done,         // all steps, --exit-interval or --exit-duration-in-mins
   Interrupted,  // a signal: the checkpoint is saved, where --save says so
 };
 

@@ -82,10 +82,9 @@ namespace {
 // asynchronous ones.
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
-  for (const char* option :
-       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_stages", "virtual_pipeline",
-        "recompute", "zero_", "offload", "threads_per_rank", "device", "distributed_timeout",
-        "micro_batch_size", "exit_interval", "auto_resume", "finetune", "make_vocab_size"})
+  for (const char* option : {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_", "recompute",
+                             "zero_", "offload", "threads_per_rank", "device", "distributed_timeout",
+                             "micro_batch_size", "exit_", "auto_resume", "finetune", "make_vocab_size"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }
