@@ -153,6 +153,12 @@ void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
   table.add("exit-interval", &batch.exit_interval, "Stop, with a checkpoint, after a step divisible by this.")
       .range(1, kMaxCount)
       .absent("train to the end");
+  table
+      .add("exit-duration-in-mins", &batch.exit_duration_in_mins,
+           "Stop, with a checkpoint, after the first step that ends more than so many minutes after the "
+           "start.")
+      .range(0.001, 525'600)
+      .absent("no limit");
   table.add("seed", &seed, "Seed of initial weights, order of the data and dropout.");
 }
 
@@ -240,7 +246,8 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
       .absent("no evaluation while training");
   table
       .add("eval-iters", &eval.eval_iters,
-           "Batches of one evaluation, always the same; at most the whole validation part, once.")
+           "Batches of one evaluation, always the same; at most the whole validation part, once. 0: no "
+           "evaluation.")
       .range(0, kMaxCount);
 }
 

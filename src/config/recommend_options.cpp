@@ -253,6 +253,22 @@ void check_tables(Problems& problems, const RecommendConfig& config) {
                    config.placement.placement, kind);
 }
 
+// Options that change nothing because of another.
+void check_unused(Problems& problems, const RecommendConfig& config) {
+  const DlrmConfig& model = config.model;
+  const DlrmConfig plain;
+  const std::pair<const char*, bool> cross[] = {{"cross-layers", model.cross_layers != plain.cross_layers},
+                                                {"cross-rank", model.cross_rank != plain.cross_rank}};
+  for (const auto& [option, changed] : cross)
+    if (changed && model.interaction != "cross")
+      problems.add("--{} has no effect with --interaction {}: it needs cross", option, model.interaction);
+
+  const ClickTrainingConfig& training = config.training;
+  if (training.eps != ClickTrainingConfig().eps && training.optimizer == "sgd" &&
+      training.embedding_optimizer == "sgd")
+    problems.add("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd");
+}
+
 void check_schedule(Problems& problems, const ClickTrainingConfig& training) {
   if (training.train_iters && training.train_epochs)
     problems.add("--train-iters and --train-epochs both say how long to train: give one of them");
@@ -271,6 +287,7 @@ std::vector<std::string> problems(const RecommendConfig& config) {
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
   check_tables(problems, config);
   check_schedule(problems, config.training);
+  check_unused(problems, config);
   const ClickDataConfig& data = config.data;
   if (data.valid_data && data.valid_samples > 0)
     problems.add("--valid-data and --valid-samples both say what to evaluate on: give one of them");

@@ -30,6 +30,18 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   const EvalConfig& eval = config.eval;
   if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)
     problems.add("--eval-iters {} has no effect without --eval-interval N", eval.eval_iters);
+  if (eval.eval_interval && eval.eval_iters == 0)
+    problems.add(
+        "--eval-interval {} has no effect with --eval-iters 0, which evaluates nothing: leave it out, or "
+        "give at "
+        "least --eval-iters 1",
+        *eval.eval_interval);
+  if (config.log.check_overlap > 0 && config.mesh.ranks == 1 && config.mesh.device != "cuda")
+    problems.add(
+        "--check-overlap {} has no effect on one rank of a processor, where nothing overlaps: leave it out, "
+        "or "
+        "give several --ranks",
+        config.log.check_overlap);
   if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
 }
 
@@ -74,6 +86,31 @@ void check_squad_options(const FinetuneConfig& config, Problems& problems) {
     if (changed) problems.add("--{} has no effect with --task classify: leave it out", option);
 }
 
+// With temperature 0 nothing is drawn.
+void check_sampling(const GenerateConfig& config, Problems& problems) {
+  const GenerateConfig defaults;
+  const std::pair<const char*, bool> options[] = {{"top-k", config.top_k != defaults.top_k},
+                                                  {"top-p", config.top_p != defaults.top_p},
+                                                  {"seed", config.seed != defaults.seed}};
+  if (config.temperature != 0) return;
+  for (const auto& [option, changed] : options)
+    if (changed && problems.sound({option}))
+      problems.add("--{} has no effect with --temperature 0, which always takes the likeliest token", option);
+}
+
+void check_costs(const PlanConfig& config, Problems& problems) {
+  const PlanConfig defaults;
+  const std::pair<const char*, bool> options[] = {
+      {"peak-gflops", config.peak_gflops != defaults.peak_gflops},
+      {"tensor-link-bandwidth", config.tensor_link_bandwidth != defaults.tensor_link_bandwidth},
+      {"link-bandwidth", config.link_bandwidth != defaults.link_bandwidth},
+      {"link-latency", config.link_latency != defaults.link_latency}};
+  if (!config.costs) return;
+  for (const auto& [option, changed] : options)
+    if (changed && problems.sound({option}))
+      problems.add("--{} has no effect with --costs {}, whose times count", option, *config.costs);
+}
+
 void fill_model(ModelConfig& model) {
   model.ffn_hidden_size = inner_width(model);
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
@@ -85,7 +122,8 @@ void fill_run(PretrainConfig& config) {
   if (!config.mesh.data_parallel_size) config.mesh.data_parallel_size = static_cast<int>(data);
   if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
   fill_pipeline(config);
-  if (!config.lr.lr_decay_iters && config.batch.train_iters > 0)
+  const bool decays = config.lr.lr_decay_style != LrDecayStyle::Constant || config.lr.lr_warmup_fraction;
+  if (decays && !config.lr.lr_decay_iters && config.batch.train_iters > 0)
     config.lr.lr_decay_iters = config.batch.train_iters;
 }
 
@@ -144,6 +182,7 @@ std::vector<std::string> problems(const GenerateConfig& config) {
   GenerateConfig copy = config;
   Problems problems(options_of(copy));
   check_tokenizer(config.tokenizer_type.value_or(""), config.tokenizer_model, problems);
+  check_sampling(config, problems);
   return problems.take();
 }
 
@@ -182,6 +221,7 @@ std::vector<std::string> problems(const PlanConfig& config) {
   check_optimizer(config.run.optimizer, problems);
   if (config.format != "trifold" && !config.schedule_csv)
     problems.add("--format {} has no effect without --schedule-csv FILE", config.format);
+  check_costs(config, problems);
   if (!config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.add("--vocab-size is needed: the size of the tokenizer's vocabulary (or name the --data-path)");
   return problems.take();

@@ -105,6 +105,7 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.auto_resume, "--auto-resume", config.save, "--save");
   needs(config.async_save, "--async-save", config.save, "--save");
   needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
+  needs(config.on_save_error != CheckpointConfig().on_save_error, "--on-save-error", config.save, "--save");
   needs(config.finetune, "--finetune", config.load, "--load");
   if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
     problems.add(

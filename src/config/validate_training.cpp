@@ -70,6 +70,16 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
     problems.add(
         "--min-lr {} has no effect with --lr-decay-style constant: leave it out, or give another style",
         format_double(lr.min_lr));
+  // A warm-up that is a fraction of them reads them whatever the style.
+  if (lr.lr_decay_style == LrDecayStyle::Constant && lr.lr_decay_iters && !lr.lr_warmup_fraction)
+    problems.add(
+        "--lr-decay-iters {} has no effect with --lr-decay-style constant: leave it out, or give another "
+        "style",
+        *lr.lr_decay_iters);
+  if (lr.lr_warmup_init > 0 && lr.lr_warmup_iters == 0 && lr.lr_warmup_fraction.value_or(0) == 0)
+    problems.add(
+        "--lr-warmup-init {} has no effect without a warm-up: give --lr-warmup-iters or --lr-warmup-fraction",
+        format_double(lr.lr_warmup_init));
   if (lr.lr_decay_style != LrDecayStyle::Polynomial && lr.lr_decay_power != LrConfig().lr_decay_power)
     problems.add("--lr-decay-power {} has no effect: it needs --lr-decay-style polynomial",
                  format_double(lr.lr_decay_power));

@@ -185,6 +185,17 @@ std::span<const StepReport> advance(Trainer& trainer, RunSaver& saver, const std
   }
 }
 
+// Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
+bool is_late(Communicator& world, const PretrainJob& job) {
+  const std::optional<double>& minutes = job.config.batch.exit_duration_in_mins;
+  if (!minutes) return false;
+  double late = seconds_since(job.began) > 60 * *minutes ? 1 : 0;
+  ThreadPool pool(1);
+  Stream host(Stream::Mode::Inline, pool);
+  world.broadcast({&late, DType::F64, {1}}, 0, host);
+  return late > 0;
+}
+
 }  // namespace
 
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
@@ -249,7 +260,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
       saver.finish();
       return RunEnd::Interrupted;
     }
-    if (due(config.batch.exit_interval)) break;
+    if (due(config.batch.exit_interval) || is_late(world, job)) break;
   }
   tell_bad_records();
   saver.finish();

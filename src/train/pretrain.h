@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "config/config.h"
+#include "core/clock.h"
 #include "data/bad_records.h"
 #include "data/batch.h"
 #include "train/metrics.h"
@@ -23,6 +24,7 @@ struct PretrainJob {
   DataFingerprint fingerprint;              // of the files of --data-path
   std::shared_ptr<BadRecords> bad_records;  // what the sources skip; null where they skip nothing
   RunStart start;
+  Clock::time_point began = Clock::now();        // what --exit-duration-in-mins counts from
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
   RunProbe* probe = nullptr;                     // the same for all parts of the run
@@ -36,7 +38,7 @@ PretrainJob prepare(PretrainConfig config);
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 
 enum class RunEnd {
-  Done,         // all steps, or --exit-interval
+  Done,         // all steps, --exit-interval or --exit-duration-in-mins
   Interrupted,  // a signal: the checkpoint is saved, where --save says so
 };
 

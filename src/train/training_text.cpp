@@ -7,6 +7,8 @@ namespace trifold {
 
 TrainingText::TrainingText(const ModelConfig& model, const DataConfig& data) {
   if (is_bert(model)) {
+    if (data.eod_mask_loss)
+      bad_input("--eod-mask-loss has no effect: the model is a BERT, whose loss is of masked tokens only");
     text_ = std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
     return;
   }

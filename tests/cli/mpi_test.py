@@ -60,7 +60,7 @@ class Mpi(ProgramTest):
         self.check_zero_stages(4, "--pp", 2, "--schedule", "zb-h1")
 
     def test_zero_saves_and_goes_on_with_other_ranks(self):
-        run = ["--f64", "--zero-min-unit-params", 4000, "--global-batch-size", 8]
+        run = ["--f64", "--zero-min-unit-params", 4000, "--global-batch-size", 8, "--lr-decay-style", "linear"]
         self.pretrain(*run, "--train-iters", 6, "--log-json", "whole.jsonl")
         self.pretrain(*run, "--train-iters", 3, "--zero-stage", 3, "--save", "d", "--lr-decay-iters", 6, "--log-json",
                       "parts.jsonl", prefix=self.mpi(4))
@@ -98,7 +98,7 @@ class Mpi(ProgramTest):
         self.check_mesh("--pp", 4, "--schedule", "interleaved", "--num-virtual-stages-per-pipeline-rank", 2)
 
     def test_a_pipeline_of_processes_saves_and_goes_on(self):
-        run = ["--f64", "--num-layers", 3, "--lr-decay-iters", 6]
+        run = ["--f64", "--num-layers", 3, "--lr-decay-style", "linear", "--lr-decay-iters", 6]
         self.pretrain(*run, "--train-iters", 6, "--log-json", "whole.jsonl")
         self.pretrain(*run, "--train-iters", 3, "--pp", 2, "--save", "d", "--log-json", "parts.jsonl",
                       prefix=self.mpi(2))

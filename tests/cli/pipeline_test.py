@@ -44,7 +44,7 @@ class Pipeline(ProgramTest):
         self.assertNotIn("stages      ", message)
 
     def test_resume_on_another_mesh(self):
-        common = ["--train-iters", 8, "--lr-decay-iters", 8]
+        common = ["--train-iters", 8, "--lr-decay-style", "linear"]
         self.train(*common, "--log-json", "whole.jsonl", "--save", "whole")
         self.train(*common, *mesh(pp=4), "--exit-interval", 4, "--log-json", "parts.jsonl", "--save", "parts")
         _, message = self.train(*common, *mesh(pp=2, schedule="interleaved"),

@@ -25,6 +25,18 @@ class Run(ProgramTest):
         self.pretrain(*schedule, "--log-json", "parts.jsonl", "--save", "d", "--load", "d")
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
 
+    def test_a_run_that_lasts_too_long_stops_with_a_checkpoint_and_goes_on(self):
+        run = ["--train-iters", 100000, "--ranks", 2, "--save", "d", "--auto-resume", "--log-json", "log.jsonl"]
+        self.pretrain(*run, "--exit-duration-in-mins", 0.002)
+        first = len(self.losses())
+        self.assertGreater(first, 0)
+        self.assertLess(first, 100000)
+        self.assertIn(f"d/step_{first:010}", self.files())
+        _, message = self.pretrain(*run, "--exit-duration-in-mins", 0.002)
+        self.assertIn(f"saved       d/step_{len(self.losses()):010}", message)
+        self.assertEqual([line["step"] for line in self.log() if "loss" in line],
+                         list(range(1, len(self.losses()) + 1)))
+
     def test_two_thread_ranks_give_the_losses_of_one(self):
         for precision, tolerance in (([], 1e-5), (["--f64"], 1e-11)):
             logs = []

@@ -28,7 +28,7 @@ TEST(ConfigCommandLine, ReadsAllSpellings) {
 
 TEST(ConfigCommandLine, ReadsEveryCommand) {
   const auto generate = std::get<GenerateConfig>(
-      read({"generate", "--load", "d", "--prompt", "-h # _x", "--top-k", "5", "--temperature", "0"}));
+      read({"generate", "--load", "d", "--prompt", "-h # _x", "--top-k", "5", "--temperature", "0.5"}));
   EXPECT_EQ(generate.prompt, "-h # _x");
   EXPECT_EQ(generate.top_k, 5);
   EXPECT_EQ(std::get<GenerateConfig>(read({"generate", "--load=d", "--prompt=--top_k"})).prompt, "--top_k");

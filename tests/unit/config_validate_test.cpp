@@ -214,6 +214,15 @@ const std::vector<Case>& cases() {
        [](C& c) { c.checkpoint.save = std::string("d"), c.checkpoint.save_interval = 0; }},
       {"--save is empty", [](C& c) { c.checkpoint.save = std::string(""); }},
       {"--load is empty", [](C& c) { c.checkpoint.load = std::string(""); }},
+      {"--eval-interval 5 has no effect with --eval-iters 0",
+       [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
+      {"--on-save-error has no effect without --save DIR",
+       [](C& c) { c.checkpoint.on_save_error = std::string("continue"); }},
+      {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
+      {"--check-overlap 3 has no effect on one rank of a processor", [](C& c) { c.log.check_overlap = 3; }},
+      {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
+       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
+      {"--lr-warmup-init 0.0001 has no effect without a warm-up", [](C& c) { c.lr.lr_warmup_init = 1e-4; }},
       {"--eval-iters 7 has no effect without --eval-interval", [](C& c) { c.eval.eval_iters = 7; }},
       {"--eval-interval -3", [](C& c) { c.eval.eval_interval = -3; }},
       {"--eval-interval needs data, but --split 1,0,0 leaves none",
@@ -297,6 +306,25 @@ TEST(ConfigValidate, FillsInDerivedValuesAndChangesNoOther) {
   EXPECT_EQ(kept.lr.lr_decay_iters, 50);
 }
 
+// A resolved configuration is one that a user might have given: it can be resolved again.
+TEST(ConfigValidate, AConstantRateHasNoEndOfDecay) {
+  PretrainConfig config = sound();
+  config.lr.lr_decay_style = LrDecayStyle::Constant;
+  const PretrainConfig full = resolve(config);
+  EXPECT_FALSE(full.lr.lr_decay_iters);
+  EXPECT_EQ(problems(full), Words{});
+  config.lr.lr_warmup_fraction = 0.1;
+  EXPECT_EQ(problems(resolve(config)), Words{});
+  config.lr.lr_decay_iters = 50;
+  EXPECT_EQ(problems(config), Words{});  // the warm-up is a tenth of them
+}
+
+TEST(ConfigValidate, NoEvaluationIsPossible) {
+  PretrainConfig config = sound();
+  config.eval.eval_iters = 0;
+  EXPECT_EQ(problems(config), Words{});
+}
+
 TEST(ConfigValidate, PassesSayTheLength) {
   PretrainConfig config = sound();
   config.batch.train_iters = 0;
@@ -340,6 +368,36 @@ TEST(ConfigValidate, ChecksTheOtherCommands) {
   tokenize.tokenizer_type = std::string("sentencepiece");
   EXPECT_EQ(problems(tokenize).size(), 3u);
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);
+}
+
+TEST(ConfigValidate, OptionsOfOtherCommandsThatHaveNoEffect) {
+  GenerateConfig generate;
+  generate.load = "d";
+  generate.temperature = 0;
+  EXPECT_EQ(problems(generate), Words{});
+  generate.top_k = 5;
+  generate.top_p = 0.5;
+  generate.seed = 1;
+  const auto sampling = problems(generate);
+  ASSERT_EQ(sampling.size(), 3u);
+  expect_contains(sampling[0], "--top-k has no effect with --temperature 0");
+
+  PlanConfig plan;
+  plan.run = sound();
+  plan.run.model.vocab_size = 100;
+  plan.costs = "costs.json";
+  EXPECT_EQ(problems(plan), Words{});
+  plan.link_latency = 3;
+  EXPECT_EQ(problems(plan), Words{"--link-latency has no effect with --costs costs.json, whose times count"});
+
+  RecommendConfig recommend;
+  EXPECT_EQ(problems(recommend), Words{});
+  recommend.model.cross_layers = 4;
+  recommend.training.eps = 1e-6;
+  const auto of_run = problems(recommend);
+  ASSERT_EQ(of_run.size(), 2u);
+  expect_contains(of_run[0], "--cross-layers has no effect with --interaction dot");
+  expect_contains(of_run[1], "--eps has no effect with --optimizer sgd");
 }
 
 TEST(ConfigValidate, PreprocessOptionsThatContradict) {
