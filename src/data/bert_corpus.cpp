@@ -48,7 +48,8 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
           "--data-path {}: a .bin/.idx pair does not say where sentences end, which --model-type bert "
           "needs: give the text",
           path);
-    if (is_stream_name(path) || std::filesystem::is_directory(path))
+    std::error_code ignored;
+    if (is_stream_name(path) || std::filesystem::is_directory(path, ignored))
       bad_input(
           "--data-path {}: --model-type bert reads files of plain text as a whole, neither folders nor JSON "
           "lines nor "

@@ -33,7 +33,8 @@ IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type)
       data_name_(fmt::format("{}.bin.tmp-{}", prefix, getpid())),
       index_name_(fmt::format("{}.idx.tmp-{}", prefix, getpid())) {
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
     bad_input("{}: the folder {} does not exist", prefix, folder.string());
   data_.open(data_name_, std::ios::binary | std::ios::trunc);
   if (!data_) bad_input("{}: cannot be written: {}", data_name_, std::strerror(errno));

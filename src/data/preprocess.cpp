@@ -21,9 +21,9 @@ constexpr int64_t kPieceBytes = int64_t{4} << 20;
 class PartialFolder {
  public:
   explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
-    if (std::filesystem::exists(target))
-      bad_input("{}: exists already; name another folder, or remove it", target);
     std::error_code error;
+    if (std::filesystem::exists(target, error))
+      bad_input("{}: exists already; name another folder, or remove it", target);
     std::filesystem::remove_all(path_, error);
     if (!std::filesystem::create_directory(path_, error))
       bad_input("{}: cannot be made: {}", path_, error ? error.message() : "it exists");

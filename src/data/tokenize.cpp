@@ -88,7 +88,8 @@ class Job {
   Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
       FunctionRef<void(const TokenizeProgress&)> progress)
       : options_(options), input_(options.input), takes_bytes_(tokenizer.takes_bytes()), progress_(progress) {
-    if (std::filesystem::is_directory(options.input))
+    std::error_code ignored;
+    if (std::filesystem::is_directory(options.input, ignored))
       bad_input(
           "{}: is a folder; name one file of text or JSON lines, or train on the folder as it is: it is "
           "streamed",

@@ -25,6 +25,8 @@ class Target:
         self.is_text = how.get("is_text", self.is_json)
         self.lines = how.get("lines", False)        # one JSON object a line
         self.seal = how.get("seal", "")             # manifest, safetensors, gzip
+        # Text and tables that may be larger than memory are mapped; everything else is read.
+        self.is_mapped = name.startswith(("clicks_tsv", "clicks_C", "preprocess", "tokenize", "text", "indexed", "json_lines", "classify"))
         self.most_places = how.get("most_places", 12)  # fields that get values of other types
         self.memory = self.seconds = 0
 
