@@ -117,11 +117,12 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
   if (!options.table_rows.empty()) {
     const std::vector<int64_t> rows =
         for_each_table(options.table_rows, schema.tables.size(), path, "--table-rows");
+    const size_t before = problems.size();
     for (size_t t = 0; t < rows.size(); ++t)
       if (rows[t] != schema.tables[t].rows)
         problems.push_back(fmt::format("table {} has {} rows, --table-rows says {}", schema.tables[t].name,
                                        schema.tables[t].rows, rows[t]));
-    if (!problems.empty()) problems.back() += "; --table-rows data takes those of the data";
+    if (problems.size() > before) problems.back() += "; --table-rows data takes those of the data";
   }
   if (std::any_of(options.table_ids.begin(), options.table_ids.end(), [](int64_t n) { return n != 1; }))
     problems.emplace_back("its samples have one id in each table, --table-max-ids says otherwise");

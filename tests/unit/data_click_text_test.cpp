@@ -175,8 +175,8 @@ TEST(ClickText, IdsOfCsvAreDecimal) {
 
 TEST(ClickText, QuotedFields) {
   const TempDir dir;
-  test::write_file(dir.file("t"), "\"label\",\"I1\",\"C1\",\"cat_2\",\"C\"\"\"\r\n");
-  expect_has(error_of([&] { find_layout(MappedFile(dir.file("t"))); }), "lacks a column before cat_2");
+  test::write_file(dir.file("t"), "\"label\",\"I1\",\"C1\",\"cat_3\",\"C\"\"\"\r\n");
+  expect_has(error_of([&] { find_layout(MappedFile(dir.file("t"))); }), "lacks a column before cat_3");
   test::write_file(dir.file("t"), "\"label\",\"I1\",\"C1\",\"note\"\r\n");
   const TextLayout layout = find_layout(MappedFile(dir.file("t")));
   EXPECT_EQ(layout.columns[2].name, "C1");
