@@ -20,12 +20,10 @@ using nlohmann::json;
 
 constexpr std::string_view kFormat = "trifold-checkpoint";
 constexpr std::string_view kCrcKey = ",\n\"crc32\": \"";
-constexpr std::string_view kEnd = "\"\n}\n";
-constexpr size_t kCrcDigits = 8;
 // Sizes above this are nonsense in a file and would overflow on the way.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 // Of a manifest in text. Its boxes take most of it, about 100 bytes and 20 values each.
-constexpr JsonLimits kLimits{kMostManifestBytes, 32, int64_t{1} << 26};
+constexpr JsonLimits kManifestLimits{kMostManifestBytes, 32, int64_t{1} << 26};
 
 // Names of files and paths may hold bytes that are not UTF-8; they must not make a save fail.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -35,9 +33,9 @@ std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 uint32_t parse_hex(const std::string& text) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != kCrcDigits ||
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != kManifestCrcDigits ||
       hex(value) != text)
-    bad_input("'{}' is not a CRC32 of {} hexadecimal digits", printable(text), kCrcDigits);
+    bad_input("'{}' is not a CRC32 of {} hexadecimal digits", printable(text), kManifestCrcDigits);
   return value;
 }
 
@@ -100,8 +98,8 @@ PieceInfo parse_piece(const JsonView& value) {
   piece.byte_offset = value.at("byte_offset").integer(0);
   piece.crc = parse_hex(value.at("crc32").text());
   const std::string blocks = value.has("blocks") ? value.at("blocks").text() : std::string();
-  for (size_t at = 0; at < blocks.size(); at += kCrcDigits)
-    piece.blocks.push_back(parse_hex(blocks.substr(at, kCrcDigits)));
+  for (size_t at = 0; at < blocks.size(); at += kManifestCrcDigits)
+    piece.blocks.push_back(parse_hex(blocks.substr(at, kManifestCrcDigits)));
   return piece;
 }
 
@@ -156,7 +154,7 @@ const json& object_or_nothing(const JsonView& value) {
 
 Manifest parse_body(std::string_view text) {
   check_self_crc(text);
-  const json whole = parse_json(text, {}, kLimits);
+  const json whole = parse_json(text, {}, kManifestLimits);
   const JsonView value(whole);
   if (value.at("format").value() != kFormat) bad_input("its format is not '{}'", kFormat);
   if (value.at("version").value() != kCheckpointVersion)
@@ -206,7 +204,7 @@ std::string to_text(const Manifest& manifest) {
       kCrcBlock, dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state),
       lines_of(manifest.files), lines_of(manifest.tensors), kCrcKey);
   text += hex(crc_of_memory(text.data(), text.size()));
-  return text.append(kEnd);
+  return text.append(kManifestEnd);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {

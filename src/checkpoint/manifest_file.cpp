@@ -10,10 +10,6 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kCrcDigits = 8;
-constexpr std::string_view kEnd = "\"\n}\n";
-static_assert(kManifestTailBytes == kCrcDigits + kEnd.size());
-
 // Block by block, so that a file of any size takes little memory.
 void check_ends(const std::filesystem::path& path) {
   const File file(path, File::Mode::Read);
@@ -24,16 +20,16 @@ void check_ends(const std::filesystem::path& path) {
   if (body < 0) bad_input("its end is missing");
   std::string tail(kManifestTailBytes, '\0');
   file.read(tail.data(), tail.size(), body);
-  if (!tail.ends_with(kEnd)) bad_input("its end is missing");
+  if (!tail.ends_with(kManifestEnd)) bad_input("its end is missing");
   check_manifest_tail(tail, crc_of_file_range(path, 0, body));
 }
 
 }  // namespace
 
 void check_manifest_tail(std::string_view tail, uint32_t crc_of_body) {
-  if (tail.substr(kCrcDigits) != kEnd) bad_input("its end is missing");
+  if (tail.substr(kManifestCrcDigits) != kManifestEnd) bad_input("its end is missing");
   const std::string found = fmt::format("{:08x}", crc_of_body);
-  const std::string_view stored = tail.substr(0, kCrcDigits);
+  const std::string_view stored = tail.substr(0, kManifestCrcDigits);
   if (found != stored)
     bad_input("it was changed after it was written: its CRC32 is {}, but it says {}", found,
               printable(stored));

@@ -10,7 +10,9 @@
 namespace trifold {
 
 // A manifest ends with the eight digits of the CRC32 of all text before them, and `"\n}\n`.
-inline constexpr size_t kManifestTailBytes = 12;
+inline constexpr size_t kManifestCrcDigits = 8;              // hexadecimal
+inline constexpr std::string_view kManifestEnd = "\"\n}\n";  // after them
+inline constexpr size_t kManifestTailBytes = kManifestCrcDigits + kManifestEnd.size();
 
 // More than this is refused: a box takes about 100 bytes.
 inline constexpr int64_t kMostManifestBytes = int64_t{1} << 30;

@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;  // the format's own bound
 // Of a header: 200 000 tensors and more.
-constexpr JsonLimits kLimits{kMostHeaderBytes, 32, 2'000'000};
+constexpr JsonLimits kHeaderLimits{kMostHeaderBytes, 32, 2'000'000};
 constexpr int64_t kMostSize = int64_t{1} << 56;
 constexpr std::string_view kMetadata = "__metadata__";
 
@@ -114,7 +114,7 @@ class OuterNames final : public nlohmann::json_sax<json> {
 // JSON whose outermost object has no name twice: the library would keep the last without a word. (It can hand
 // out names while it builds the tree as well, but then takes quadratic time.)
 json parse_once(std::string_view text) {
-  json value = parse_json(text, {}, kLimits);
+  json value = parse_json(text, {}, kHeaderLimits);
   if (!value.is_object()) bad_input("it is no JSON object");
   OuterNames names;
   json::sax_parse(text, &names);

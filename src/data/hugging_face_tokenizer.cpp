@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 // The largest files there are have 260 000 tokens and 580 000 merges.
-constexpr JsonLimits kLimits{int64_t{64} << 20, 64, 3'000'000};
+constexpr JsonLimits kTokenizerLimits{int64_t{64} << 20, 64, 3'000'000};
 
 const nlohmann::json& part_of(const nlohmann::json& json, const char* name) {
   static const nlohmann::json kNothing;
@@ -73,7 +73,7 @@ struct HuggingFaceTokenizer::Model {
     const std::string_view content(reinterpret_cast<const char*>(mapped.bytes().data()),
                                    mapped.bytes().size());
     expect_plain_text(content, file);
-    json = parse_json(content, file, kLimits);
+    json = parse_json(content, file, kTokenizerLimits);
     if (!json.is_object() || !json.contains("model") || !json["model"].is_object())
       bad_input("{}: is not a tokenizer.json of Hugging Face: a JSON object with a \"model\" is expected",
                 file);

@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 // Ten times SQuAD 2.0.
-constexpr JsonLimits kLimits{int64_t{512} << 20, 32, 20'000'000};
+constexpr JsonLimits kSquadLimits{int64_t{512} << 20, 32, 20'000'000};
 
 // Where the characters of a text begin; the last is its end.
 std::vector<int64_t> character_places(const std::string& text) {
@@ -60,7 +60,7 @@ SquadQuestion read_question(const JsonView& from, size_t index, const std::strin
 }  // namespace
 
 Squad read_squad(const std::string& path) {
-  const json whole = read_json_file(path, kLimits);
+  const json whole = read_json_file(path, kSquadLimits);
   Squad squad;
   try {
     JsonView(whole).at("data").each([&](const JsonView& article) {
