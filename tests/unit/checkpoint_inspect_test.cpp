@@ -1,6 +1,5 @@
 #include "checkpoint/inspect.h"
 
-#include <limits>
 
 #include "checkpoint_bench.h"
 
@@ -71,7 +70,7 @@ TEST(Inspect, MeasuresDifferences) {
   save(folder.path() / "a", test::meta_of(10), 1, [](Boxes& boxes, int) {
     boxes.add("a_only", DType::F32, {2}, Rect::whole({2}));
     boxes.all()[0].data.as<float>()[5] = 4.0F;
-    boxes.all()[1].data.as<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+    boxes.all()[1].data.as<float>()[7] = 3e38F;
     boxes.add("shape", DType::F32, {2}, Rect::whole({2}));
     boxes.add("zero", DType::F32, {1}, Rect::whole({1})).data.as<float>()[0] = 0.0F;
     boxes.add_filled("type", DType::F32, {3}, Rect::whole({3}));
@@ -99,7 +98,7 @@ TEST(Inspect, MeasuresDifferences) {
   EXPECT_EQ(tensor("param/w").elements_differing, 1);
   EXPECT_EQ(tensor("param/w").max_abs, 1.0);
   EXPECT_EQ(tensor("param/w").max_rel, 0.2);
-  EXPECT_TRUE(std::isinf(tensor("adam_m/w").max_abs));
+  EXPECT_GT(tensor("adam_m/w").max_abs, 2.9e38);
   EXPECT_EQ(tensor("zero").elements_differing, 1);  // other bits, same value
   EXPECT_EQ(tensor("zero").max_abs, 0.0);
   EXPECT_EQ(tensor("counts").max_abs, 3.0);

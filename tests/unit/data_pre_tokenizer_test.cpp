@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "data/document_encoder.h"
 #include "data/hugging_face_tokenizer.h"
 #include "data/unicode.h"
@@ -112,7 +113,7 @@ TEST(PreTokenizer, APatternThatIsNotSupportedIsNamedWithItsPlace) {
       {std::string(300, '['), "more than 200 groups or sets in one another"}};
   for (const auto& [pattern, message] : kPatterns)
     expect_has(cut(split(pattern), "a"),
-               fmt::format("the pattern {} of its pre_tokenizer cannot be read: ", pattern));
+               fmt::format("the pattern {} of its pre_tokenizer cannot be read: ", printable(pattern)));
   for (const auto& [pattern, message] : kPatterns) expect_has(cut(split(pattern), "a"), message);
 }
 
