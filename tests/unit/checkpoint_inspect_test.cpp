@@ -1,6 +1,5 @@
 #include "checkpoint/inspect.h"
 
-
 #include "checkpoint_bench.h"
 
 namespace trifold {
