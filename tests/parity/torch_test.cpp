@@ -174,7 +174,10 @@ void compare_with_torch(const PretrainConfig& asked, const GoldenGpt& golden, do
     for (size_t i = 0; i < golden.losses.size(); ++i) {
       const StepReport step = trainer.step();
       EXPECT_LT(relative_error(step.loss, golden.losses[i]), tolerance) << "loss of step " << step.step;
-      EXPECT_LT(relative_error(step.grad_norm, golden.grad_norms[i]), tolerance)
+      // In f32, later norms also carry the rounding of the updates before them, which Adam's division
+      // enlarges and which depends on the width of the processor's vectors: 1.6e-5 with AVX2.
+      const double norm_tolerance = i == 0 || config.precision.f64 ? tolerance : 3 * tolerance;
+      EXPECT_LT(relative_error(step.grad_norm, golden.grad_norms[i]), norm_tolerance)
           << "norm of step " << step.step;
       EXPECT_NEAR(step.lr, golden.learning_rates[i], 1e-12 * golden.config.lr);
       if (i != 0) continue;
