@@ -114,7 +114,7 @@ std::string BackgroundSaver::start(const std::filesystem::path& root, const Chec
                                    const SaveOptions& options) {
   check(!result_.valid(), "a checkpoint is still being saved");
   std::vector<NamedTensor> boxes;
-  const std::string problem = make_room([&] {
+  std::string problem = make_room([&] {
     boxes = owned_boxes(mine, coords);
     size_t bytes = 0;
     for (const NamedTensor& box : boxes) bytes += room_of(box);

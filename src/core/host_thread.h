@@ -12,8 +12,8 @@ struct HostThread {
 
   // That of the calling thread.
   static const std::shared_ptr<HostThread>& here() {
-    static thread_local const std::shared_ptr<HostThread> mine = std::make_shared<HostThread>();
-    return mine;
+    static thread_local const std::shared_ptr<HostThread> kMine = std::make_shared<HostThread>();
+    return kMine;
   }
 };
 

@@ -373,9 +373,9 @@ TextLayout find_layout(const MappedFile& file, std::string_view format) {
   const bool commas = first.find('\t') == std::string_view::npos && first.find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  const TextLayout hexadecimal = csv_layout(first, IdBase::Hexadecimal, file.path());
+  TextLayout hexadecimal = csv_layout(first, IdBase::Hexadecimal, file.path());
   if (format == "csv-hex") return hexadecimal;
-  const TextLayout decimal = csv_layout(first, IdBase::Decimal, file.path());
+  TextLayout decimal = csv_layout(first, IdBase::Decimal, file.path());
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
         "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
