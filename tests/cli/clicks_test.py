@@ -70,7 +70,7 @@ class Clicks(ProgramTest):
 
         def go_on(*arguments, **options):
             return self.recommend(*more, *arguments, without=["--train-epochs"], **options)
-        self.refused("--train-data", "moved", words=["step_4", "table C1: ids are those of dictionary"], command=go_on)
+        self.refused("--train-data", "moved", words=["step_0000000004", "table C1: ids are those of dictionary"], command=go_on)
         self.refused("--train-data", "more", words=["table C1: rows are 17 in more, 12 in"], command=go_on)
         self.refused("--train-data", "log3", words=["dense transform: log3 in log3, log1p in"], command=go_on)
         self.refused("--train-data", "train", "--valid-data", "moved", words=["moved does not mean the same"], command=go_on)

@@ -105,11 +105,11 @@ class Plan(ProgramTest):
             file(good.replace("1B3", "1B2"))
             refused("0B3", "waits for the gradient of stage 1", "rank 1")
             file("")
-            refused("empty")
+            refused("there is no action in it")
             file(good.replace("1F", "7F").replace("1B", "7B"))
             refused("stage")
             (self.folder / "bad.csv").unlink()
-            refused("cannot be read")
+            refused("cannot be opened", "No such file")
 
     def test_problems_are_told_at_once(self):
         self.refused("--tp", "3", "--ranks", "6", "--sequence-parallel", "--num-layers", "1", "--schedule", "pipedream",
