@@ -41,6 +41,7 @@ void Stream::push(Task work) {
 }
 
 void Stream::work_loop() {
+  HostThread::here();  // allocated here, not by the first wait, which may be in the middle of a training step
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });

@@ -132,7 +132,8 @@ TEST_F(Reshard, TheToolCutsIntoFilesChangesTypesAndDropsTheOptimizer) {
   for (const TensorDifference& tensor : found.tensors) EXPECT_LE(tensor.max_rel, 1.0 / 256) << tensor.name;
 }
 
-// Padding is zero from the start and never stored.
+// Padding is zero from the start and never stored. Rounding may differ: a product's kernel depends on its
+// width.
 TEST_F(Reshard, PaddingIsNotStored) {
   const PretrainConfig base = run();
   for (const int64_t divisible_by : {1, 128}) {
@@ -143,7 +144,9 @@ TEST_F(Reshard, PaddingIsNotStored) {
   CheckpointReader left(folder_ / "1");
   CheckpointReader right(folder_ / "128");
   EXPECT_EQ(left.find("param/embedding.tokens.weight")->global, (Shape{50, 32}));
-  EXPECT_TRUE(difference(left, right).bitwise_equal());
+  const CheckpointDifference found = difference(left, right);
+  EXPECT_TRUE(found.only_left.empty() && found.only_right.empty());
+  for (const TensorDifference& tensor : found.tensors) EXPECT_LE(tensor.max_abs, 1e-6) << tensor.name;
 }
 
 }  // namespace
