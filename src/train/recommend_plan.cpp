@@ -82,7 +82,7 @@ ClickSchema schema_to_plan(RecommendConfig& run) {
   const bool has_rows = data.table_rows && *data.table_rows != "data";
   if (has_rows || data.train_data == "synthetic" || data.data_format == "synthetic")
     return schema_of_options(data);
-  const ClickSchema schema = open_clicks(data, run.seed).schema();
+  ClickSchema schema = open_clicks(data, run.seed).schema();
   std::vector<int64_t> rows, most;
   for (const ClickTable& table : schema.tables) {
     rows.push_back(table.rows);

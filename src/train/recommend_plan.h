@@ -61,6 +61,6 @@ struct RecommendPlan {
 
 // Rows that are not given are those of --train-data, which are opened for them. BadInput where a rank needs
 // more than --memory-limit (place_tables.h).
-RecommendPlan make_recommend_plan(const PlanRecommenderConfig& config);
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given);
 
 }  // namespace trifold
