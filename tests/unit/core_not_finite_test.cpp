@@ -31,12 +31,12 @@ void find_each(DType dtype, T infinity, T nan) {
 }
 
 TEST(NotFinite, IsFoundInEveryFloatingPointType) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
   const float nan = std::nanf("");
-  find_each<double>(DType::F64, kInfinity, nan);
-  find_each<float>(DType::F32, kInfinity, nan);
-  find_each<Bfloat16>(DType::BF16, Bfloat16(kInfinity), Bfloat16(nan));
-  find_each<Float16>(DType::F16, Float16(kInfinity), Float16(nan));
+  find_each<double>(DType::F64, kFloatInfinity, nan);
+  find_each<float>(DType::F32, kFloatInfinity, nan);
+  find_each<Bfloat16>(DType::BF16, Bfloat16(kFloatInfinity), Bfloat16(nan));
+  find_each<Float16>(DType::F16, Float16(kFloatInfinity), Float16(nan));
 }
 
 TEST(NotFinite, TheLargestAndSmallestNumbersAreFinite) {
