@@ -182,9 +182,6 @@ struct CheckpointConfig {
   std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
   std::string on_save_error = "stop";    // stop | continue
   bool allow_changed_data = false;       // resume although the data differ from those of the checkpoint
-  // Steps between comparisons of the replicas of weights and optimizer state; 0: never. Absent: before each
-  // save.
-  std::optional<int64_t> check_replicas;
 };
 
 struct EvalConfig {
@@ -337,7 +334,6 @@ struct PlanConfig {
   double link_bandwidth = 25;          // GB/s between stages, and between copies of the model
   double link_latency = 5;             // microseconds of a message
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
-  std::optional<double> memory_limit;  // GiB of a rank
 };
 
 // `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx
