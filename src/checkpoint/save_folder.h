@@ -60,7 +60,7 @@ std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std:
 // least two. Good is one whose manifest is valid, whose files are there in their full size, and whose first
 // step was not seen to be not finite. The newest one that is known to have been trained on
 // (checkpoint/first_step.h) stays too. Each loses its name before its files go, so that a kill cannot leave
-// half a checkpoint. What cannot be removed is told to options.warn.
+// half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
 // The warning about an old checkpoint that stays.

@@ -30,7 +30,7 @@ class ThreadGroups {
   ThreadGroup& add(std::vector<int> world_ranks);
   void abort(std::string_view why) noexcept;  // the first `why` counts
   bool aborted() const { return aborted_.load(); }
-  // The same because a rank waited too long, in `what`: all are told what each rank does.
+  // The same because a rank waited too long, in `what`: every rank gets the report of all ranks.
   void give_up(int world_rank, const std::string& what) noexcept;
   bool timed_out() const { return timed_out_.load(); }
   const std::string& why() const { return why_; }  // once aborted

@@ -100,7 +100,7 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.add("json-key", &data.json_key, "Field of a JSON line that holds its text.").takes("KEY");
   table
       .add("on-bad-record", &data.on_bad_record,
-           "What a line of JSON that cannot be used means: the end, or that it is told and left out.")
+           "What a line of JSON that cannot be used means: stop the run, or report and skip it.")
       .one_of({"stop", "skip"});
   table
       .add("max-bad-records", &data.max_bad_records,

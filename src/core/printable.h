@@ -18,7 +18,7 @@ constexpr size_t kMostShownBytes = 200;
 // character of ASCII, or a byte that does not belong to UTF-8, becomes \xNN; a character that is invisible or
 // that controls its neighbours becomes \u{NNNN}. Everything else stays, backslashes included, so the result
 // is for people and cannot be turned back. Content of more than `most_bytes` bytes is cut after a character,
-// and the length of all of it is told behind.
+// and the full length follows.
 std::string printable(std::string_view content, size_t most_bytes = kMostShownBytes);
 
 // A whole message, whose own new lines and tabs stay; otherwise like `printable`, and nothing is cut. For the

@@ -5,7 +5,7 @@
 // of kBlock bytes, the first, the last and some evenly spaced between. No more than kMostBlocks blocks are
 // read in all, so terabytes take as long as 64 MiB: a change that misses every block and keeps the size is
 // not seen. Of more than kMostSampled files every so manieth is sampled, and the others count with their
-// sizes; more than kMostParts files are told in groups of neighbours.
+// sizes; more than kMostParts files are listed in groups of neighbours.
 //
 // Paths, names and times of change do not matter, so data may be moved; the order of the files does. Names
 // are kept for messages.

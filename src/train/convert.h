@@ -37,7 +37,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 // Writes the checkpoint of step 0, weights only, under config.save. The files of the tokenizer and
 // the ids of its special tokens are kept in it. Every number is that of the files,
 // converted where config.dtype says so. BadInput that lists what is missing, not known or of another shape,
-// and where config.save holds checkpoints of a run. `warn` is told what the user should know besides.
+// and where config.save holds checkpoints of a run. `warn` gets what the user should know besides.
 //
 // Both take config.max_memory MiB beyond tables and the file cache.
 Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn = {});

@@ -86,7 +86,7 @@ struct RunReport {
       changes;  // what a resumed run does differently from the one that wrote the checkpoint
 };
 
-// Is told of checkpoints, and of what goes wrong, in any kind of run.
+// Observes checkpoints, and what goes wrong, in any kind of run.
 class SaveObserver {
  public:
   virtual ~SaveObserver() = default;

@@ -161,7 +161,7 @@ PretrainJob prepare(PretrainConfig config) {
 
 namespace {
 
-// Tells whoever wants to know of the phases of a rank's saves.
+// Reports the phases of a rank's saves.
 std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
   if (job.probe == nullptr) return job.at_save_phase;
   return [&job, rank](SavePhase phase) {

@@ -26,7 +26,7 @@ struct PretrainJob {
   RunStart start;
   Clock::time_point began = Clock::now();        // what --exit-duration-in-mins counts from
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
-  std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
+  std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
   RunProbe* probe = nullptr;                     // the same for all parts of the run
 };
 

@@ -22,7 +22,7 @@ struct RecommendJob {
   DataFingerprint fingerprint;  // of the clicks to train on
   RunStart start;
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
-  std::function<void(SavePhase)> at_save_phase;  // told of every phase of every save; for tests
+  std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
 };
 
 RecommendJob prepare(RecommendConfig config);

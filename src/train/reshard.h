@@ -30,7 +30,7 @@ ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files);
 // last bit, shard files and view, to what a run on the target mesh would have saved. Memory:
 // config.max_memory MiB beyond tables of boxes. A kill leaves a temporary folder and no checkpoint. It is a
 // checkpoint of the same run: BadInput where config.save holds those of another, or a run is saving there.
-// `warn` is told what the user should know although the checkpoint was written.
+// `warn` gets what the user should know although the checkpoint was written.
 std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config,
                               const std::function<void(std::string)>& warn = {});
 
