@@ -6,11 +6,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/option_tables.h"
 #include "core/error.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "train/output_files.h"
 #include "train/ranks.h"
+#include "train/run_terms.h"
 
 namespace trifold::launch {
 
@@ -92,6 +94,10 @@ int run(const BenchConfig& config, Ranks& ranks) {
   ranks.agree([&] {
     if (config.json) check_writable_file("--json", *config.json);
   });
+  RunTerms terms;
+  BenchConfig asked = config;
+  terms.add(options_of(asked));
+  ranks.compare(terms);
   const auto wanted = [&](const char* what) {
     return std::find(config.what.begin(), config.what.end(), what) != config.what.end();
   };

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "config/option_tables.h"
 #include "core/clock.h"
 #include "core/printable.h"
 #include "launch/commands.h"
@@ -14,6 +15,7 @@
 #include "train/output_files.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
+#include "train/run_terms.h"
 #include "train/training_text.h"
 
 namespace trifold::launch {
@@ -32,6 +34,7 @@ struct Evaluation {
   std::shared_ptr<BadRecords> bad_records;  // what it skips; null: nothing
   int64_t wanted = 0;                       // samples asked for
   int64_t samples = 0;                      // of those, what the source has
+  RunTerms terms;                           // what it must have in common with those of other ranks
 };
 
 // BadInput for whatever is wrong with the files and options.
@@ -64,6 +67,10 @@ Evaluation prepare(const EvaluateConfig& config) {
   job.samples = std::min(job.wanted, job.source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
+  EvaluateConfig asked = config;
+  job.terms.add(options_of(asked));
+  job.terms.add(data, fingerprint_of(data));
+  job.terms.add_checkpoint(checkpoint.directory);
   return job;
 }
 
@@ -72,6 +79,7 @@ Evaluation prepare(const EvaluateConfig& config) {
 int run(const EvaluateConfig& config, Ranks& ranks) {
   Evaluation job;
   ranks.agree([&] { job = prepare(config); });
+  ranks.compare(job.terms);
   const CheckpointModel& checkpoint = job.checkpoint;
   const Split part = part_of(config.part);
   const auto start = Clock::now();

@@ -16,6 +16,8 @@ namespace trifold::launch {
 int run(const FinetuneConfig& config, Ranks& ranks) {
   FinetuneJob job;
   ranks.agree([&] { job = prepare(config); });
+  ranks.compare(job.terms);
+  if (job.run) ranks.compare(job.run->terms);
   if (job.run && job.run->is_finished) {
     say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
                             job.run->config.batch.train_iters));

@@ -31,6 +31,7 @@ int run(const PretrainConfig& config, Ranks& ranks) {
     if (fault) fault->at_start(mpi_launch_rank());
     job = prepare(config);
   });
+  ranks.compare(job.terms);
   if (job.is_finished) {
     say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
                             job.config.batch.train_iters));

@@ -114,6 +114,7 @@ class ClickProgress final : public RecommendObserver {
 int run(const RecommendConfig& config, Ranks& ranks) {
   RecommendJob job;
   ranks.agree([&] { job = prepare(config); });
+  ranks.compare(job.terms);
   if (job.is_finished) {
     fmt::print(stderr, "trifold: all steps are done already; nothing is left to train\n");
     return kDone;

@@ -182,6 +182,9 @@ struct CheckpointConfig {
   std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
   std::string on_save_error = "stop";    // stop | continue
   bool allow_changed_data = false;       // resume although the data differ from those of the checkpoint
+  // Steps between comparisons of the copies of weights and optimizer state; 0: never. Absent: before each
+  // save.
+  std::optional<int64_t> check_replicas;
 };
 
 struct EvalConfig {

@@ -181,6 +181,10 @@ Option& Option::takes(std::string what) {
   argument = std::move(what);
   return *this;
 }
+Option& Option::of_host() {
+  local = true;
+  return *this;
+}
 
 Option& OptionTable::add(std::string name, Field field, std::string help) {
   Option option{.name = std::move(name), .group = group_, .help = std::move(help), .field = field};

@@ -46,7 +46,8 @@ struct Option {
   Range bounds = {};
   std::string instead = "";  // another option that makes a required one needless
   bool required = false;
-  bool path = false;  // completed with file names
+  bool path = false;   // completed with file names
+  bool local = false;  // says where a rank finds something on its host, or how it uses that: ranks may differ
 
   // Builders, used as table.add(...).range(1, 10).also("x").
   Option& need(std::string other = "");             // must be given, or the option called `other` instead
@@ -61,6 +62,7 @@ struct Option {
   Option& also(std::string alias);                  // another spelling
   Option& absent(std::string text);                 // when_absent
   Option& takes(std::string what);                  // argument
+  Option& of_host();                                // local
 };
 
 class OptionTable {

@@ -92,7 +92,8 @@ void add_data(OptionTable& table, DataConfig& data) {
            "streamed; several make a blend, with a weight before each or none. BERT reads files of plain "
            "text.")
       .need()
-      .files("[WEIGHT] PATH ...");
+      .files("[WEIGHT] PATH ...")
+      .of_host();
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   table.add("tokenizer-type", &data.tokenizer_type, "How text becomes tokens.")
       .one_of({"byte", "sentencepiece", "huggingface"})
@@ -110,7 +111,8 @@ void add_data(OptionTable& table, DataConfig& data) {
       .add("tokenizer-model", &data.tokenizer_model,
            "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")
-      .absent("none");
+      .absent("none")
+      .of_host();
 }
 
 void add_pairs(OptionTable& table, DataConfig& data) {
@@ -136,13 +138,18 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
            "JSON "
            "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2.")
       .files("FILE")
-      .absent("a tuned model is only evaluated");
-  table.add("valid-data", &config.valid_data, "The same, to evaluate with.").files("FILE").absent("none");
+      .absent("a tuned model is only evaluated")
+      .of_host();
+  table.add("valid-data", &config.valid_data, "The same, to evaluate with.")
+      .files("FILE")
+      .absent("none")
+      .of_host();
   table
       .add("predictions", &config.predictions,
            "Write what the model says of --valid-data: JSON lines of labels, or SQuAD's JSON of answers.")
       .files("FILE")
-      .absent("nowhere");
+      .absent("nowhere")
+      .of_host();
   table.add("seq-length", &config.seq_length, "Tokens of a sample.").range(1, kMaxSize).absent("the model's");
   table.add("hidden-dropout", &config.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
       .fraction()

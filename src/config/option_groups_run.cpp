@@ -33,7 +33,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .absent("host names tell; one node for a plan");
   table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
-      .absent("the cores of the host, shared out over its ranks");
+      .absent("the cores of the host, shared out over its ranks")
+      .of_host();
   table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
       .one_of({"cpu", "cuda", "auto"});
   table
@@ -71,11 +72,13 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
       .takes("N|node")
       .suggest({"node"})
       .absent("all data-parallel ranks");
-  table.add("offload", &zero.offload,
-            "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
-            "weights: a mapped file a rank, of which only what is being used is in memory. host: with "
-            "--device cuda, the optimizer state in "
-            "the host's memory. none: in memory.");
+  table
+      .add("offload", &zero.offload,
+           "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
+           "weights: a mapped file a rank, of which only what is being used is in memory. host: with "
+           "--device cuda, the optimizer state in "
+           "the host's memory. none: in memory.")
+      .of_host();
   table
       .add(
           "zero-reduce", &zero.zero_reduce,
@@ -127,7 +130,8 @@ void add_memory_limit(OptionTable& table, MeshConfig& mesh) {
       .add("memory-limit", &mesh.memory_limit,
            "GiB a rank may use; a plan that needs more is refused, with what would fit.")
       .positive()
-      .absent("all ranks of a host together may use its memory");
+      .absent("all ranks of a host together may use its memory")
+      .of_host();
 }
 
 void add_batch(OptionTable& table, BatchConfig& batch) {
@@ -231,6 +235,13 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .add("on-save-error", &checkpoint.on_save_error,
            "What a checkpoint that cannot be saved means for the run; the last one must be saved.")
       .one_of({"stop", "continue"});
+  table
+      .add("check-replicas", &checkpoint.check_replicas,
+           "Compare what several ranks hold alike, weights and optimizer state, every so many steps and "
+           "before "
+           "each save, and end the run where copies differ; 0: never.")
+      .range(0, kMaxCount)
+      .absent("before each save");
 }
 
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
@@ -256,7 +267,8 @@ void add_log(OptionTable& table, LogConfig& log) {
   table.add("log-interval", &log.log_interval, "Report progress every so many steps.").range(1, kMaxCount);
   table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
       .files("FILE")
-      .absent("none");
+      .absent("none")
+      .of_host();
   table
       .add("check-overlap", &log.check_overlap,
            "Compute the first so many steps twice, once with nothing at the same time; end if a bit differs.")

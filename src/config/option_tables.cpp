@@ -65,7 +65,8 @@ void add_tokenizer_of_model(OptionTable& table, std::optional<std::string>& type
       .add("tokenizer-model", &model,
            "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .files("FILE")
-      .absent("as the model was trained");
+      .absent("as the model was trained")
+      .of_host();
 }
 
 }  // namespace
@@ -138,7 +139,10 @@ OptionTable options_of(EvaluateConfig& config) {
       .range(1, kMaxSize);
   add_mesh(table, config.mesh);
   table.group("Logging");
-  table.add("log-json", &config.log_json, "Append the result to this file.").files("FILE").absent("none");
+  table.add("log-json", &config.log_json, "Append the result to this file.")
+      .files("FILE")
+      .absent("none")
+      .of_host();
   return table;
 }
 
@@ -202,7 +206,7 @@ OptionTable options_of(BenchConfig& config) {
       .one_of({"step", "gemm", "comm", "blocks"});
   table.add("warmup-iters", &config.warmup_iters, "Repetitions before measuring.").range(0, kMaxCount);
   table.add("iters", &config.iters, "Repetitions measured.").range(1, kMaxCount);
-  table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none");
+  table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
   add_model(table, config.run.model);
   add_batch(table, config.run.batch);
   table.group("Random numbers");

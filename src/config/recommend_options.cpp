@@ -18,10 +18,12 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
   table
       .add("train-data", &data.train_data, "File or folder with the training samples, or the word synthetic.")
-      .files("PATH");
+      .files("PATH")
+      .of_host();
   table.add("valid-data", &data.valid_data, "The same for evaluation.")
       .files("PATH")
-      .absent("the last --valid-samples of the training data");
+      .absent("the last --valid-samples of the training data")
+      .of_host();
   table
       .add(
           "data-format", &data.data_format,
@@ -128,7 +130,8 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
       .range(1, 65536);
   table.add("threads-per-rank", &config.mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
-      .absent("the cores of the host, shared out over its ranks");
+      .absent("the cores of the host, shared out over its ranks")
+      .of_host();
   table.add("device", &config.mesh.device, "Where tables and arithmetic are; auto is the processor.")
       .one_of({"cpu", "cuda", "auto"});
   table
@@ -157,7 +160,8 @@ void add_files(OptionTable& table, RecommendConfig& config) {
       .range(1, kMostClicks);
   table.add("log-json", &config.log.log_json, "Append one JSON object a report to this file.")
       .files("FILE")
-      .absent("none");
+      .absent("none")
+      .of_host();
 }
 
 }  // namespace

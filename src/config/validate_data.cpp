@@ -106,6 +106,7 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.async_save, "--async-save", config.save, "--save");
   needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
   needs(config.on_save_error != CheckpointConfig().on_save_error, "--on-save-error", config.save, "--save");
+  needs(config.check_replicas == 0, "--check-replicas 0", config.save, "--save");
   needs(config.finetune, "--finetune", config.load, "--load");
   if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
     problems.add(

@@ -123,6 +123,8 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
   check_interval("eval-interval", config.eval.eval_interval, window, problems);
   check_interval("save-interval", config.checkpoint.save_interval, window, problems);
   check_interval("exit-interval", config.batch.exit_interval, window, problems);
+  if (config.checkpoint.check_replicas.value_or(0) > 0)
+    check_interval("check-replicas", config.checkpoint.check_replicas, window, problems);
 }
 
 std::string guess_of(const std::string& schedule) {

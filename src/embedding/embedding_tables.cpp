@@ -147,6 +147,32 @@ std::vector<NamedTensor> EmbeddingTables::checkpoint_tensors(bool to_load) const
   return tensors;
 }
 
+// Shards, over all ranks, of the same rows of a table.
+int EmbeddingTables::parts_of_rows(const Shard& shard) const {
+  const std::span<const Shard> shards = placement_.shards();
+  return static_cast<int>(std::count_if(shards.begin(), shards.end(), [&](const Shard& other) {
+    return other.table == shard.table && other.rect.offset[0] == shard.rect.offset[0] &&
+           other.rect.extent[0] == shard.rect.extent[0];
+  }));
+}
+
+std::vector<EmbeddingTables::Copy> EmbeddingTables::copies() const {
+  std::vector<Copy> copies;
+  const std::span<const Shard> shards = placement_.shards_of(comm_.rank());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    std::vector<NamedTensor> tensors;
+    parts_[i].name_tensors(tensors, true);
+    for (NamedTensor& tensor : tensors) {
+      const bool of_rows = tensor.spec.global.rank() == 1;
+      if (i >= shards_)
+        copies.push_back({std::move(tensor), placement_.ranks(), comm_.rank() == 0});
+      else if (of_rows)
+        copies.push_back({std::move(tensor), parts_of_rows(shards[i]), shards[i].rect.offset[1] == 0});
+    }
+  }
+  return copies;
+}
+
 EmbeddingTables::Memory EmbeddingTables::memory() const {
   Memory memory;
   for (const TablePart& part : parts_) {

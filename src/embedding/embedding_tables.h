@@ -69,6 +69,15 @@ class EmbeddingTables {
   // "adagrad_sum/...". To save, each box is named by one rank; to load, by all that hold it.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
 
+  // What this rank holds and others hold too: replicated tables with their state, and the sums of whole rows
+  // of which several ranks hold columns each. `copies` of all ranks, of which one is the first.
+  struct Copy {
+    NamedTensor tensor;
+    int copies = 1;
+    bool is_first = true;
+  };
+  std::vector<Copy> copies() const;
+
   // Bytes of tables, of state and of what exchanges and updates need here.
   struct Memory {
     size_t tables = 0, state = 0, buffers = 0;
@@ -83,6 +92,7 @@ class EmbeddingTables {
 
  private:
   static VectorExchange::How exchange_how(const How& how);
+  int parts_of_rows(const Shard& shard) const;
   void add_part(int table, const Rect& rect, bool names_rows);
   void add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale);
 

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "checkpoint/save_folder.h"
+#include "config/option_tables.h"
 #include "config/validate.h"
 #include "core/clock.h"
 #include "data/corpus.h"
@@ -141,6 +142,10 @@ FinetuneJob prepare(FinetuneConfig config) {
     job.run = prepare(config.run, [&](PretrainJob& run) { open_training(run, *train, *tokenizer); });
   }
   job.config = std::move(config);
+  job.terms.add(options_of(job.config));
+  if (!job.run) job.terms.add_checkpoint(job.checkpoint);
+  if (job.config.train_data) job.terms.add("--train-data", fingerprint_of_paths({{*job.config.train_data}}));
+  if (job.config.valid_data) job.terms.add("--valid-data", fingerprint_of_paths({{*job.config.valid_data}}));
   return job;
 }
 

@@ -19,6 +19,7 @@ struct FinetuneJob {
   std::unique_ptr<TaskData> valid;         // null without --valid-data
   std::unique_ptr<DataSource> valid_once;  // its samples in order
   std::optional<PretrainJob> run;          // absent without --train-data
+  RunTerms terms;                          // what it must have in common with the jobs of other ranks
 };
 
 // Reads the files and looks into the checkpoint. BadInput before anything is written.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <span>
 
+#include "config/option_tables.h"
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
@@ -146,6 +147,9 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.config.log.log_json)
     files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();
+  job.terms.add(options_of(job.config));
+  job.terms.add(job.config.data, job.fingerprint);
+  if (job.start.from && !job.start.may_fall_back) job.terms.add_checkpoint(*job.start.from);
   job.is_finished = is_finished(job.start, job.config);
   if (!job.is_finished) check_memory_fits(job.config);
   return job;
@@ -251,6 +255,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
     if (speaks && trainer.stop_agreed() && ((job.valid && evaluates) || (measure && (evaluates || is_last))))
       observer.on_warning("the evaluation was left out, as a signal asks the run to stop");
     saver.poll();
+    saver.check_when_due();
     if (due(config.checkpoint.save_interval)) {
       reach(RunPart::Save);
       saver.save();

@@ -13,6 +13,7 @@
 #include "train/metrics.h"
 #include "train/run_probe.h"
 #include "train/run_start.h"
+#include "train/run_terms.h"
 #include "train/trainer.h"
 
 namespace trifold {
@@ -24,6 +25,7 @@ struct PretrainJob {
   DataFingerprint fingerprint;              // of the files of --data-path
   std::shared_ptr<BadRecords> bad_records;  // what the sources skip; null where they skip nothing
   RunStart start;
+  RunTerms terms;                                // what it must have in common with the jobs of other ranks
   Clock::time_point began = Clock::now();        // what --exit-duration-in-mins counts from
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests

@@ -20,6 +20,7 @@
 #include "core/wait_clock.h"
 #include "train/device.h"
 #include "train/nodes.h"
+#include "train/run_terms.h"
 
 namespace trifold {
 
@@ -199,6 +200,10 @@ void Ranks::agree(FunctionRef<void()> checks) {
     text.erase(0, 1);
   }
   throw SharedError(problems_text(texts, places), kind, world_->size(), world_->rank() == 0);
+}
+
+void Ranks::compare(const RunTerms& terms) {
+  if (world_) agree_on(*world_, terms);
 }
 
 void Ranks::run(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {

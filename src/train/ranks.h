@@ -12,6 +12,8 @@
 
 namespace trifold {
 
+class RunTerms;
+
 // The ranks that live in this process, from the start of the program on: under an MPI launcher MPI starts
 // before anything is checked, because ranks that were started wait in MPI_Init for one that gives up before.
 class Ranks {
@@ -28,6 +30,10 @@ class Ranks {
   // all processes throw one SharedError, BadInput where it is on each that failed. Collective over the
   // processes.
   void agree(FunctionRef<void()> checks);
+
+  // Compares what the processes are to do (train/run_terms.h), as agree_on does; threads of one process share
+  // it. Collective over the processes.
+  void compare(const RunTerms& terms);
 
   // Runs `rank_main` once for every rank that lives in this process and returns when all have returned:
   // config.ranks threads, or under a launcher this process. The first error that is not the consequence of

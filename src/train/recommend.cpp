@@ -5,6 +5,7 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "config/json.h"
+#include "config/option_tables.h"
 #include "config/validate.h"
 #include "core/clock.h"
 #include "core/read_json.h"
@@ -188,6 +189,10 @@ RecommendJob prepare(RecommendConfig config) {
   if (c.checkpoint.save) attempt([&] { check_save(c.checkpoint, job.start, first_step); });
   if (c.log.log_json) attempt([&] { check_writable_file("--log-json", *c.log.log_json); });
   throw_problems(problems);
+  job.terms.add(options_of(job.config));
+  job.terms.add("--train-data", job.fingerprint);
+  if (c.data.valid_data) job.terms.add("--valid-data", fingerprint_of_paths({{*c.data.valid_data}}));
+  if (job.start.from && !job.start.may_fall_back) job.terms.add_checkpoint(*job.start.from);
   return job;
 }
 
@@ -226,6 +231,7 @@ class RecommendRun final : public Savable {
       if (evaluating && stop && speaks_)
         observer_.on_warning("the evaluation was left out, as a signal asks the run to stop");
       saver_->poll();
+      saver_->check_when_due();
       if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) {
         saver_->save();
         // A save may take long: do not begin another step, and save once more.
@@ -242,6 +248,7 @@ class RecommendRun final : public Savable {
   }
 
   int64_t steps_done() const override { return done_; }
+  void check_replicas(const std::string& when) override { model_.check_replicas(when); }
 
   std::string save(const std::string& root, const SaveOptions& options) override {
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());

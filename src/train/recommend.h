@@ -23,6 +23,7 @@ struct RecommendJob {
   RunStart start;
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
+  RunTerms terms;                                // what it must have in common with the jobs of other ranks
 };
 
 RecommendJob prepare(RecommendConfig config);

@@ -7,6 +7,7 @@
 #include "train/device.h"
 #include "train/host.h"
 #include "train/ranks.h"
+#include "train/replica_check.h"
 
 namespace trifold {
 
@@ -283,6 +284,27 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {
     }
   }
   return tensors;
+}
+
+void Recommender::check_replicas(const std::string& when) {
+  std::vector<HeldCopy> held;
+  for (const EmbeddingTables::Copy& copy : tables_->copies())
+    held.push_back({.name = copy.tensor.spec.name,
+                    .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
+                    .copies = copy.copies,
+                    .is_first = copy.is_first,
+                    .values = copy.tensor.data.flat()});
+  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
+    const FlatLayout::Segment& segment = piece.segment;
+    const ShardSpec& spec = model_.params()[segment.id].shard;
+    held.push_back({.name = fmt::format("{}/{}", piece.kind, spec.name),
+                    .place = place_of(spec.local, segment.first, segment.count),
+                    .first = segment.first,
+                    .copies = world_.size(),
+                    .is_first = world_.rank() == 0,
+                    .values = piece.values});
+  }
+  compare_copies(world_, ops_, compute_, held, when);
 }
 
 void Recommender::loaded() { optimizer_.refresh_weights(compute_); }

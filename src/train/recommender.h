@@ -99,6 +99,9 @@ class Recommender {
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
   void loaded();
 
+  // Compares what several ranks hold alike, weights and state, as train/replica_check.h says. Collective.
+  void check_replicas(const std::string& when);
+
   RecommenderMemory memory() const;
   int64_t parameters() const;  // of the whole model
   double flops_per_sample() const { return model_.shape().train_flops(); }

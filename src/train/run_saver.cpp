@@ -74,8 +74,20 @@ void RunSaver::start_in_background() {
   tell_warnings();
 }
 
+void RunSaver::check_replicas() {
+  if (config_.check_replicas == 0 || checked_step_ == run_.steps_done()) return;
+  run_.check_replicas(fmt::format("step {}", run_.steps_done()));
+  checked_step_ = run_.steps_done();
+}
+
+void RunSaver::check_when_due() {
+  const int64_t interval = config_.check_replicas.value_or(0);
+  if (interval > 0 && run_.steps_done() % interval == 0) check_replicas();
+}
+
 void RunSaver::save() {
   if (!config_.save || saved_step_ == run_.steps_done()) return;
+  check_replicas();
   try {
     if (background_ && background_->is_outstanding()) take_result();
   } catch (const Error& error) {
@@ -110,7 +122,9 @@ void RunSaver::finish() {
       failed(error);
     }
   }
-  if (saved_step_ != run_.steps_done()) save_now();
+  if (saved_step_ == run_.steps_done()) return;
+  check_replicas();
+  save_now();
 }
 
 // Notes are for checkpoints in the folder of --save alone: others are not this run's to touch.

@@ -23,6 +23,10 @@ class RunSaver {
   RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
            SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
+  // Collective. Every --check-replicas steps compares what several ranks hold alike. `save` and `finish` do
+  // so as well, unless that was done after this step or --check-replicas is 0: copies that differ are an
+  // Error before anything is written, whatever --on-save-error says.
+  void check_when_due();
   // Collective. Saves this step, unless that was done. A failure is an Error on all ranks, or with
   // --on-save-error continue a warning.
   void save();
@@ -41,6 +45,7 @@ class RunSaver {
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:
+  void check_replicas();
   void save_now();
   void start_in_background();
   void take_result();
@@ -58,6 +63,7 @@ class RunSaver {
   std::optional<SaveFolder> folder_;  // of rank 0
   std::optional<BackgroundSaver> background_;
   FirstStepNotes notes_;
+  int64_t checked_step_ = -1;  // the last one after which copies were compared
   int64_t saved_step_ = -1;    // the last one that was saved, or is being saved
   int64_t started_step_ = -1;  // the outstanding one
 };

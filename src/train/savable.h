@@ -17,6 +17,9 @@ class Savable {
   // BackgroundSaver::start says.
   virtual std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                          const SaveOptions& options) = 0;
+  // Compares what several ranks hold alike of the state, as train/replica_check.h says; `when` begins the
+  // text of the Error. Collective.
+  virtual void check_replicas(const std::string& when) = 0;
 
  protected:
   Savable() = default;

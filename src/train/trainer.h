@@ -90,6 +90,7 @@ class Trainer final : public Savable {
   std::optional<int64_t> failed_step() const { return failed_step_; }
 
   int64_t steps_done() const override { return steps_done_; }
+  void check_replicas(const std::string& when) override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
   Replica& replica() { return replica_; }

@@ -11,6 +11,7 @@
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
+#include "train/replica_check.h"
 #include "train/tensors_on_host.h"
 #include "train/trainer.h"
 
@@ -58,6 +59,12 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   return meta;
 }
 
+void Trainer::check_replicas(const std::string& when) {
+  compare_copies(replica_.world(), replica_.ops(), replica_.compute(),
+                 held_copies(replica_, optimizer_, grads_), when);
+  optimizer_.release();
+}
+
 std::string Trainer::save(const std::string& root, const SaveOptions& options) {
   TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
   host.fetch();
@@ -84,10 +91,26 @@ namespace {
 // asynchronous ones.
 bool is_incidental(const std::string& difference) {
   if (difference.find("\"pipedream") != std::string::npos) return false;
-  for (const char* option :
-       {"save", "load", "log_", "ranks", "parallel", "schedule", "virtual_", "recompute", "zero_", "offload",
-        "threads_per_rank", "device", "distributed_timeout", "micro_batch_size", "exit_", "auto_resume",
-        "finetune", "changed_data", "make_vocab_size"})
+  for (const char* option : {"save",
+                             "load",
+                             "log_",
+                             "ranks",
+                             "parallel",
+                             "schedule",
+                             "virtual_",
+                             "recompute",
+                             "zero_",
+                             "offload",
+                             "threads_per_rank",
+                             "device",
+                             "distributed_timeout",
+                             "micro_batch_size",
+                             "exit_",
+                             "check_replicas",
+                             "auto_resume",
+                             "finetune",
+                             "changed_data",
+                             "make_vocab_size"})
     if (difference.find(option) < difference.find(':')) return true;
   return false;
 }

@@ -219,6 +219,8 @@ const std::vector<Case>& cases() {
        [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
       {"--on-save-error has no effect without --save DIR",
        [](C& c) { c.checkpoint.on_save_error = std::string("continue"); }},
+      {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
+      {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
       {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
       {"--check-overlap 3 has no effect on one rank of a processor", [](C& c) { c.log.check_overlap = 3; }},
       {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
@@ -395,10 +397,12 @@ TEST(ConfigValidate, OptionsOfOtherCommandsThatHaveNoEffect) {
   EXPECT_EQ(problems(recommend), Words{});
   recommend.model.cross_layers = 4;
   recommend.training.eps = 1e-6;
+  recommend.checkpoint.check_replicas = 0;
   const auto of_run = problems(recommend);
-  ASSERT_EQ(of_run.size(), 2u);
+  ASSERT_EQ(of_run.size(), 3u);
   expect_contains(of_run[0], "--cross-layers has no effect with --interaction dot");
   expect_contains(of_run[1], "--eps has no effect with --optimizer sgd");
+  expect_contains(of_run[2], "--check-replicas 0 has no effect without --save DIR");
 }
 
 TEST(ConfigValidate, PreprocessOptionsThatContradict) {
