@@ -10,6 +10,7 @@
 #include "launch/say.h"
 #include "launch/signals.h"
 #include "train/ranks.h"
+#include "train/run_saver.h"
 
 namespace trifold::launch {
 
@@ -19,6 +20,7 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   ranks.compare(job.terms);
   if (job.run) ranks.compare(job.run->terms);
   if (job.run && job.run->is_finished) {
+    tidy_save_folder(job.run->config.checkpoint);
     say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
                             job.run->config.batch.train_iters));
     return kDone;

@@ -11,6 +11,7 @@
 #include "launch/signals.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
+#include "train/run_saver.h"
 
 namespace trifold::launch {
 
@@ -33,6 +34,7 @@ int run(const PretrainConfig& config, Ranks& ranks) {
   });
   ranks.compare(job.terms);
   if (job.is_finished) {
+    tidy_save_folder(job.config.checkpoint);
     say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
                             job.config.batch.train_iters));
     return kDone;

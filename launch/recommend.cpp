@@ -12,6 +12,7 @@
 #include "launch/signals.h"
 #include "train/ranks.h"
 #include "train/recommend.h"
+#include "train/run_saver.h"
 
 namespace trifold::launch {
 
@@ -116,6 +117,7 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   ranks.agree([&] { job = prepare(config); });
   ranks.compare(job.terms);
   if (job.is_finished) {
+    tidy_save_folder(job.config.checkpoint);
     fmt::print(stderr, "trifold: all steps are done already; nothing is left to train\n");
     return kDone;
   }

@@ -129,14 +129,16 @@ void check_not_taken(const fs::path& root) {
 }
 
 SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
-  fs::create_directories(root);
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) bad_input("the folder {} cannot be made: {}", root.string(), error.message());
   fd_ = open_folder(root);
   try {
-    if (const int error = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
+    if (const int none = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
       warnings_.push_back(
           fmt::format("the file system of {} has no locks ({}): nothing keeps another run from saving there "
                       "too, so see to it that none does",
-                      root.string(), std::strerror(error)));
+                      root.string(), std::strerror(none)));
     write_owner(fd_);
     remove_remains();
   } catch (...) {

@@ -166,4 +166,12 @@ Error RunSaver::not_finite(int64_t step, const Error& error, const LoadedStart& 
   return Error(std::move(text), error.kind());
 }
 
+void tidy_save_folder(const CheckpointConfig& config) {
+  try {
+    if (config.save) SaveFolder folder(*config.save);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+  }
+}
+
 }  // namespace trifold

@@ -68,4 +68,8 @@ class RunSaver {
   int64_t started_step_ = -1;  // the outstanding one
 };
 
+// For a run that was found to have nothing left to do: removes what a kill behind its last save has left in
+// the folder of --save. Where another process holds the folder, that is for it to do.
+void tidy_save_folder(const CheckpointConfig& config);
+
 }  // namespace trifold

@@ -89,17 +89,14 @@ class KillTest(ProgramTest):
                 before = self.check_folder(save, before)
             self.complete(self.line(save, *more), prefix)
             self.expect_same(save, "whole")
-            # Where the last kill came behind the last commit, there was nothing left to do, and nobody tidied up.
-            if not before or before[-1] < STEPS:
-                self.expect_only_checkpoints(save)
+            self.expect_only_checkpoints(save)
             shutil.rmtree(self.folder / save)
         return kills
 
     def expect_only_checkpoints(self, save):
-        """Nothing is left of saves that were cut short, and as many checkpoints as asked for."""
+        """Nothing is left of saves that were cut short."""
         names = sorted(p.name for p in (self.folder / save).iterdir())
         self.assertEqual(names, ["LATEST", *(f"step_{step:010}" for step in self.committed(save))])
-        self.assertEqual(len(names), 3)
 
     def kill_all(self, process):
         """kill -9 of the process and of all that it has started."""
