@@ -1,15 +1,13 @@
 #include "data/click_text.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <map>
-#include <optional>
 
-#include "core/error.h"
-#include "core/plain_text.h"
+#include <limits>
+
 #include "core/printable.h"
 
 namespace trifold {
@@ -137,6 +135,8 @@ std::string_view next_field(const char*& at, const char* end, char separator) {
   return {begin, static_cast<size_t>(at - begin)};
 }
 
+}  // namespace
+
 std::vector<std::string_view> fields_of(std::string_view line, char separator) {
   std::vector<std::string_view> fields;
   const char* at = line.empty() ? "" : line.data();
@@ -147,8 +147,6 @@ std::vector<std::string_view> fields_of(std::string_view line, char separator) {
     ++at;
   }
 }
-
-}  // namespace
 
 // Most fields are short whole numbers and hashes of exactly eight digits: those are read in place; all others
 // by their ends.
@@ -221,166 +219,12 @@ std::string shown_id(const TextLayout& layout, std::string_view line, int table)
 
 std::string_view name_of(IdBase base) { return base == IdBase::Decimal ? "decimal" : "hexadecimal"; }
 
-void check_labels(const TextLayout& layout, const std::string& path) {
-  if (layout.labels) return;
-  if (!layout.header)
-    bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
-  std::vector<std::string> names;
-  for (const TextColumn& column : layout.columns) names.push_back(column.name);
-  bad_input("{}: has no column of labels (label, click or clicked) among {}: it cannot be trained on", path,
-            printable(fmt::format("{}", fmt::join(names, ", "))));
-}
-
-TextLayout criteo_layout(bool labels) {
-  TextLayout layout;
-  layout.labels = labels;
-  if (labels) layout.columns.push_back({TextColumn::Kind::Label, 0, "label"});
-  for (int d = 0; d < 13; ++d)
-    layout.columns.push_back({TextColumn::Kind::Dense, d, fmt::format("I{}", d + 1)});
-  for (int t = 0; t < 26; ++t) layout.columns.push_back({TextColumn::Kind::Id, t, fmt::format("C{}", t + 1)});
-  layout.least_fields = layout.columns.size() - 26;
-  return layout;
-}
-
-namespace {
-
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-
-std::string_view all_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
-// BadInput for what is no text in UTF-8, by the first bytes.
-void check_text(const MappedFile& file) {
-  const std::string_view text = all_of(file);
-  if (text.empty()) bad_input("{}: the file is empty", file.path());
-  expect_plain_text(text.substr(0, 16), file.path());
-  if (text.substr(0, 4096).find('\0') != std::string_view::npos)
-    bad_input("{}: has NUL bytes: it is no text", file.path());
-  if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", file.path());
-}
-
-}  // namespace
-
-std::string_view text_of(const MappedFile& file) {
-  std::string_view text = all_of(file);
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  return text;
-}
-
 std::string_view take_line(std::string_view& text) {
   const char* end = field_end(text.data(), text.data() + text.size(), '\n');
   std::string_view line = text.substr(0, static_cast<size_t>(end - text.data()));
   text.remove_prefix(std::min(line.size() + 1, text.size()));
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
-}
-
-namespace {
-
-// Whether more of the first lines can be read with `other` alone than with `layout` alone.
-bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_view text) {
-  std::vector<float> dense(static_cast<size_t>(std::max(layout.dense, other.dense)));
-  std::vector<uint64_t> ids(static_cast<size_t>(std::max(layout.tables, other.tables)));
-  ClickLine out{0, dense.data(), ids.data()};
-  int better = 0;
-  for (int i = 0; i < 1000 && !text.empty(); ++i) {
-    const std::string_view line = take_line(text);
-    const bool first = parse_line(layout, line, out);
-    const bool second = parse_line(other, line, out);
-    better += static_cast<int>(second) - static_cast<int>(first);
-  }
-  return better > 0;
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
-}
-
-// "c17" with the prefix "c": 17.
-std::optional<int> number_after(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  int number = 0;
-  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || stop != name.data() + name.size() || number < 0) return std::nullopt;
-  return number;
-}
-
-TextColumn header_column(std::string_view field) {
-  const std::string name = lower(field);
-  const std::string shown = printable(field);
-  if (name == "label" || name == "click" || name == "clicked") return {TextColumn::Kind::Label, 0, shown};
-  for (const std::string_view prefix : {"i", "dense_", "int_", "num_"})
-    if (const auto number = number_after(name, prefix)) return {TextColumn::Kind::Dense, *number, shown};
-  for (const std::string_view prefix : {"c", "cat_"})
-    if (const auto number = number_after(name, prefix)) return {TextColumn::Kind::Id, *number, shown};
-  return {TextColumn::Kind::Ignored, 0, shown};
-}
-
-// Columns of one kind are numbered without gaps from 0 or from 1.
-int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const std::string& path) {
-  std::map<int, TextColumn*> by_number;
-  for (TextColumn& column : columns) {
-    if (column.kind != kind) continue;
-    if (!by_number.emplace(column.index, &column).second)
-      bad_input("{}:1: the header has column {} twice", path, column.name);
-  }
-  int next = 0;
-  for (const auto& [number, column] : by_number) {
-    const int first = by_number.begin()->first;
-    if (first > 1 || number != first + next)
-      bad_input("{}:1: the header lacks a column before {}: their numbers begin at 0 or 1 and have no gap",
-                path, column->name);
-    column->index = next++;
-  }
-  return next;
-}
-
-TextLayout csv_layout(std::string_view header, IdBase base, const std::string& path) {
-  TextLayout layout;
-  layout.separator = ',';
-  layout.base = base;
-  layout.header = true;
-  for (const std::string_view field : fields_of(header, ',')) layout.columns.push_back(header_column(field));
-  const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
-                                    [](const TextColumn& c) { return c.kind == TextColumn::Kind::Label; });
-  if (labels > 1) bad_input("{}:1: the header has {} columns of labels", path, labels);
-  layout.labels = labels == 1;
-  layout.dense = number_columns(layout.columns, TextColumn::Kind::Dense, path);
-  layout.tables = number_columns(layout.columns, TextColumn::Kind::Id, path);
-  if (layout.tables == 0)
-    bad_input("{}:1: the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...)", path);
-  // Only columns at the end may be left out of a line, and never the label or a number.
-  layout.least_fields = 1;
-  for (size_t c = 0; c < layout.columns.size(); ++c)
-    if (layout.columns[c].kind == TextColumn::Kind::Label ||
-        layout.columns[c].kind == TextColumn::Kind::Dense)
-      layout.least_fields = c + 1;
-  return layout;
-}
-
-}  // namespace
-
-TextLayout find_layout(const MappedFile& file, std::string_view format) {
-  check_text(file);
-  std::string_view text = text_of(file);
-  const std::string_view whole = text;
-  const std::string_view first = take_line(text);
-  const bool commas = first.find('\t') == std::string_view::npos && first.find(',') != std::string_view::npos;
-  if (format == "tsv" || (format == "auto" && !commas))
-    return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  TextLayout hexadecimal = csv_layout(first, IdBase::Hexadecimal, file.path());
-  if (format == "csv-hex") return hexadecimal;
-  TextLayout decimal = csv_layout(first, IdBase::Decimal, file.path());
-  if (fits_better(hexadecimal, decimal, text))
-    bad_input(
-        "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
-        file.path());
-  return decimal;
 }
 
 void TextReport::add(const std::string& file, int64_t line_number, const std::string& problem) {

@@ -17,8 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "data/mapped_file.h"
-
 namespace trifold {
 
 struct TextColumn {
@@ -43,15 +41,6 @@ struct TextLayout {
   std::vector<TextColumn> columns;
 };
 
-// Criteo's columns: label, I1 .. I13, C1 .. C26.
-TextLayout criteo_layout(bool labels);
-
-// The layout of a file. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
-// "csv", or "csv-hex"; or "auto": csv where the first line has commas and no tab, else tsv. BadInput for an
-// empty file; one that is compressed or no UTF-8; a header without a column of ids, with a gap in the
-// numbering (I1, I3) or a column twice; or a csv whose ids look hexadecimal.
-TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
-
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
   int label = 0;  // 0 or 1
@@ -59,15 +48,15 @@ struct ClickLine {
   uint64_t* ids;
 };
 
-// BadInput, naming the columns there are, unless there are labels.
-void check_labels(const TextLayout& layout, const std::string& path);
-
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
 // "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
 std::string explain_line(const TextLayout& layout, std::string_view line);
 // The id of a table in a good line as it stands there: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);
+
+// The fields between the separators; those of CSV (a comma) without the quotes they may stand between.
+std::vector<std::string_view> fields_of(std::string_view line, char separator);
 
 // The malformed lines of a text.
 struct TextReport {
@@ -85,8 +74,5 @@ struct TextReport {
 
 // The next line of `text` without its line end, which is cut off together with it.
 std::string_view take_line(std::string_view& text);
-
-// What a file says, behind its byte order mark.
-std::string_view text_of(const MappedFile& file);
 
 }  // namespace trifold

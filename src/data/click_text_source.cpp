@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/click_layout.h"
 
 namespace trifold {
 

@@ -8,6 +8,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "data/click_layout.h"
+#include "data/mapped_file.h"
 #include "data/number_ids.h"
 #include "data/parse_clicks.h"
 

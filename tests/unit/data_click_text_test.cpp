@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "data/click_layout.h"
 #include "data/click_text_source.h"
 #include "unit/data_test_support.h"
 

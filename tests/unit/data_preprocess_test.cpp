@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/click_files.h"
+#include "data/click_layout.h"
 #include "data/number_ids.h"
 #include "unit/data_test_support.h"
 
