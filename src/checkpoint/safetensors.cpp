@@ -250,8 +250,13 @@ void SafetensorsModel::add_file(const fs::path& path) {
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTensor> tensors)
     : file_(path, File::Mode::Create), tensors_(std::move(tensors)) {
-  nlohmann::ordered_json header;
-  header[kMetadata] = {{"format", "pt"}};  // readers ask for it: who wrote the tensors' layout
+  // Written piece by piece: an ordered_json looks for a new member among all that it has.
+  using nlohmann::ordered_json;
+  const auto member = [](std::string_view name, const ordered_json& value) {
+    return ordered_json(name).dump() + ":" + value.dump();
+  };
+  std::string text = "{" + member(kMetadata, {{"format", "pt"}});  // readers ask for it: whose layout it is
+  std::set<std::string_view> names;
   int64_t at = 0;
   for (SafeTensor& tensor : tensors_) {
     const TypeInfo* type = type_called(tensor.dtype);
@@ -260,10 +265,12 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTenso
     for (const int64_t extent : tensor.shape) bytes *= extent;
     tensor.begin = at;
     at = tensor.end = at + bytes;
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+    check(names.insert(tensor.name).second, "tensor {} comes twice", tensor.name);
+    text += "," + member(tensor.name, {{"dtype", tensor.dtype},
+                                       {"shape", tensor.shape},
+                                       {"data_offsets", {tensor.begin, tensor.end}}});
   }
-  std::string text = header.dump();
+  text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');  // elements start at a multiple of 8
   const uint64_t length = text.size();
   file_.write(&length, kLengthBytes, 0);

@@ -12,6 +12,7 @@
 #include "core/read_json.h"
 #include "core/stored_name.h"
 #include "data/compare_clicks.h"
+#include "data/raw_file.h"
 
 namespace trifold {
 
@@ -99,9 +100,16 @@ std::string ClickFolder::dictionary_file(const std::string& folder, int table) c
 }
 
 uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) const {
-  const MappedFile file(dictionary_file(folder, table));
-  return static_cast<uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(file.bytes().data()), file.bytes().size()));
+  const RawFile file(dictionary_file(folder, table), RawFile::Mode::Read);
+  std::vector<std::byte> block(size_t{1} << 20);
+  const int64_t size = file.size();
+  uLong crc = 0;
+  for (int64_t at = 0; at < size; at += std::ssize(block)) {
+    const auto part = std::span(block).first(static_cast<size_t>(std::min(std::ssize(block), size - at)));
+    file.read(part, at);
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
+  }
+  return static_cast<uint32_t>(crc);
 }
 
 std::string ClickFolder::mapping(const std::string& folder, int table) const {

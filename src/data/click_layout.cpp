@@ -36,13 +36,9 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-std::string_view all_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // BadInput for what is no text in UTF-8, by the first bytes.
 void check_text(const MappedFile& file) {
-  const std::string_view text = all_of(file);
+  const std::string_view text = file.text();
   if (text.empty()) bad_input("{}: the file is empty", file.path());
   expect_plain_text(text.substr(0, 16), file.path());
   if (text.substr(0, 4096).find('\0') != std::string_view::npos)
@@ -53,7 +49,7 @@ void check_text(const MappedFile& file) {
 }  // namespace
 
 std::string_view text_of(const MappedFile& file) {
-  std::string_view text = all_of(file);
+  std::string_view text = file.text();
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   return text;
 }
@@ -67,9 +63,10 @@ bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_
   ClickLine out{0, dense.data(), ids.data()};
   int better = 0;
   for (int i = 0; i < 1000 && !text.empty(); ++i) {
-    const std::string_view line = take_line(text);
-    const bool first = parse_line(layout, line, out);
-    const bool second = parse_line(other, line, out);
+    const std::optional<std::string_view> line = take_line(text);
+    if (!line) break;  // the readers of the file say which line it is
+    const bool first = parse_line(layout, *line, out);
+    const bool second = parse_line(other, *line, out);
     better += static_cast<int>(second) - static_cast<int>(first);
   }
   return better > 0;
@@ -151,13 +148,15 @@ TextLayout find_layout(const MappedFile& file, std::string_view format) {
   check_text(file);
   std::string_view text = text_of(file);
   const std::string_view whole = text;
-  const std::string_view first = take_line(text);
-  const bool commas = first.find('\t') == std::string_view::npos && first.find(',') != std::string_view::npos;
+  const std::optional<std::string_view> first = take_line(text);
+  if (!first) refuse_long_line(file.path(), 1);
+  const bool commas =
+      first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  TextLayout hexadecimal = csv_layout(first, IdBase::Hexadecimal, file.path());
+  TextLayout hexadecimal = csv_layout(*first, IdBase::Hexadecimal, file.path());
   if (format == "csv-hex") return hexadecimal;
-  TextLayout decimal = csv_layout(first, IdBase::Decimal, file.path());
+  TextLayout decimal = csv_layout(*first, IdBase::Decimal, file.path());
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
         "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",

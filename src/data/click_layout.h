@@ -15,7 +15,7 @@ TextLayout criteo_layout(bool labels);
 // The layout of a file. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
 // "csv", or "csv-hex"; or "auto": csv where the first line has commas and no tab, else tsv. BadInput for an
 // empty file; one that is compressed or no UTF-8; a header without a column of ids, with a gap in the
-// numbering (I1, I3) or a column twice; or a csv whose ids look hexadecimal.
+// numbering (I1, I3) or a column twice; a csv whose ids look hexadecimal; or a first line that is too long.
 TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
 // BadInput, naming the columns there are, unless there are labels.

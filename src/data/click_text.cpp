@@ -8,6 +8,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "core/printable.h"
 
 namespace trifold {
@@ -219,12 +220,22 @@ std::string shown_id(const TextLayout& layout, std::string_view line, int table)
 
 std::string_view name_of(IdBase base) { return base == IdBase::Decimal ? "decimal" : "hexadecimal"; }
 
-std::string_view take_line(std::string_view& text) {
-  const char* end = field_end(text.data(), text.data() + text.size(), '\n');
-  std::string_view line = text.substr(0, static_cast<size_t>(end - text.data()));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
+std::optional<std::string_view> take_line(std::string_view& text) {
+  const char* const begin = text.data();
+  const size_t searched = std::min(text.size(), kLongestClickLine + 1);
+  const auto size = static_cast<size_t>(field_end(begin, begin + searched, '\n') - begin);
+  if (size > kLongestClickLine) return std::nullopt;
+  std::string_view line = text.substr(0, size);
+  text.remove_prefix(std::min(size + 1, text.size()));
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
+}
+
+void refuse_long_line(const std::string& file, int64_t line_number) {
+  bad_input(
+      "{}:{}: the line has more than {} bytes, the most that a line of clicks may have; each click needs a "
+      "line of its own, which ends in LF or CRLF",
+      file, line_number, kLongestClickLine);
 }
 
 void TextReport::add(const std::string& file, int64_t line_number, const std::string& problem) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,7 +73,14 @@ struct TextReport {
   std::string text() const;
 };
 
-// The next line of `text` without its line end, which is cut off together with it.
-std::string_view take_line(std::string_view& text);
+// Bytes that a line may have at most; Criteo's lines have about 250. A file without line ends is found to be
+// no text before much of it has been read.
+constexpr size_t kLongestClickLine = size_t{1} << 20;
+
+// Cuts the next line off `text` and returns it without its line end. Nothing, and `text` stays as it is,
+// where the line is longer than kLongestClickLine.
+std::optional<std::string_view> take_line(std::string_view& text);
+// Throws the BadInput about such a line.
+[[noreturn]] void refuse_long_line(const std::string& file, int64_t line_number);
 
 }  // namespace trifold

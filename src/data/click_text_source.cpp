@@ -12,6 +12,7 @@ namespace trifold {
 namespace {
 
 constexpr int64_t kGroup = 256;
+constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // of the file, at a time
 
 }  // namespace
 
@@ -48,12 +49,18 @@ void TextClicks::index_lines() {
   std::vector<float> dense(static_cast<size_t>(layout_.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
   ClickLine line{0, dense.data(), ids.data()};
+  int64_t released = 0;
   for (; !text.empty(); ++number) {
     const int64_t start = text.data() - begin;
-    const std::string_view content = take_line(text);
+    if (start - released > kReleasedBytes) {
+      file_.release(released, start);
+      released = start;
+    }
+    const std::optional<std::string_view> content = take_line(text);
+    if (!content) refuse_long_line(file_.path(), number);
     ++report_.lines;
-    if (!parse_line(layout_, content, line)) {
-      report_.add(file_.path(), number, explain_line(layout_, content));
+    if (!parse_line(layout_, *content, line)) {
+      report_.add(file_.path(), number, explain_line(layout_, *content));
       continue;
     }
     if (samples_ % kGroup == 0) groups_.push_back(start);
@@ -69,7 +76,7 @@ std::string_view TextClicks::line_of(int64_t sample) const {
   std::string_view text = text_of(file_);
   const int64_t start = groups_[static_cast<size_t>(sample / kGroup)] + starts_[static_cast<size_t>(sample)];
   text.remove_prefix(static_cast<size_t>(start));
-  return take_line(text);
+  return take_line(text).value_or(std::string_view{});
 }
 
 int64_t TextClicks::line_number(int64_t sample) const {

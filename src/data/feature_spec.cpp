@@ -6,7 +6,7 @@
 
 #include "config/number.h"
 #include "core/error.h"
-#include "core/plain_text.h"
+#include "core/input_file.h"
 #include "data/click_columns.h"
 #include "data/simple_yaml.h"
 
@@ -16,14 +16,13 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostBytes = int64_t{16} << 20;
+
 class Spec {
  public:
   Spec(const std::string& folder, const std::string& part)
       : folder_(folder), part_(part), path_(folder + "/feature_spec.yaml") {
-    const MappedFile file(path_);
-    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    expect_plain_text(text, path_);
-    spec_ = parse_simple_yaml(text, path_);
+    spec_ = parse_simple_yaml(read_input_file(path_, kMostBytes), path_);
   }
 
   SplitBinary read() {

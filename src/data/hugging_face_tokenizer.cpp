@@ -70,8 +70,7 @@ void tidy(std::string& text) {
 struct HuggingFaceTokenizer::Model {
   explicit Model(const std::string& file) {
     const MappedFile mapped(file);
-    const std::string_view content(reinterpret_cast<const char*>(mapped.bytes().data()),
-                                   mapped.bytes().size());
+    const std::string_view content = mapped.text();
     expect_plain_text(content, file);
     json = parse_json(content, file, kTokenizerLimits);
     if (!json.is_object() || !json.contains("model") || !json["model"].is_object())

@@ -10,6 +10,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "data/mapped_file.h"
+#include "data/mapped_lines.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostLineBytes = size_t{16} << 20;
+constexpr int64_t kMostLineBytes = int64_t{16} << 20;
 
 std::vector<std::string> columns_of(const std::string& line) {
   std::vector<std::string> columns(1);
@@ -86,19 +87,13 @@ std::optional<double> number(const std::string& text) {
 
 std::vector<LabeledText> read_labeled_texts(const std::string& path) {
   const MappedFile file(path);
-  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  expect_plain_text(rest, path);
+  expect_plain_text(file.text(), path);
+  MappedLines lines(file, "a text with its label a line is expected", kMostLineBytes);
   std::vector<LabeledText> texts;
   std::optional<Table> table;
-  int64_t number = 0;
-  while (!rest.empty()) {
-    ++number;
-    const size_t end = rest.substr(0, kMostLineBytes).find('\n');
-    if (end == std::string_view::npos && rest.size() > kMostLineBytes)
-      bad_input("{}, line {}: has more than the {} bytes that a line may have", path, number, kMostLineBytes);
-    std::string line(rest.substr(0, end));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
+  while (const std::optional<std::string_view> content = lines.next()) {
+    std::string line(*content);
+    if (lines.number() == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
     if (line.empty() || line == "\r") continue;
     try {
       if (const auto at = invalid_utf8(line)) fail("byte {} is not UTF-8", *at);
@@ -110,7 +105,7 @@ std::vector<LabeledText> read_labeled_texts(const std::string& path) {
         texts.push_back(table->read(line));
       check(texts.empty() || !texts.back().label.empty(), "the label is empty");
     } catch (const std::exception& error) {
-      bad_input("{}, line {}: {}", path, number, error.what());
+      bad_input("{}, line {}: {}", path, lines.number(), error.what());
     }
   }
   if (texts.empty()) bad_input("{} holds no text with a label", path);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace trifold {
 
@@ -27,6 +28,7 @@ class MappedFile {
   // process. Reading them again works.
   void release(int64_t begin, int64_t end) const;
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
 
  private:
   std::string path_;

@@ -45,6 +45,7 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
   const char* const begin = text.data();
   const auto dense = static_cast<size_t>(layout.dense);
   std::vector<uint64_t> keys(static_cast<size_t>(layout.tables));
+  piece.too_long.reset();
   piece.too_wide.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
@@ -55,7 +56,12 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
   piece.least = 0;
   while (!text.empty()) {
     const int64_t at = first_byte + (text.data() - begin);
-    const std::string_view line = take_line(text);
+    const std::optional<std::string_view> taken = take_line(text);
+    if (!taken) {
+      piece.too_long = piece.lines;
+      return;
+    }
+    const std::string_view line = *taken;
     const size_t row = piece.dense.size();
     piece.dense.resize(row + dense);
     ClickLine out{0, piece.dense.data() + row, keys.data()};

@@ -19,6 +19,7 @@ struct ClickPiece {
   int64_t lines = 0;
   int64_t malformed = 0;
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
+  std::optional<int64_t> too_long;  // a line in the piece, from 0; what follows it was not read
   // The first line whose id does not fit the 32 bits that are kept, and what is wrong.
   std::optional<std::pair<int64_t, std::string>> too_wide;
   std::vector<uint8_t> labels;

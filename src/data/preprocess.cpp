@@ -150,14 +150,16 @@ class Job {
     result_.folder.sources.push_back(source);
   }
 
-  // The first line that starts at `at` or later.
+  // The first line that starts at `at` or later. Where a line is too long to be read, a place inside it: the
+  // piece that ends there says so.
   static size_t line_start(std::string_view text, size_t at) {
     if (at >= text.size()) return text.size();
-    const size_t end = text.find('\n', at - 1);
-    return end == std::string_view::npos ? text.size() : end + 1;
+    const size_t end = text.substr(0, at + kLongestClickLine).find('\n', at - 1);
+    return end == std::string_view::npos ? std::min(text.size(), at + kLongestClickLine) : end + 1;
   }
 
   void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
+    if (piece.too_long) refuse_long_line(source.file, line_number + *piece.too_long);
     if (piece.too_wide)
       bad_input(
           "{}:{}: {} is above 4294967295, the largest that a dictionary holds: give --max-ind-range, which "

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/plain_text.h"
 #include "data/mapped_file.h"
+#include "data/mapped_lines.h"
 #include "data/unicode.h"
 
 namespace trifold {
@@ -47,15 +48,14 @@ std::vector<std::string_view> sentences_of_line(std::string_view line, bool spli
 
 void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
   const MappedFile file(path);
-  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  expect_plain_text(rest, path);
-  if (!tokenizer.takes_bytes()) expect_utf8_of_file(rest, path);
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    const std::vector<std::string_view> sentences = sentences_of_line(rest.substr(0, end), how_.split_lines);
+  expect_plain_text(file.text(), path);
+  MappedLines lines(file, "a sentence or a paragraph a line is expected");
+  while (const std::optional<std::string_view> line = lines.next()) {
+    if (!tokenizer.takes_bytes())
+      expect_utf8(*line, [&](size_t) { return fmt::format("{}:{}", path, lines.number()); });
+    const std::vector<std::string_view> sentences = sentences_of_line(*line, how_.split_lines);
     if (sentences.empty()) end_document();
     for (std::string_view sentence : sentences) add_sentence(sentence, tokenizer);
-    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
   }
   end_document();
 }

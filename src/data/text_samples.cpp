@@ -17,10 +17,10 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
     : path_(path), tokens_(MappedFile(path)) {
   const MappedFile& file = std::get<MappedFile>(tokens_);
   if (file.size() == 0) bad_input("{}: the text file is empty", path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const std::string_view text = file.text();
   expect_plain_text(text, path);
   if (tokenizer != nullptr && !tokenizer->takes_bytes()) {
-    expect_utf8_of_file(text, path);
+    expect_utf8_of_file(file);
     std::vector<int32_t> ids;
     DocumentEncoder encoder(*tokenizer);
     for_each_line(text, kLongestLine, [&](std::string_view line) { encoder.add(line, ids); });

@@ -12,6 +12,7 @@
 #include "data/document_encoder.h"
 #include "data/indexed_writer.h"
 #include "data/mapped_file.h"
+#include "data/mapped_lines.h"
 #include "data/text_lines.h"
 #include "data/unicode.h"
 
@@ -22,6 +23,7 @@ namespace {
 // A sequence holds less than 2^31 tokens; a longer document becomes several sequences.
 constexpr int64_t kLongestSequence = int64_t{1} << 30;
 constexpr int64_t kProgressBytes = int64_t{1} << 20;
+constexpr int64_t kReleasedBytes = int64_t{1} << 24;
 
 // One .bin/.idx pair on its way.
 class Output {
@@ -112,7 +114,7 @@ class Job {
   }
 
   TokenizeResult run() {
-    expect_plain_text(text(), options_.input);
+    expect_plain_text(input_.text(), options_.input);
     if (is_json(options_)) {
       read_json_lines();
     } else {
@@ -136,17 +138,14 @@ class Job {
   }
 
  private:
-  std::string_view text() const {
-    return {reinterpret_cast<const char*>(input_.bytes().data()), input_.bytes().size()};
-  }
-
   void read_text() {
-    if (!takes_bytes_) expect_utf8_of_file(text(), options_.input);
+    if (!takes_bytes_) expect_utf8_of_file(input_);
     Output& output = outputs_.front();
     bool after_blank = false;  // inside the blank lines that end a paragraph
     bool at_line_start = true;
     int64_t done = 0;
-    for_each_line(text(), kLongestLine, [&](std::string_view line) {
+    int64_t released = 0;
+    for_each_line(input_.text(), kLongestLine, [&](std::string_view line) {
       const bool blank = at_line_start && is_blank(line);
       if (options_.unit == DocumentUnit::Paragraph && after_blank && !blank && output.document_is_open())
         output.end_document();
@@ -155,18 +154,20 @@ class Job {
       output.add(line);
       if (options_.unit == DocumentUnit::Line && at_line_start) output.end_document();
       done += static_cast<int64_t>(line.size());
+      if (done - released > kReleasedBytes) {
+        input_.release(released, done);
+        released = done;
+      }
       report_sometimes(done);
     });
     if (output.document_is_open()) output.end_document();
   }
 
   void read_json_lines() {
-    std::string_view rest = text();
-    for (int64_t line_number = 1; !rest.empty(); ++line_number) {
-      const std::string_view line = rest.substr(0, rest.find('\n'));
-      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-      if (!is_blank(line)) add_json(line, line_number);
-      report_sometimes(input_.size() - static_cast<int64_t>(rest.size()));
+    MappedLines lines(input_, "one JSON object a line is expected");
+    while (const std::optional<std::string_view> line = lines.next()) {
+      if (!is_blank(*line)) add_json(*line, lines.number());
+      report_sometimes(lines.bytes_read());
     }
   }
 

@@ -9,6 +9,12 @@
 
 namespace trifold {
 
+namespace {
+
+constexpr int64_t kMostModelBytes = int64_t{64} << 20;
+
+}  // namespace
+
 std::string model_fingerprint(std::string_view kind, std::string_view content) {
   const PhiloxKey hash = philox_key(content.size(), content);
   return fmt::format("{} {:08x}{:08x}", kind, hash.hi, hash.lo);
@@ -36,7 +42,10 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
     : file_(model_file), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   const MappedFile file(model_file);
   if (file.size() == 0) bad_input("{}: is empty, not a SentencePiece model", model_file);
-  const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (file.size() > kMostModelBytes)
+    bad_input("{}: has {} bytes, more than the {} that a SentencePiece model may have", model_file,
+              file.size(), kMostModelBytes);
+  const std::string_view content = file.text();
   const auto status = processor_->LoadFromSerializedProto(content);
   if (!status.ok()) bad_input("{}: is not a SentencePiece model: {}", model_file, status.ToString());
   fingerprint_ = model_fingerprint("sentencepiece", content);

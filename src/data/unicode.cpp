@@ -48,11 +48,26 @@ void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place) 
         place(*bad), static_cast<unsigned char>(text[*bad]));
 }
 
-void expect_utf8_of_file(std::string_view text, const std::string& path) {
-  expect_utf8(text, [&](size_t at) {
-    return fmt::format("{}:{}", path,
-                       1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n'));
-  });
+void expect_utf8_of_file(const MappedFile& file) {
+  constexpr size_t kPiece = size_t{1} << 24;
+  constexpr size_t kLongestCharacter = 4;
+  int64_t lines = 0;
+  int64_t begin = 0;
+  for (std::string_view rest = file.text(); !rest.empty();) {
+    size_t size = std::min(rest.size(), kPiece);
+    if (size < rest.size())  // not in the middle of a character
+      for (size_t back = 0; back < kLongestCharacter && U8_IS_TRAIL(rest[size]); ++back) --size;
+    const std::string_view piece = rest.substr(0, size);
+    expect_utf8(piece, [&](size_t at) {
+      return fmt::format(
+          "{}:{}", file.path(),
+          1 + lines + std::count(piece.begin(), piece.begin() + static_cast<int64_t>(at), '\n'));
+    });
+    lines += std::count(piece.begin(), piece.end(), '\n');
+    file.release(begin, begin + std::ssize(piece));
+    begin += std::ssize(piece);
+    rest.remove_prefix(size);
+  }
 }
 
 std::string replace_invalid_utf8(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/function_ref.h"
+#include "data/mapped_file.h"
 
 namespace trifold {
 
@@ -16,8 +17,8 @@ std::optional<size_t> invalid_utf8(std::string_view text);
 
 // BadInput where `text` is not UTF-8, saying what to do; `place` names where a byte of it stands.
 void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place);
-// The same of all that the file at `path` holds: names the line.
-void expect_utf8_of_file(std::string_view text, const std::string& path);
+// The same of a whole file: names the line. Does not keep the file's pages in memory.
+void expect_utf8_of_file(const MappedFile& file);
 
 // `text` with U+FFFD in place of every longest run of bytes that could have begun a character, as the Unicode
 // standard recommends (section 3.9, "substitution of maximal subparts").

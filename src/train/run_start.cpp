@@ -9,6 +9,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
+#include "core/printable.h"
 #include "core/read_json.h"
 #include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
@@ -64,12 +65,14 @@ void check_not_emptied(const std::string& save) {
   const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
   std::error_code missing;
   if (!std::filesystem::is_regular_file(latest, missing)) return;
-  std::string name;
-  std::getline(std::ifstream(latest), name);
+  std::string name(kMostShownBytes, '\0');
+  std::ifstream file(latest);
+  file.read(name.data(), std::ssize(name));
+  name.resize(static_cast<size_t>(file.gcount()));
   bad_input(
       "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
       "it back, give another --save, or remove {} to begin anew",
-      latest.string(), save, name.substr(0, 100), latest.string());
+      latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
 }
 
 ModelUse use_of(Trainer::LoadPart part) {

@@ -93,6 +93,35 @@ class HostileFiles(ProgramTest):
                 file.write(text[-12:])
             self.refused("inspect", "run", memory=256, words=["manifest.json"])
 
+    def test_a_line_without_end_takes_no_memory(self):
+        def endless(name, start):
+            with open(self.folder / name, "wb") as file:
+                file.write(start.encode())
+                file.truncate(2 << 30)
+            return name
+
+        click = "\t".join(["0", *"1" * 13, *"1" * 26])
+        clicks = endless("day_0.tsv", (click + "\n") * 99 + click)  # zeros in the first 4096 bytes are noticed before
+        csv = endless("a.csv", "label,C1\n" + "0,1\n" * 1998)
+        click_words = ["has more than 1048576 bytes", "a line of its own"]
+        sizes = "--valid-samples 0 --bottom-mlp 4 --embedding-dim 4 --top-mlp 4-1 --global-batch-size 1 --lr 0.2 --train-iters 1".split()
+        for name, place in ((clicks, "day_0.tsv:100: "), (csv, "a.csv:2000: "), (endless("b.csv", "label," * 999), "b.csv:1: ")):
+            self.refused("recommend", *sizes, "--train-data", name, "--table-rows", 9, memory=256, words=[place, *click_words])
+            self.refused("preprocess", "--input", name, "--output", "out", memory=256, words=[place, *click_words])
+        lines = endless("t.jsonl", '{"text": "a"}\n{"text": "')
+        self.refused("tokenize", "--input", lines, "--output-prefix", "out", "--tokenizer-type", "byte", memory=256,
+                     words=["t.jsonl:2: ", "more than 67108864 bytes", "one JSON object a line"])
+        self.refused("pretrain", *SMALL, "--model-type", "bert", "--train-iters", 1, "--data-path", endless("text", "a\n"), memory=256,
+                     words=["text:2: ", "more than 67108864 bytes", "a sentence or a paragraph a line"])
+
+    def test_a_huge_latest_takes_no_memory(self):
+        (self.folder / "run").mkdir()
+        with open(self.folder / "run" / "LATEST", "wb") as file:
+            file.write(b"step_\x1b[2J")
+            file.truncate(2 << 30)
+        self.refused("pretrain", *SMALL, "--data-path", TEXT, "--train-iters", 1, "--save", "run", "--auto-resume", memory=256,
+                     words=["the last one as step_\\x1b[2J", "none is there"])
+
     def hugging_face(self, header, data=b""):
         folder = self.folder / "model"
         folder.mkdir(exist_ok=True)

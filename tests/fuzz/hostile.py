@@ -94,11 +94,8 @@ class Trial:
                 else:
                     os.link(source, place)
             self.change(folder / self.target.victim, random.Random(self.seed))
-            victim = folder / self.target.victim
-            # Pages of a file that is mapped are the system's, which may take them back; they are counted all the same.
-            mapped = victim.stat().st_size if self.target.is_mapped and victim.is_file() else 0
             outcome = run(self.target.command, folder)
-            problem = broken_rule(outcome, self.target.memory + MOST_MEMORY + mapped)
+            problem = broken_rule(outcome, self.target.memory + MOST_MEMORY)
             if problem and keep:
                 kept = keep / f"{self.target.name}_{self.name}_{self.seed}"
                 shutil.copytree(folder, kept, dirs_exist_ok=True, symlinks=True, copy_function=copy_regular)

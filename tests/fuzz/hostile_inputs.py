@@ -64,6 +64,12 @@ def sparse_end(path, _):
         file.write(data[len(data) // 2:])
 
 
+def sparse_line(path, _):
+    """Good as far as it goes; then a line that does not end."""
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size + (2 << 30))
+
+
 def common_rules(target):
     yield "empty", replaced(lambda: b"")
     yield "newline", replaced(lambda: b"\n")
@@ -79,6 +85,7 @@ def common_rules(target):
     yield "gzip", replaced(lambda: gzip.compress(b"text\n" * 100))
     yield "sparse", sparse
     yield "sparse_end", sparse_end
+    yield "sparse_line", sparse_line
     yield "pipe", special(os.mkfifo)
     yield "folder", special(os.mkdir)
     yield "zero_device", special(lambda path: path.symlink_to("/dev/zero"))

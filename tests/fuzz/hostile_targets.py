@@ -25,8 +25,6 @@ class Target:
         self.is_text = how.get("is_text", self.is_json)
         self.lines = how.get("lines", False)        # one JSON object a line
         self.seal = how.get("seal", "")             # manifest, safetensors, gzip
-        # Text and tables that may be larger than memory are mapped; everything else is read.
-        self.is_mapped = name.startswith(("clicks_tsv", "clicks_C", "preprocess", "tokenize", "text", "indexed", "json_lines", "classify"))
         self.most_places = how.get("most_places", 12)  # fields that get values of other types
         self.memory = self.seconds = 0
 
@@ -136,6 +134,7 @@ def tasks(maker):
     text = "\n\n".join("\n".join(" ".join(words.choice(("cat", "dog", "sun")) for _ in range(4)) for _ in range(6)) for _ in range(8))
     (files / "text").write_text(text)
     maker.call(files, "pretrain", *BERT, "--data-path", "text", "--train-iters", 1, "--save", "bert")
+    maker.add("bert_text", files, "text", "pretrain", *BERT, "--data-path", "text", "--train-iters", 1, is_text=True)
     rows = [(words.choice("ab"), words.choice(("cat sun", "dog"))) for _ in range(8)]
     (files / "c.tsv").write_text("label\ttext\n" + "".join(f"{label}\t{row}\n" for label, row in rows))
     (files / "c.jsonl").write_text("".join(json.dumps({"label": label, "text": row}) + "\n" for label, row in rows))
@@ -161,6 +160,12 @@ def clicks(maker):
     maker.call(files, "preprocess", "--input", "day.tsv", "--output", "folder", "--threads", 1)
     maker.add("preprocess_tsv", files, "day.tsv", "preprocess", "--input", "day.tsv", "--output", "out", "--threads", 1, is_text=True)
     maker.add("clicks_tsv", files, "day.tsv", "recommend", *DLRM, "--train-data", "day.tsv", "--table-rows", 50, is_text=True)
+    header = ",".join(["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))])
+    (files / "day.csv").write_text(header + "\n" + "".join(line(",") + "\n" for _ in range(40)))
+    csv = ["--data-format", "csv-hex"]
+    maker.add("preprocess_csv", files, "day.csv", "preprocess", "--input", "day.csv", *csv, "--output", "out", "--threads", 1, is_text=True)
+    maker.add("clicks_csv", files, "day.csv", "recommend", *DLRM, "--train-data", "day.csv", *csv, "--table-rows", 50, is_text=True)
+    maker.add("dictionary", files, "folder/C1.dict", "preprocess", "--input", "day.tsv", "--dictionaries-of", "folder", "--output", "out", "--threads", 1)
     folder = ["recommend", *DLRM, "--train-data", "folder"]
     maker.add("clicks_json", files, "folder/clicks.json", *folder, is_json=True, most_places=30)
     for victim in sorted((files / "folder").iterdir()):

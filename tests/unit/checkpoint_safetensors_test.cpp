@@ -100,6 +100,19 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_EQ((fs::file_size(path) - 32) % 8, 0U);
 }
 
+// In time that grows with the number of tensors, not with its square.
+TEST(Safetensors, ManyTensorsAreWrittenQuickly) {
+  constexpr int kTensors = 50000;
+  const TemporaryFolder folder;
+  std::vector<SafeTensor> tensors;
+  for (int i = 0; i < kTensors; ++i) tensors.push_back({fmt::format("layer \"{}\"", i), "U8", {1}});
+  SafetensorsWriter(folder.path() / kSafetensorsName, tensors).finish();
+  const SafetensorsModel model(folder.path());
+  ASSERT_EQ(model.tensors().size(), size_t{kTensors});
+  EXPECT_EQ(model.tensors().at("layer \"777\"").tensor->begin, 777);
+  EXPECT_THROW(SafetensorsWriter(folder.path() / "twice", {{"a", "U8", {1}}, {"a", "U8", {1}}}), Error);
+}
+
 TEST(Safetensors, RefusesFilesThatAreCutShort) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "a.safetensors";

@@ -247,6 +247,28 @@ TEST(TextClicks, LeavesMalformedLinesOutAndTellsTheFirstTen) {
   }
 }
 
+// A file without line ends must not be read into memory to find that out.
+TEST(TextClicks, LinesThatAreTooLong) {
+  const std::string longest(kLongestClickLine, 'x');
+  std::string_view text = longest;
+  EXPECT_EQ(take_line(text)->size(), kLongestClickLine);
+  EXPECT_TRUE(text.empty());
+  const std::string longer = longest + "x\n";
+  text = longer;
+  EXPECT_FALSE(take_line(text));
+  EXPECT_EQ(text.size(), longer.size());
+
+  const TempDir dir;
+  test::write_file(dir.file("t"), criteo_line() + "\n" + longest + "\n" + criteo_line() + "\n" + longer);
+  const std::string message = error_of([&] {
+    TextClicks(dir.file("t"), {1000}, {DenseTransform::None, IdPolicy::Modulo});
+  });
+  expect_has(message, dir.file("t") + ":4: the line has more than 1048576 bytes");
+  test::write_file(dir.file("h"), "label," + longer);
+  const MappedFile header(dir.file("h"));
+  expect_has(error_of([&] { find_layout(header); }), dir.file("h") + ":1: the line has more than");
+}
+
 TEST(TextClicks, RefusesWhatCannotBeTrainedOn) {
   const TempDir dir;
   const auto open = [&](const std::string& text, std::vector<int64_t> rows,

@@ -94,7 +94,7 @@ TEST(Preprocess, AgreesWithASlowWayOfDoingIt) {
     float numbers[2];
     uint64_t hashes[2];
     ClickLine line{0, numbers, hashes};
-    if (!parse_line(layout, take_line(rest), line)) continue;
+    if (!parse_line(layout, *take_line(rest), line)) continue;
     labels.push_back(static_cast<float>(line.label));
     for (const float x : numbers) dense.push_back(std::isnan(x) || x < 0 ? 0 : std::log1p(x));
     for (size_t t = 0; t < 2; ++t) keys[t].push_back(static_cast<uint32_t>(hashes[t]));
@@ -219,6 +219,22 @@ TEST(Preprocess, SeveralFilesAndLineNumbers) {
                                                           "label: 0 or 1"}));
   EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{2, 3}));
   EXPECT_EQ(result.folder.sources[1].samples, 1);
+}
+
+// Wherever the pieces of 4 MB that threads take are cut.
+TEST(Preprocess, LinesThatAreTooLongAreNamed) {
+  const TempDir dir;
+  const std::string lines = make_text(150'000);
+  const std::string longer(kLongestClickLine + 1, '7');
+  for (const bool ends : {true, false}) {
+    test::write_file(dir.file("in.csv"), lines + longer + (ends ? "\n" + lines : ""));
+    PreprocessOptions options = options_for(dir, "in.csv", "out");
+    const auto number = 1 + std::count(lines.begin(), lines.end(), '\n');
+    for (const int threads : {1, 3})
+      expect_has(error_of([&] { run(options, threads); }),
+                 fmt::format("{}:{}: the line has more than 1048576 bytes", dir.file("in.csv"), number));
+  }
+  EXPECT_EQ(dir.entries(), 1U);
 }
 
 TEST(Preprocess, RefusesAndLeavesNothingBehind) {

@@ -1,0 +1,41 @@
+// MappedLines: the lines of a mapped file of text, one after the other, in bounded memory.
+//
+// Pages behind the line that was read last are given back to the system as the reader goes on, and a line
+// that is too long is refused before all of it has been read: a file without line ends (two gigabytes of
+// zeros, say) is bad input, not a matter of memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/mapped_file.h"
+
+namespace trifold {
+
+// Bytes of a line at most, for readers without a smaller limit of their own.
+inline constexpr int64_t kLongestMappedLine = int64_t{1} << 26;
+
+class MappedLines {
+ public:
+  // `remedy` ends the message about a line that is too long: what the lines of such a file should be. The
+  // file must outlive the reader.
+  MappedLines(const MappedFile& file, std::string remedy, int64_t longest = kLongestMappedLine);
+
+  // The next line without its LF; nothing at the end of the file. BadInput, naming file and line, for a line
+  // longer than `longest` bytes.
+  std::optional<std::string_view> next();
+  int64_t number() const { return number_; }  // of the line that came last, from 1
+  int64_t bytes_read() const { return at_; }
+
+ private:
+  const MappedFile& file_;
+  std::string remedy_;
+  int64_t longest_;
+  int64_t at_ = 0;
+  int64_t released_ = 0;
+  int64_t number_ = 0;
+};
+
+}  // namespace trifold
