@@ -9,7 +9,9 @@
 
 #include "checkpoint/collective.h"
 #include "checkpoint/crc32.h"
+#include "core/not_finite.h"
 #include "ops/host_copy.h"
+#include "train/finite_check.h"
 #include "train/rank_text.h"
 
 namespace trifold {
@@ -99,28 +101,38 @@ uint64_t tie_key(const HeldCopy& copy) { return key_of("tied " + copy.tied, 0); 
 
 // ---- who differs ----
 
-// What a rank says of a copy in a bucket that is not 0: a line "hash key use name", where `use` is 0 for a
-// copy, and 1 or 2 for a use of a tied weight, whose hashes are added up.
+// What a rank says of a copy in a bucket that is not 0: a line "hash key use bad name", where `use` is 0 for
+// a copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the place and
+// value of the first element that is not finite ("17=nan").
 struct Voice {
   int rank = 0;
   uint64_t hash = 0;
 };
 struct Votes {
   std::string name;
+  std::string not_finite;  // " (element 17 on rank 3 is nan)", of the first rank that has one
   std::vector<Voice> copies;
   std::array<std::vector<Voice>, 2> uses;
 };
 
+std::string bad_element(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
+  const HostCopy here(ops, stream, copy.values);
+  const Tensor values = here.tensor();
+  const auto bad = first_not_finite(values.data, values.dtype, values.elements());
+  return bad ? fmt::format("{}={}", copy.first + bad->index, bad->what) : "-";
+}
+
 std::string lines_of(const std::vector<HeldCopy>& held, const std::vector<uint64_t>& hashes,
-                     const Balance& balance) {
+                     const Balance& balance, const OpTable& ops, Stream& stream) {
   std::string lines;
   for (size_t i = 0; i < held.size(); ++i) {
     const HeldCopy& copy = held[i];
     const uint64_t key = key_of(copy.name, copy.place);
     if (copy.copies > 1 && !balance.holds(Balance::bucket(key)))
-      lines += fmt::format("{} {} 0 {}\n", hashes[i], key, copy.name);
+      lines += fmt::format("{} {} 0 {} {}\n", hashes[i], key, bad_element(copy, ops, stream), copy.name);
     if (!copy.tied.empty() && copy.is_first && !balance.holds(Balance::bucket(tie_key(copy))))
-      lines += fmt::format("{} {} {} {}\n", hashes[i], tie_key(copy), copy.is_use ? 2 : 1, copy.tied);
+      lines += fmt::format("{} {} {} {} {}\n", hashes[i], tie_key(copy), copy.is_use ? 2 : 1,
+                           bad_element(copy, ops, stream), copy.tied);
   }
   return lines;
 }
@@ -132,9 +144,13 @@ std::map<uint64_t, Votes> votes_of(const std::vector<std::string>& texts) {
     Voice voice{static_cast<int>(rank), 0};
     uint64_t key = 0;
     size_t use = 0;
-    for (std::string name; lines >> voice.hash >> key >> use && std::getline(lines >> std::ws, name);) {
+    for (std::string bad, name;
+         lines >> voice.hash >> key >> use >> bad && std::getline(lines >> std::ws, name);) {
       Votes& of = votes[key];
       of.name = name;
+      if (const size_t sign = bad.find('='); sign != std::string::npos && of.not_finite.empty())
+        of.not_finite =
+            fmt::format(" (element {} on rank {} is {})", bad.substr(0, sign), rank, bad.substr(sign + 1));
       (use == 0 ? of.copies : of.uses.at(use - 1)).push_back(voice);
     }
   }
@@ -184,7 +200,7 @@ std::string verdict(const std::vector<std::string>& texts) {
   std::map<std::string, std::vector<std::string>> names;  // by what is wrong
   for (const auto& [key, votes] : votes_of(texts))
     for (const std::string& wrong : {disagreement(votes.copies), disagreement(votes.uses)})
-      if (!wrong.empty()) names[wrong].push_back(votes.name);
+      if (!wrong.empty()) names[wrong].push_back(votes.name + votes.not_finite);
   std::vector<std::string> parts;
   for (auto& [wrong, tensors] : names) {
     std::sort(tensors.begin(), tensors.end());
@@ -227,8 +243,8 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
   Stream host = stream.host();
   balance.sum_over(world, host);
   if (balance.holds()) return;
-  const std::string found = verdict(
-      gather_texts(world, "finding the copies that differ", [&] { return lines_of(held, hashes, balance); }));
+  const std::string found = verdict(gather_texts(
+      world, "finding the copies that differ", [&] { return lines_of(held, hashes, balance, ops, stream); }));
   throw Error(
       fmt::format(
           "{}: tensors that several ranks hold alike are no longer the same: {}. Memory or arithmetic "
