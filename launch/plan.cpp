@@ -236,6 +236,12 @@ void write_file(const char* option, const std::string& path, const std::string& 
   if (!(file << text << std::flush)) bad_input("{} {}: the file cannot be written", option, path);
 }
 
+std::string schedule_text(const std::string& format, const PlanReport& report) {
+  if (format == "torch") return to_torch_csv(report.computation);
+  if (format == "torch-comms") return to_torch_comms_csv(report.computation);
+  return to_string(report.plan);
+}
+
 PictureText picture_text(const PlanReport& report) {
   std::string title = fmt::format("{}: {} pipeline rank{}, {} micro-batches", report.schedule,
                                   report.pipeline, report.pipeline == 1 ? "" : "s", report.micros);
@@ -256,8 +262,7 @@ int run(const PlanConfig& given) {
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
   const PlanReport report = make_plan_report(config);
   const ZeroTable zero = make_zero_table(config);
-  const std::string actions =
-      config.format == "torch" ? to_torch_csv(report.computation) : to_string(report.plan);
+  const std::string actions = schedule_text(config.format, report);
   print_report(config, report, zero);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));

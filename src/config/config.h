@@ -330,7 +330,7 @@ struct PlanConfig {
   PretrainConfig run;
   std::optional<std::string> svg;
   std::optional<std::string> schedule_csv;
-  std::string format = "trifold";  // trifold | torch: of the file that schedule_csv names
+  std::string format = "trifold";  // trifold | torch | torch-comms: of the file that schedule_csv names
   std::optional<std::string> json;
   double peak_gflops = 150'000;        // GFLOP/s of matrix products
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer

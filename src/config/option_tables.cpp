@@ -236,8 +236,9 @@ OptionTable options_of(PlanConfig& config) {
       .absent("none");
   table
       .add("format", &config.format,
-           "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it.")
-      .one_of({"trifold", "torch"});
+           "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it; torch-comms "
+           "adds communication (format=\"compute_comms\" there).")
+      .one_of({"trifold", "torch", "torch-comms"});
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();

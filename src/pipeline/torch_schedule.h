@@ -22,8 +22,18 @@ Plan parse_plan_with_waits(std::string_view text);
 
 // The plan as a file that PyTorch reads with `_load_csv(FILE)`, that is in its format "compute_only": F, I,
 // W, B and OVERLAP_F_B, to which PyTorch adds messages, reductions and gathers itself. An I, W or B that is
-// taken apart into blocks is written whole, where its last block stands. Throws Error(BadInput) for a plan
-// with weight versions, which PyTorch does not have.
+// taken apart into blocks is written whole, where its last block stands. Throws Error(BadInput) for the plan
+// of an asynchronous schedule: one with weight versions, or with updates before its end.
 std::string to_torch_csv(const Plan& plan);
+
+// The same with everything that PyTorch's runtime does, for `_load_csv(FILE, format="compute_comms")`:
+// - messages as add_communication places them, whatever the plan has, and a wait for each send: for a SEND_F
+//   after the backward of its stage and micro-batch, for a SEND_B at the end of the row;
+// - REDUCE_GRAD and the wait for it after the last weight gradient of a stage;
+// - UNSHARD of all stages at the beginning of a row and RESHARD after the reduction of each, unless the plan
+//   says itself when whole stages are gathered: then as it says.
+// STEP and REDUCE_TIED, which PyTorch does not have, are left out. Throws Error(BadInput) as to_torch_csv
+// does, and for an order of computation that cannot run.
+std::string to_torch_comms_csv(const Plan& plan);
 
 }  // namespace trifold

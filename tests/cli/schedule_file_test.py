@@ -24,6 +24,10 @@ class ScheduleFile(ProgramTest):
     def write(self, name, rows):
         (self.folder / name).write_text("".join(",".join(row) + "\n" for row in rows))
 
+    def computation(self, name):
+        rows = (self.folder / name).read_text().split()
+        return [[cell for cell in row.split(",") if COMPUTATION.fullmatch(cell)] for row in rows]
+
     def run_with(self, schedule, *arguments, dp=1, **options):
         return self.pretrain(*RUN, "--ranks", 2 * dp, "--global-batch-size", 4 * dp, "--zero-min-unit-params", 5000,
                              "--schedule", schedule, *arguments, **options)
@@ -70,6 +74,10 @@ class ScheduleFile(ProgramTest):
             self.trifold("plan", *plan, "--schedule", "torch.csv")
             self.assertEqual((self.folder / "out.csv").read_text(),
                              re.sub(",+", ",", re.sub("(?m)^,+", "", compute)), name)
+            self.trifold("plan", *plan[:-1], "torch-comms", "--schedule", "torch.csv")
+            self.assertEqual(self.computation("out.csv"), self.computation("torch.csv"), name)
+            self.assertIn("WAIT_SEND_B", (self.folder / "out.csv").read_text())
+            self.trifold("plan", *plan[:-4], "--schedule", "out.csv")
         out, _ = self.trifold("plan", *plan, "--schedule", "dualpipe-v")
         self.assertIn("(0F3;3B1)OVERLAP_F_B", (self.folder / "out.csv").read_text())
         self.assertRegex(out, r"\npairs +\d+ of a forward and a backward .*one after the other")

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <regex>
+#include <string_view>
 
+#include "config/schedule.h"
 #include "core/error.h"
 #include "unit/pipeline_testing.h"
 
@@ -114,6 +118,70 @@ TEST(TorchSchedule, WritesWhatPyTorchReads) {
   const auto complete = test::complete(Schedule::ZbH1, 2, 1, 4, false, 3);
   EXPECT_EQ(to_torch_csv(complete.plan), to_string(make_schedule(Schedule::ZbH1, 2, 1, 4)));
   EXPECT_THROW(to_torch_csv(make_async(Schedule::PipeDream, 2, 2, 2)), Error);
+}
+
+// The cells of a file that are not waits.
+std::string without_waits(const std::string& text) {
+  return std::regex_replace(text, std::regex("\\d+WAIT_[A-Z_]+\\d*,?"), "");
+}
+
+size_t cells_with(const std::string& text, const char* pattern) {
+  const std::regex cell(std::string("(^|[,\n])\\d+") + pattern + "\\d*(?=[,\r\n])");
+  return static_cast<size_t>(
+      std::distance(std::sregex_iterator(text.begin(), text.end(), cell), std::sregex_iterator()));
+}
+
+// Read back, the file has the same computation, and written again it is the same. Its messages can run as
+// they stand: a rank that waits in each for the other waits for more than PyTorch does.
+void expect_round_trip(const Plan& plan, int micros) {
+  const std::string text = to_torch_comms_csv(plan);
+  const Plan read = parse_plan_with_waits(text);
+  EXPECT_EQ(to_torch_csv(read), to_torch_csv(plan));
+  EXPECT_EQ(to_torch_comms_csv(read), text);
+  EXPECT_EQ(cells_with(text, "SEND_[FB]"), cells_with(text, "WAIT_SEND_[FB]")) << text;
+  EXPECT_EQ(cells_with(text, "REDUCE_GRAD"), cells_with(text, "WAIT_REDUCE_GRAD")) << text;
+  EXPECT_EQ(cells_with(text, "REDUCE_GRAD"), stage_ranks(plan).size()) << text;
+  EXPECT_EQ(text.find(",,"), std::string::npos) << "PyTorch takes no empty cell: " << text;
+  const auto [complete, shape] = test::complete(parse_plan(without_waits(text)), micros);
+  EXPECT_NO_THROW(check_plan(complete, shape)) << text;
+}
+
+TEST(TorchSchedule, WritesCommunicationOfEverySchedule) {
+  for (const std::string_view name : schedule_names()) {
+    const Schedule schedule = find_schedule(name).value();
+    if (is_async(schedule)) {
+      EXPECT_THROW(to_torch_comms_csv(make_async(schedule, 2, 2, 2)), Error) << name;
+      EXPECT_THROW(to_torch_csv(make_async(schedule, 2, 2, 2)), Error) << name;
+      continue;
+    }
+    for (const int ranks : {2, 4}) {
+      const int chunks = needs_two_chunks(schedule) || schedule == Schedule::Interleaved ? 2 : 1;
+      const int micros = std::max(8, min_micros(schedule, ranks, chunks));
+      SCOPED_TRACE(fmt::format("{} on {} ranks", name, ranks));
+      expect_round_trip(make_schedule(schedule, ranks, chunks, micros), micros);
+      // Of the complete plan, whose last gradients are taken apart into blocks, and its pairs too.
+      const auto complete = test::complete(schedule, ranks, chunks, micros, true, 3);
+      expect_round_trip(complete.plan, micros);
+    }
+  }
+  expect_round_trip(one_stage(4), 4);
+}
+
+// Gathers and reductions are where PyTorch had put them; messages and waits are as many.
+TEST(TorchSchedule, WritesCommunicationOfPyTorchsFiles) {
+  for (const char* schedule : kSchedules) {
+    const std::string text = to_torch_comms_csv(golden(schedule, "comms"));
+    EXPECT_EQ(to_string(parse_plan_with_waits(text)), to_string(golden(schedule, "comms"))) << schedule;
+    const std::string theirs = test::golden_text("torch_" + std::string(schedule) + "_2rank_4mb_comms.csv");
+    for (const char* cell : {"SEND_F", "SEND_B", "RECV_F", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"})
+      EXPECT_EQ(cells_with(text, cell), cells_with(theirs, cell)) << schedule << " " << cell;
+    expect_round_trip(golden(schedule, "comms"), 4);
+  }
+  EXPECT_EQ(to_torch_comms_csv(make_schedule(Schedule::OneFOneB, 2, 1, 2)),
+            "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,"
+            "0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\n"
+            "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,"
+            "1RESHARD,1WAIT_SEND_B0,1WAIT_SEND_B1\n");
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 
     python3 tools/reference/torch_schedules.py write tests/golden          # the torch_*.csv files there
     python3 tools/reference/torch_schedules.py read FILE.csv MICROS        # a file of --format torch, by _load_csv
+    python3 tools/reference/torch_schedules.py read_comms FILE.csv MICROS  # a file of --format torch-comms
 
 Needs a PyTorch with `_dump_csv`; the golden files are of 2.15.0. No process group is made: schedules are computed from
-the numbers of ranks and stages alone. `read` prints how many actions each rank has with PyTorch's own communication.
+the numbers of ranks and stages alone. Reading simulates the file, with PyTorch's own communication or that of the file,
+and prints how many actions each rank has.
 """
 
 import csv
@@ -42,14 +44,23 @@ def write(folder):
         schedule._dump_csv(path + "_compute.csv", format="compute_only")
 
 
-def read(path, micros):
+def simulate(schedule, stages):
+    """Throws where ranks would wait for each other for ever. PyTorch's simulator knows computation and messages alone."""
+    rows = {rank: [part for action in row for part in (action.sub_actions or (action,))
+                   if part.microbatch_index is not None]
+            for rank, row in schedule.pipeline_order_with_comms.items()}
+    schedules._simulate_comms_compute(rows, lambda stage: schedule.stage_index_to_group_rank[stage], stages)
+
+
+def read(path, micros, comms=False):
     with open(path, newline="", encoding="utf-8") as file:
         rows = [[schedules._Action.from_str(cell) for cell in row] for row in csv.reader(file)]
     actions = [part for row in rows for action in row if action for part in (action.sub_actions or (action,))]
     stages = 1 + max(action.stage_index for action in actions)
     schedule = schedules._PipelineScheduleRuntime(make_stages(len(rows), stages // len(rows)), micros,
                                                   loss_fn=lambda *_: 0)
-    schedule._load_csv(path)
+    schedule._load_csv(path, format="compute_comms" if comms else "compute_only")
+    simulate(schedule, stages)
     for rank, row in schedule.pipeline_order_with_comms.items():
         print(f"rank {rank}: {len(row)} actions, {row[0]} to {row[-1]}")
 
@@ -58,4 +69,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "write":
         write(sys.argv[2])
     else:
-        read(sys.argv[2], int(sys.argv[3]))
+        read(sys.argv[2], int(sys.argv[3]), comms=sys.argv[1] == "read_comms")
