@@ -36,6 +36,8 @@ uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end
 int flags_of(File::Mode mode) {
   switch (mode) {
     case File::Mode::Read:
+    case File::Mode::ReadBack:
+      return O_RDONLY;
     case File::Mode::Change:
       return O_RDWR;
     case File::Mode::Create:
@@ -155,8 +157,7 @@ uint32_t BlockCrc::whole() const {
 
 uint32_t crc_of_memory(const void* data, size_t bytes) { return crc32_of(0, data, bytes); }
 
-uint32_t crc_of_file(const std::filesystem::path& path, std::span<const KnownRegion> known) {
-  const File file(path, File::Mode::Read);
+uint32_t crc_of_file(const File& file, std::span<const KnownRegion> known) {
   uint32_t crc = 0;
   for_each_gap(file, known, [&](int64_t begin, int64_t end, const KnownRegion* next) {
     crc = continue_crc(crc, file, begin, end);
@@ -173,8 +174,8 @@ uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around) {
   return crc;
 }
 
-uint32_t crc_of_file_range(const std::filesystem::path& path, int64_t begin, int64_t bytes) {
-  return continue_crc(0, File(path, File::Mode::Read), begin, begin + bytes);
+uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes) {
+  return continue_crc(0, file, begin, begin + bytes);
 }
 
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes) {

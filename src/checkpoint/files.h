@@ -16,10 +16,11 @@ namespace trifold {
 class File {
  public:
   enum class Mode {
-    Read,
-    Change,
-    Create
-  };  // Change: write into a file that is there; Create: must not be there
+    Read,      // what a user names: an Error in opening it is BadInput
+    ReadBack,  // what this program has written: an Error in opening it is a Failure, as for those that follow
+    Change,    // writes into a file that is there
+    Create,    // must not be there
+  };
   File(std::filesystem::path path, Mode mode);
   ~File();
   File(File&& other) noexcept;
@@ -77,13 +78,13 @@ struct KnownRegion {
 // The CRC of a whole file, taking the checksums of `known` (ordered, disjoint) as given and reading only what
 // lies between them. Made after a write, it tells what *should* be in the file: a byte that went wrong on its
 // way to the disk is found by the next reader.
-uint32_t crc_of_file(const std::filesystem::path& path, std::span<const KnownRegion> known = {});
+uint32_t crc_of_file(const File& file, std::span<const KnownRegion> known = {});
 
 // The CRC of all that lies before, between and after `around` (ordered, disjoint), as it is in the file now.
 uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 
 // The CRC of bytes [begin, begin + bytes) as they are in the file now.
-uint32_t crc_of_file_range(const std::filesystem::path& path, int64_t begin, int64_t bytes);
+uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes);
 
 // The content of a text file; one larger than `most_bytes` is an Error.
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes);

@@ -21,7 +21,7 @@ void check_ends(const std::filesystem::path& path) {
   std::string tail(kManifestTailBytes, '\0');
   file.read(tail.data(), tail.size(), body);
   if (!tail.ends_with(kManifestEnd)) bad_input("its end is missing");
-  check_manifest_tail(tail, crc_of_file_range(path, 0, body));
+  check_manifest_tail(tail, crc_of_file_range(file, 0, body));
 }
 
 }  // namespace

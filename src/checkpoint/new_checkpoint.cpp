@@ -39,7 +39,7 @@ void write_view(const fs::path& folder, Manifest& manifest) {
   }
   view.close();
   sync_to_disk(path);
-  const uint32_t crc = crc_of_file(path);
+  const uint32_t crc = crc_of_file(File(path, File::Mode::ReadBack));
   manifest.files.push_back(
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
@@ -162,7 +162,7 @@ FileInfo NewCheckpoint::attach(const fs::path& file) const {
   const fs::path copy = folder_ / file.filename();
   fs::copy_file(file, copy);
   sync_to_disk(copy);
-  const uint32_t crc = crc_of_file(copy);
+  const uint32_t crc = crc_of_file(File(copy, File::Mode::ReadBack));
   return {copy.filename().string(), FileInfo::Role::Attachment, static_cast<int64_t>(fs::file_size(copy)),
           crc, crc};
 }

@@ -169,7 +169,8 @@ std::vector<std::string> CheckpointReader::problems_of(int file) const {
                         tensors_of(file))};
   std::vector<std::string> problems;
   try {
-    const uint32_t crc = crc_of_file(path);
+    const File opened(path, File::Mode::Read);
+    const uint32_t crc = crc_of_file(opened);
     if (crc == info.crc) return {};
     problems.push_back(
         fmt::format("{} was changed: its CRC32 is {:08x} instead of {:08x}", info.name, crc, info.crc));
@@ -177,7 +178,7 @@ std::vector<std::string> CheckpointReader::problems_of(int file) const {
       for (const PieceInfo& piece : tensor.pieces) {
         if (piece.file != file) continue;
         const int64_t length = piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype));
-        if (crc_of_file_range(path, piece.byte_offset, length) != piece.crc)
+        if (crc_of_file_range(opened, piece.byte_offset, length) != piece.crc)
           problems.push_back(
               fmt::format("{}: tensor {}, box {} is damaged", info.name, tensor.name, to_string(piece.rect)));
       }

@@ -66,8 +66,8 @@ void ShardFile::finish() {
   file_->sync();
   std::sort(regions.begin(), regions.end(),
             [](const KnownRegion& a, const KnownRegion& b) { return a.offset < b.offset; });
-  info_.frame_crc = crc_of_rest((*file_), regions);
-  info_.crc = crc_of_file(file_->path(), regions);
+  info_.frame_crc = crc_of_rest(*file_, regions);
+  info_.crc = crc_of_file(*file_, regions);
   file_->close();
 }
 

@@ -271,5 +271,32 @@ TEST(SaveCheckpoint, APlaceThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"file"});
 }
 
+// In every phase of a save: what fails then is this program's own doing, and no bad input.
+TEST(SaveCheckpoint, AFolderThatIsMovedAwayIsAFailure) {
+  int failures = 0;
+  for (const SavePhase phase : save_phases()) {
+    if (phase == SavePhase::OldMovedAway) continue;  // without retention none is
+    const TemporaryFolder folder;
+    const fs::path root = folder.path() / "save", moved = folder.path() / "moved";
+    fs::create_directory(root);
+    SaveOptions options;
+    options.at_phase = [&](SavePhase now) {
+      if (now == phase && fs::exists(root)) fs::rename(root, moved);
+    };
+    test::run_ranks(1, [&](Communicator& comm) {
+      Boxes boxes;
+      boxes.add_filled("w", DType::F32, {8}, Rect::whole({8}));
+      try {
+        save_checkpoint(root, test::meta_of(1), boxes.all(), comm, {0, 0, 0}, options);
+      } catch (const Error& error) {
+        ++failures;
+        EXPECT_EQ(error.kind(), ErrorKind::Failure) << name_of(phase) << ": " << error.what();
+      }
+    });
+    EXPECT_FALSE(fs::exists(root)) << name_of(phase);
+  }
+  EXPECT_GT(failures, 5);
+}
+
 }  // namespace
 }  // namespace trifold
