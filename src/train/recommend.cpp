@@ -129,6 +129,7 @@ int64_t check_start(RecommendJob& job) {
   const std::string name = reader.directory().string();
   if (!meta.model.contains("kind"))
     bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
+  check_not_marked(job.start, config.checkpoint);
   compare_with_record(reader, config.data.train_data, job.data.schema());
   compare_models(meta.model, model_json(config, job.data.schema()));
   const JsonView state(meta.state, name);

@@ -100,6 +100,19 @@ void check_not_first_launch(const CheckpointConfig& config) {
                   "later goes on with it");
 }
 
+// The newest checkpoint of a folder that can be read and whose first step is not known to have been not
+// finite.
+std::optional<std::string> newest_unmarked(const std::string& root) {
+  for (const auto& [step, folder] : checkpoints_in(root)) {
+    if (first_step_of(folder).outcome == FirstStep::Outcome::NotFinite) continue;
+    try {
+      return CheckpointReader(folder).directory().string();
+    } catch (const Error&) {  // the next one then
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
@@ -131,6 +144,24 @@ void check_save(const CheckpointConfig& config, const RunStart& start, std::opti
   }
 }
 
+void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
+  if (!start.from || start.may_fall_back || start.part != Trainer::LoadPart::All) return;
+  std::error_code missing;
+  if (fs::exists(fs::path(*start.from) / kManifestName, missing)) return;
+  const fs::path newest = CheckpointReader(*start.from).directory();
+  const FirstStep first = first_step_of(newest);
+  if (first.outcome != FirstStep::Outcome::NotFinite) return;
+  std::string remedy;
+  if (config.save && are_alike(*config.save, *start.from))
+    remedy = "give --auto-resume instead of --load to go on from the newest checkpoint before it, or give ";
+  else if (const auto older = newest_unmarked(*start.from))
+    remedy = fmt::format("give --load {} to go on from the newest checkpoint before it, or give ", *older);
+  bad_input(
+      "--load {}: the first step from {}, its newest checkpoint, was not finite ({}): {}--load {} to "
+      "try that one again",
+      *start.from, newest.string(), first.why, remedy.empty() ? "give " : remedy, newest.string());
+}
+
 RunPosition position_of(const RunStart& start) {
   if (!start.from || start.part != Trainer::LoadPart::All) return {};
   try {
@@ -147,6 +178,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
   expect_language_model(reader);
+  check_not_marked(start, config.checkpoint);
   compare_checkpoint_model(meta.model, to_json(config.model), use_of(start.part));
   if (start.part != Trainer::LoadPart::All) return 0;
   if (std::all_of(reader.tensors().begin(), reader.tensors().end(),

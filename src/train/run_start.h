@@ -31,6 +31,11 @@ RunIdentity identity_of(const RunStart& start);
 // another run, or newer ones than the step the run begins after (absent: not known, something else is wrong).
 void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step);
 
+// BadInput where the run goes on from the newest checkpoint of the folder that --load names, and the first
+// step from that one is known to have been not finite (checkpoint/first_step.h): the same step would fail
+// again. A checkpoint that --load names itself is taken as it is, and --auto-resume passes it over.
+void check_not_marked(const RunStart& start, const CheckpointConfig& config);
+
 // The place in the data where the run goes on; the beginning where nothing can be read.
 RunPosition position_of(const RunStart& start);
 

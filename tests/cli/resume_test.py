@@ -116,9 +116,25 @@ class NotFinite(Resume):
         _, message = self.pretrain("--train-iters", 8, "--save-interval", 1, "--lr", "1e30", *run, status=1)
         self.assertIn("first step after the checkpoint of step 5", message)
         self.assertEqual(self.steps(), [4, 5])
+        # --load of the folder does not take it silently; a checkpoint that is named is taken.
+        _, message = self.pretrain("--train-iters", 8, "--load", "d", "--save", "e", status=2)
+        self.assertRegex(message, r"--load d: the first step from d/step_0000000005, its newest checkpoint, was not finite "
+                         r"\(step 6[^)]*.*\): give --load d/step_0000000004 to go on .*, or give --load d/step_0000000005 to")
+        self.assertFalse((self.folder / "e").exists())
+        _, message = self.pretrain("--train-iters", 8, "--load", "d", "--save", "d", status=2)
+        self.assertIn("give --auto-resume instead of --load", message)
+        _, message = self.pretrain("--train-iters", 6, "--load", "d/step_0000000005", status=1)
+        self.assertIn("step 6: the loss is nan", message)
         _, message = self.pretrain("--train-iters", 8, *run)
         self.assertIn("the first step from d/step_0000000005 was not finite (step 6", message)
         self.assertEqual(self.steps(), [4, 5, 8])
+
+    def test_clicks_whose_first_step_is_not_finite_are_not_taken_silently(self):
+        run = ("recommend", "--synthetic-samples", 1000, *CLICKS)
+        self.trifold(*run, "--train-iters", 2, "--save", "d")
+        (self.folder / "d" / "step_0000000002" / "FIRST_STEP").write_text("not finite\nstep 3: a test\n")
+        _, message = self.trifold(*run, "--train-iters", 4, "--load", "d", status=2)
+        self.assertIn("was not finite (step 3: a test): give --load d/step_0000000002 to try that one again", message)
 
     def test_a_cause_that_comes_again_is_told(self):
         run = ("--train-iters", 8, "--save-interval", 1, "--lr", "1e30", "--save", "d", "--auto-resume")
