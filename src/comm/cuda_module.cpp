@@ -45,6 +45,10 @@ int cuda_device_count() {
   return in_cuda_module<CudaModuleDeviceCount>(module(), "trifold_cuda_device_count")();
 }
 
+size_t cuda_device_memory(int index) {
+  return in_cuda_module<CudaModuleDeviceMemory>(module(), "trifold_cuda_device_memory")(index);
+}
+
 int cuda_device_count_from(std::span<const fs::path> folders) {
   return in_cuda_module<CudaModuleDeviceCount>(load_cuda(folders), "trifold_cuda_device_count")();
 }

@@ -19,6 +19,10 @@ namespace trifold {
 // do when the module, the driver or a device is.
 int cuda_device_count();
 
+// Bytes of memory that CUDA device `index` has, whatever is in use now. Asking takes none of it: the device
+// is not opened. Throws as cuda_device_count does.
+size_t cuda_device_memory(int index);
+
 // The table of CUDA device `index`, and with it the device (`ops.device`). One for each device, until the
 // process ends; with `fp8` the one whose products of linear layers are in 8 bits (ops/cuda/fp8.h), on the
 // same device. Throws as cuda_device_count does, and BadInput where the device has no such products.
@@ -34,11 +38,12 @@ int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 5 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 6 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
+using CudaModuleDeviceMemory = size_t(int index);
 using CudaModuleOps = const OpTable*(int index, bool fp8);
 using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 

@@ -130,7 +130,7 @@ void add_memory_limit(OptionTable& table, MeshConfig& mesh) {
       .add("memory-limit", &mesh.memory_limit,
            "GiB a rank may use; a plan that needs more is refused, with what would fit.")
       .positive()
-      .absent("all ranks of a host together may use its memory")
+      .absent("ranks together may use the memory of their host, or of the device they share")
       .of_host();
 }
 

@@ -7,10 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "comm/cuda_module.h"
 #include "comm/mpi_module.h"
 #include "config/option_groups.h"
 #include "config/validate.h"
 #include "core/error.h"
+#include "mesh/mesh.h"
 #include "train/host_memory.h"
 #include "train/plan_report.h"
 
@@ -62,17 +64,18 @@ size_t sum_of(const std::vector<MemoryReport>& ranks, size_t world, size_t count
   return sum;
 }
 
-// What there is for the ranks.
+// The memory that ranks find.
 struct Room {
-  std::optional<double> of_rank;  // GiB, --memory-limit
-  size_t of_host = 0;             // bytes, where that is not given
-  size_t ranks_on_host = 1;
+  double gib = 0;             // for `ranks` of them together
+  size_t ranks = 1;           // that share it
+  const char* more = "";      // where as many ranks more find as much again; empty: wherever they are
+  bool can_be_apart = false;  // ranks that share it now can have as much each
 
-  bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) const {
-    if (of_rank) return gib(most_of(ranks)) <= *of_rank;
+  bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& needs) const {
     const auto world = static_cast<size_t>(config.mesh.ranks);
-    return sum_of(ranks, world, std::min(world, ranks_on_host), true) <= of_host;
+    return trifold::gib(sum_of(needs, world, std::min(world, ranks), true)) <= gib;
   }
+  Room apart() const { return {gib, 1, more}; }
 };
 
 // A run that is like the one refused but for the options named.
@@ -118,8 +121,8 @@ std::vector<Other> sequence_parallel(const PretrainConfig& config) {
   return {std::move(other)};
 }
 
-// As many hosts more as ranks: those on one stay as many.
-std::vector<Other> more_ranks(const PretrainConfig& config) {
+// As many hosts, or devices, more as ranks: those on one stay as many.
+std::vector<Other> more_ranks(const PretrainConfig& config, const Room& room) {
   constexpr int kMostTimes = 64;
   std::vector<Other> list;
   for (int times = 2; times <= kMostTimes; times *= 2)
@@ -132,7 +135,7 @@ std::vector<Other> more_ranks(const PretrainConfig& config) {
       mesh.ranks *= times;
       other.options = fmt::format("--ranks {} --{}-model-parallel-size {}", mesh.ranks,
                                   tensor ? "tensor" : "pipeline", axis);
-      if (!mesh.memory_limit) other.options += fmt::format(" on {} times as many hosts", times);
+      if (*room.more != 0) other.options += fmt::format(" on {} times as many {}", times, room.more);
       list.push_back(std::move(other));
     }
   return list;
@@ -173,19 +176,26 @@ Other all_together(const PretrainConfig& config) {
   return all;
 }
 
+// The run as it is, but for a device for each rank.
+std::vector<Other> ranks_apart(const PretrainConfig& config) {
+  return {{fmt::format("a device for each rank (mpirun -n {})", config.mesh.ranks), config}};
+}
+
 std::string what_would_fit(const PretrainConfig& config, const Room& room) {
   std::vector<std::string> ways;
-  const auto try_all = [&](const std::vector<Other>& list) {
-    if (auto way = first_that_fits(list, room)) ways.push_back(std::move(*way));
+  const auto try_all = [&](const std::vector<Other>& list, const Room& in) {
+    if (auto way = first_that_fits(list, in)) ways.push_back(std::move(*way));
   };
-  for (const Kind kind : kKinds) try_all(kind(config));
+  for (const Kind kind : kKinds) try_all(kind(config), room);
   const Other all = all_together(config);
-  if (ways.empty() && !all.options.empty()) try_all({all});
-  try_all(more_ranks(config));
+  if (ways.empty() && !all.options.empty()) try_all({all}, room);
+  const Room further = room.can_be_apart ? room.apart() : room;
+  if (room.can_be_apart) try_all(ranks_apart(config), further);
+  try_all(more_ranks(config, further), further);
   if (ways.empty()) {
-    std::vector<Other> further = more_ranks(all.config);
-    for (Other& other : further) other.options = all.options + " " + other.options;
-    try_all(further);
+    std::vector<Other> list = more_ranks(all.config, further);
+    for (Other& other : list) other.options = all.options + " " + other.options;
+    try_all(list, further);
   }
   if (!ways.empty()) return fmt::format("it fits with {}", fmt::join(ways, ", or with "));
   return fmt::format(
@@ -210,6 +220,56 @@ size_t ranks_here(const PretrainConfig& config) {
   return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
 }
 
+void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
+  const auto world = static_cast<size_t>(config.mesh.ranks);
+  const size_t here = std::min(world, ranks_here(config));
+  const size_t least = sum_of(ranks, world, here, false);
+  if (least <= host) return;
+  const MemoryReport& most = ranks[place_of_most(ranks)];
+  bad_input("{} rank{} of this run need{} {} of memory on this host, which has {}: up to {} a rank ({}); {}",
+            here, here == 1 ? "" : "s", here == 1 ? "s" : "", text_of(least), text_of(host),
+            text_of(most.predicted_total()), parts_of(most),
+            what_would_fit(config, {gib(host), here, "hosts"}));
+}
+
+size_t largest_device() {
+  size_t most = 0;
+  for (int index = 0; index < cuda_device_count(); ++index) most = std::max(most, cuda_device_memory(index));
+  return most;
+}
+
+// Ranks that are threads share the first device (train/device.h).
+void check_shared_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  const auto world = static_cast<size_t>(config.mesh.ranks);
+  const size_t device = cuda_device_memory(0);
+  const size_t all = sum_of(ranks, world, world, true);
+  if (all <= device) return;
+  const MemoryReport& most = ranks[place_of_most(ranks)];
+  bad_input("{} rank{} of this run need{} {} of memory on {}device, which has {}: up to {} a rank ({}); {}",
+            world, world == 1 ? "" : "s", world == 1 ? "s" : "", text_of(all), world == 1 ? "its " : "one ",
+            text_of(device), text_of(most.predicted_total()), parts_of(most),
+            what_would_fit(config, {gib(device), world, "devices", world > 1}));
+}
+
+// Each process has a device of its own; which one of its host is not known yet.
+void check_own_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  const MeshSizes sizes{config.mesh.tensor_model_parallel_size, *config.mesh.data_parallel_size,
+                        config.mesh.pipeline_model_parallel_size};
+  const std::optional<int> rank = mpi_launch_rank();
+  const auto least = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
+  const size_t place =
+      rank && *rank < config.mesh.ranks
+          ? static_cast<size_t>(coords_of(*rank, sizes).pp)
+          : static_cast<size_t>(std::min_element(ranks.begin(), ranks.end(), least) - ranks.begin());
+  const size_t device = largest_device();
+  if (ranks[place].predicted_total() <= device) return;
+  bad_input(
+      "pipeline rank {} needs {} of memory on its device ({}), and the largest device of this host has {}: "
+      "{}",
+      place, text_of(ranks[place].predicted_total()), parts_of(ranks[place]), text_of(device),
+      what_would_fit(config, {gib(device), 1, "devices"}));
+}
+
 }  // namespace
 
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
@@ -219,25 +279,16 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
   if (gib(ranks[most].predicted_total()) <= *limit) return;
   bad_input("pipeline rank {} needs {} ({}), and --memory-limit is {} GiB: {}", most,
             text_of(ranks[most].predicted_total()), parts_of(ranks[most]), *limit,
-            what_would_fit(config, {limit}));
+            what_would_fit(config, {*limit}));
 }
 
 void check_memory_fits(const PretrainConfig& config) {
-  const bool on_device = config.mesh.device == "cuda";
-  const size_t host = on_device || config.mesh.memory_limit ? 0 : host_memory();
-  if (!config.mesh.memory_limit && host == 0) return;
-  const std::vector<MemoryReport> ranks = memory_of(config);
-  check_memory_limit(config, ranks);
-  if (config.mesh.memory_limit) return;
-  const auto world = static_cast<size_t>(config.mesh.ranks);
-  const size_t here = std::min(world, ranks_here(config));
-  const size_t least = sum_of(ranks, world, here, false);
-  if (least <= host) return;
-  const MemoryReport& most = ranks[place_of_most(ranks)];
-  bad_input("{} rank{} of this run need{} {} of memory on this host, which has {}: up to {} a rank ({}); {}",
-            here, here == 1 ? "" : "s", here == 1 ? "s" : "", text_of(least), text_of(host),
-            text_of(most.predicted_total()), parts_of(most),
-            what_would_fit(config, {std::nullopt, host, here}));
+  if (config.mesh.memory_limit) return check_memory_limit(config, memory_of(config));
+  if (config.mesh.device == "cuda") {
+    if (mpi_launch_size()) return check_own_device(config, memory_of(config));
+    return check_shared_device(config, memory_of(config));
+  }
+  if (const size_t host = host_memory()) check_host(config, memory_of(config), host);
 }
 
 }  // namespace trifold

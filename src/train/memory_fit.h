@@ -10,9 +10,10 @@
 
 namespace trifold {
 
-// Throws BadInput if a rank of this run needs more than --memory-limit. Without that option, and unless a
-// device computes: if those ranks of the run that are on this host need more memory than it has. `config` is
-// resolved, its vocabulary included. Takes as long as planning does: milliseconds for a small model.
+// Throws BadInput if a rank of this run needs more than --memory-limit. Without that option: if those ranks
+// of the run that are on this host need more memory than it has; where a device computes, if those that share
+// one need more than that has. `config` is resolved, its vocabulary included. Takes as long as planning does:
+// milliseconds for a small model.
 void check_memory_fits(const PretrainConfig& config);
 
 // The same against --memory-limit alone, of a plan whose pipeline ranks need that much.

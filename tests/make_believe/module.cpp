@@ -1,8 +1,10 @@
 // A trifold_cuda.so whose device is make-believe (make_believe/device.h): `--device cuda` with this module's
 // folder in TRIFOLD_MODULE_PATH runs on it.
+#include <cstdlib>
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -227,6 +229,12 @@ extern "C" {
 int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return 1; }
+
+// Tests may give it less.
+size_t trifold_cuda_device_memory(int /*index*/) {
+  const char* bytes = std::getenv("TRIFOLD_MAKE_BELIEVE_MEMORY");
+  return bytes == nullptr ? trifold::test::the_device().memory().total : std::stoull(bytes);
+}
 
 const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
   static const trifold::OpTable kTable = trifold::test::make_table(trifold::test::the_device());

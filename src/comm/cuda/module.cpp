@@ -38,6 +38,8 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
 int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
 
+size_t trifold_cuda_device_memory(int index) { return trifold::cuda::device_memory(index); }
+
 const trifold::OpTable* trifold_cuda_ops(int index, bool fp8) {
   static std::mutex mutex;
   Opened& opened = open(index);

@@ -36,6 +36,12 @@ int device_count() {
             kAdvice);
 }
 
+size_t device_memory(int index) {
+  cudaDeviceProp found{};
+  check_cuda(cudaGetDeviceProperties(&found, index), "asking for the properties of device {}", index);
+  return found.totalGlobalMem;
+}
+
 CudaDevice::CudaDevice(int index) : index_(index) {
   const int count = device_count();
   if (index < 0 || index >= count)

@@ -13,6 +13,9 @@ namespace trifold::cuda {
 // none: no driver, a driver that is too old, no device.
 int device_count();
 
+// Bytes of memory of device `index`. Opens no context there, which would take some of it.
+size_t device_memory(int index);
+
 // What attention and products need to know of a device.
 struct Properties {
   std::string name;  // "NVIDIA H200"
