@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "comm/cuda/nccl_world.cuh"
+#include "comm/rank_report.h"
 #include "core/error.h"
 #include "cuda/make_believe_nccl.h"
 #include "support/ranks.h"
@@ -21,11 +22,11 @@ struct Rank {
       : world(host, make_believe_nccl(), std::make_unique<BelieveMarks>(), timeout), first(make()) {}
 
   cuda::SharedHandle make() {
-    return world.make("connecting", nullptr,
+    return world.make("connecting", "the group of world ranks 2 and 3", nullptr,
                       [](ncclComm_t* made) { return make_believe_nccl().init(made, 1, {}, 0, nullptr); });
   }
   cuda::SharedHandle split(const cuda::SharedHandle& parent) {
-    return world.make("a split", parent.get(), [&](ncclComm_t* made) {
+    return world.make("a split", "the group of world ranks 2 and 3", parent.get(), [&](ncclComm_t* made) {
       return make_believe_nccl().split(parent->nccl, 0, 0, made, nullptr);
     });
   }
@@ -214,9 +215,12 @@ TEST_F(NcclWorldTest, DeadlineOfAFirstCallAbortsTheWorld) {
     ncclComm* const comm = rank.first->nccl;
     CUstream_st stream;
     const std::string trouble = message_of([&] { rank.sum(rank.first, stream); });
-    EXPECT_NE(trouble.find("another rank did not come"), std::string::npos) << trouble;
+    EXPECT_NE(trouble.find("with a sum in the group of world ranks 2 and 3: another rank did not come"),
+              std::string::npos)
+        << trouble;
     EXPECT_TRUE(comm->freed);  // the job in the background has ended
-    EXPECT_EQ(message_of([&] { rank.split(rank.first); }), trouble);
+    // Other ranks hear who it was.
+    EXPECT_EQ(message_of([&] { rank.split(rank.first); }), "rank 0 (" + this_process() + "): " + trouble);
   });
 }
 
@@ -228,7 +232,10 @@ TEST_F(NcclWorldTest, DeadlineOfAKernelAbortsTheWorld) {
     for (int i = 0; i < 10'000 && stream.stuck > 0; ++i) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(stream.stuck, 0);
     const std::string trouble = message_of([&] { rank.sum(rank.first, stream); });
-    EXPECT_NE(trouble.find("gave up after"), std::string::npos) << trouble;
+    EXPECT_NE(trouble.find("rank 0 (" + this_process() +
+                           ") gave up after 100 ms in a sum in the group of world ranks 2 and 3: "),
+              std::string::npos)
+        << trouble;
   });
 }
 

@@ -43,14 +43,12 @@ bool on_host(const Stream& stream) { return stream.queue() == nullptr && stream.
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclWorld> world, Communicator& host, std::unique_ptr<Communicator> owned,
-                   SharedHandle handle)
+                   SharedHandle handle, std::vector<int> ranks_of_world)
       : world_(std::move(world)),
         owned_(std::move(owned)),
         host_(host),
         handle_(std::move(handle)),
-        ranks_of_world_(static_cast<size_t>(host.size())) {
-    std::iota(ranks_of_world_.begin(), ranks_of_world_.end(), 0);
-  }
+        ranks_of_world_(std::move(ranks_of_world)) {}
   ~NcclCommunicator() override { world_->forget(handle_); }
 
   int rank() const override { return host_.rank(); }
@@ -70,15 +68,18 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { host_.barrier(); }
 
  private:
+  int in_world(int rank) const { return ranks_of_world_[static_cast<size_t>(rank)]; }
+  std::string describe(std::span<const Transfer> transfers) const;
   // Throws where the arguments are wrong.
   void refuse_problem(const Call& call) const {
-    const int me = rank();
-    if (const auto problem = disagreement({&call, 1}, "an NCCL group", {&me, 1})) throw Error(*problem);
+    const int me = in_world(rank());
+    if (const auto problem = disagreement({&call, 1}, handle_->group, {&me, 1})) throw Error(*problem);
   }
   // Puts body(ncclComm_t, cudaStream_t) on the stream, where the arguments are right.
   template <class Body>
-  void enqueue(const Call& call, Stream& stream, Body body) {
+  void enqueue(Call call, Stream& stream, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return;
+    call.number = calls_++;
     refuse_problem(call);
     put(to_string(call), stream, body);
   }
@@ -97,6 +98,7 @@ class NcclCommunicator final : public Communicator {
   Communicator& host_;
   SharedHandle handle_;
   std::vector<int> ranks_of_world_;  // by rank here
+  uint64_t calls_ = 0;               // collective, on streams of the device
 };
 
 void NcclCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
@@ -157,7 +159,8 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   if (on_host(stream)) return host_.all_to_all(out, in, out_rows, in_rows, stream);
   count_rows(in, in_rows, stream);
   if (stream.mode() == Stream::Mode::Dry) return;
-  const Call call = all_to_all_call(out, in, out_rows, in_rows, size());
+  Call call = all_to_all_call(out, in, out_rows, in_rows, size());
+  call.number = calls_++;
   refuse_problem(call);
   std::vector<Transfer> transfers;
   int64_t sent = 0;
@@ -174,12 +177,12 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   put_transfers(to_string(call), std::move(transfers), stream);
 }
 
-// "exchange of 4 f32 from rank 1, and 2 more"
-std::string describe(std::span<const Transfer> transfers) {
+// "exchange of 4 f32 from rank 1, and 2 more": the rank as the world counts it.
+std::string NcclCommunicator::describe(std::span<const Transfer> transfers) const {
   if (transfers.empty()) return "exchange of nothing";
   const Transfer& first = transfers.front();
   return fmt::format("exchange of {} {} {} rank {}{}", first.tensor.elements(), name_of(first.tensor.dtype),
-                     first.direction == Transfer::Direction::Send ? "to" : "from", first.peer,
+                     first.direction == Transfer::Direction::Send ? "to" : "from", in_world(first.peer),
                      transfers.size() == 1 ? "" : fmt::format(", and {} more", transfers.size() - 1));
 }
 
@@ -203,20 +206,21 @@ ncclConfig_t configuration() {
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   check(color >= 0, "NCCL takes no color below 0, as {} is", color);
   std::unique_ptr<Communicator> host = host_.split(color, key);
-  SharedHandle made = world_->make("a split", handle_.get(), [&](ncclComm_t* child) {
-    ncclConfig_t config = configuration();
-    return nccl().split(handle_->nccl, color, key, child, &config);
-  });
   std::vector<int64_t> members(static_cast<size_t>(host->size()));
   int64_t mine = host_.rank();
   ThreadPool pool(1);
   Stream inline_stream(Stream::Mode::Inline, pool);
   host->all_gather({members.data(), DType::I64, {host->size()}}, {&mine, DType::I64, {1}}, inline_stream);
+  std::vector<int> ranks;
+  for (const int64_t member : members) ranks.push_back(in_world(static_cast<int>(member)));
+  SharedHandle made =
+      world_->make("a split", name_group(ranks, world_->size()), handle_.get(), [&](ncclComm_t* child) {
+        ncclConfig_t config = configuration();
+        return nccl().split(handle_->nccl, color, key, child, &config);
+      });
   Communicator& kept = *host;
-  auto child = std::make_unique<NcclCommunicator>(world_, kept, std::move(host), std::move(made));
-  child->ranks_of_world_.clear();
-  for (int64_t member : members)
-    child->ranks_of_world_.push_back(ranks_of_world_[static_cast<size_t>(member)]);
+  auto child =
+      std::make_unique<NcclCommunicator>(world_, kept, std::move(host), std::move(made), std::move(ranks));
   child->join(*this, child->ranks_of_world_);
   return child;
 }
@@ -236,11 +240,15 @@ std::unique_ptr<Communicator> connect_nccl(Communicator& host, CudaDevice& devic
   host.broadcast({&id, DType::U8, {static_cast<int64_t>(sizeof id)}}, 0, inline_stream);
   device.use();
   auto world = std::make_shared<NcclWorld>(host, nccl(), cuda_marks(device), timeout);
-  SharedHandle handle = world->make("connecting the ranks", nullptr, [&](ncclComm_t* made) {
-    ncclConfig_t config = configuration();
-    return nccl().init(made, host.size(), id, host.rank(), &config);
-  });
-  return std::make_unique<NcclCommunicator>(std::move(world), host, nullptr, std::move(handle));
+  std::vector<int> ranks(static_cast<size_t>(host.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  SharedHandle handle =
+      world->make("connecting the ranks", name_group(ranks, host.size()), nullptr, [&](ncclComm_t* made) {
+        ncclConfig_t config = configuration();
+        return nccl().init(made, host.size(), id, host.rank(), &config);
+      });
+  return std::make_unique<NcclCommunicator>(std::move(world), host, nullptr, std::move(handle),
+                                            std::move(ranks));
 }
 
 }  // namespace trifold::cuda

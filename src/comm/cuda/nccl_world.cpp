@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "comm/call.h"
+#include "comm/rank_report.h"
 #include "core/error.h"
 
 namespace trifold::cuda {
@@ -67,14 +68,27 @@ std::chrono::milliseconds NcclWorld::time_to_connect() const {
   return std::max<std::chrono::milliseconds>(timeout_, kConnecting);
 }
 
-SharedHandle NcclWorld::make(const std::string& what, NcclHandle* parent,
+// "rank 3 (host a, pid 12)"
+std::string NcclWorld::this_rank() const { return fmt::format("rank {} ({})", host_.rank(), this_process()); }
+
+// Aborts the world because of an error of this rank; the others hear whose it is.
+void NcclWorld::tell_and_abort(const Error& error) noexcept {
+  try {
+    abort(fmt::format("{}: {}", this_rank(), error.what()));
+  } catch (...) {  // no memory for the text
+    abort(error.what());
+  }
+}
+
+SharedHandle NcclWorld::make(const std::string& what, std::string group, NcclHandle* parent,
                              const std::function<ncclResult_t(ncclComm_t* made)>& start) {
   auto made = std::make_shared<NcclHandle>();
+  made->group = std::move(group);
   try {
     join(what, parent, made, start);
     return made;
   } catch (const Error& error) {
-    abort(error.what());
+    tell_and_abort(error);
     throw;
   }
 }
@@ -96,29 +110,29 @@ void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHa
   if (parent != nullptr) {
     // A split that has only begun says success, and it is the parent that is in progress until it is made.
     if (begun == ncclSuccess) begun = ncclInProgress;
-    accept(begun, parent->nccl, what, time_to_connect());
+    accept(begun, parent->nccl, what, made->group, time_to_connect());
     begun = ncclInProgress;  // ask the child too
   }
-  check(made->nccl != nullptr, "NCCL made no communicator in {} on {}: {}", what, marks_->device_name(),
-        nccl_.last_error(nullptr));
-  accept(begun, made->nccl, what, time_to_connect());
+  check(made->nccl != nullptr, "NCCL made no communicator in {} of {} on {}: {}", what, made->group,
+        marks_->device_name(), nccl_.last_error(nullptr));
+  accept(begun, made->nccl, what, made->group, time_to_connect());
 }
 
 // Waits until a call that NCCL goes on with in the background has been made.
 void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
-                       std::chrono::milliseconds timeout) {
+                       const std::string& group, std::chrono::milliseconds timeout) {
   WaitClock clock(timeout);
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
     const ncclResult_t asked = nccl_.async_error(communicator, &result);
     if (asked != ncclSuccess) result = asked;
     if (result != ncclInProgress) break;
-    check(!clock.expired(), "NCCL was not done after {} with {}: another rank did not come",
-          to_string(timeout), what);
+    check(!clock.expired(), "NCCL was not done after {} with {} in {}: another rank did not come",
+          to_string(timeout), what, group);
     std::this_thread::sleep_for(kPoll);
   }
   if (result == ncclSuccess) return;
-  fail("NCCL failed in {} on {}: {} ({})", what, marks_->device_name(), nccl_.text(result),
+  fail("NCCL failed in {} in {} on {}: {} ({})", what, group, marks_->device_name(), nccl_.text(result),
        nccl_.last_error(communicator));
 }
 
@@ -128,9 +142,9 @@ void NcclWorld::enqueue(const SharedHandle& handle, cudaStream_t stream, const s
     const Calling counted(*this);
     const std::lock_guard calling(handle->calling);
     throw_if_aborted();
-    accept(call(handle->nccl), handle->nccl, what, timeout_);
+    accept(call(handle->nccl), handle->nccl, what, handle->group, timeout_);
   } catch (const Error& error) {
-    abort(error.what());
+    tell_and_abort(error);
     throw;
   }
   watch(handle, stream, what);
@@ -164,12 +178,13 @@ std::string NcclWorld::trouble_with(Pending& pending) {
     ncclResult_t result = ncclSuccess;
     if (nccl_.async_error(communicator, &result) == ncclSuccess && result != ncclSuccess &&
         result != ncclInProgress)
-      return fmt::format("NCCL failed in {}: {} ({})", pending.what, nccl_.text(result),
-                         nccl_.last_error(communicator));
+      return fmt::format("{}: NCCL failed in {} in {}: {} ({})", this_rank(), pending.what,
+                         pending.handle->group, nccl_.text(result), nccl_.last_error(communicator));
   }
   if (!pending.clock.expired()) return "";
-  return fmt::format("rank {} gave up after {} in {}: another rank died, or made another call", host_.rank(),
-                     to_string(timeout_), pending.what);
+  return fmt::format(
+      "{} gave up after {} in {} in {}: another of these ranks died, hangs, or made another call",
+      this_rank(), to_string(timeout_), pending.what, pending.handle->group);
 }
 
 // Why another rank gave up; empty while none has. NCCL's kernels here would wait for it.
@@ -225,7 +240,7 @@ void NcclWorld::forget(const SharedHandle& handle) noexcept {
       changed_.wait(lock, [this] { return aborted_.load() || pending_.empty(); });
     if (!busy && !aborted_.load()) std::erase(handles_, handle);
   }
-  if (busy) return abort(fmt::format("rank {} gave up while others still waited for it", host_.rank()));
+  if (busy) return abort(this_rank() + " gave up while others still waited for it");
   const std::lock_guard calling(handle->calling);
   if (handle->nccl == nullptr) return;  // gone with the world
   marks_->use();

@@ -24,6 +24,7 @@
 #include "comm/communicator.h"
 #include "comm/cuda/nccl_table.cuh"
 #include "comm/cuda/stream_marks.cuh"
+#include "core/error.h"
 #include "core/wait_clock.h"
 
 namespace trifold::cuda {
@@ -32,6 +33,7 @@ namespace trifold::cuda {
 struct NcclHandle {
   std::mutex calling;         // held by whoever is in a call of NCCL on it; a parent's before a child's
   ncclComm_t nccl = nullptr;  // none before it is made, and again when it was aborted
+  std::string group;          // its ranks, as messages name them (name_group in comm/call.h)
 };
 using SharedHandle = std::shared_ptr<NcclHandle>;
 
@@ -45,9 +47,12 @@ class NcclWorld {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
 
-  // Makes a communicator, from `parent` or, where that is null, from nothing: `start` is the call of NCCL
-  // that begins it. Waits until all its ranks have come; an Error aborts the world.
-  SharedHandle make(const std::string& what, NcclHandle* parent,
+  // The ranks of the world.
+  int size() const { return host_.size(); }
+
+  // Makes a communicator of the ranks `group`, from `parent` or, where that is null, from nothing: `start` is
+  // the call of NCCL that begins it. Waits until all its ranks have come; an Error aborts the world.
+  SharedHandle make(const std::string& what, std::string group, NcclHandle* parent,
                     const std::function<ncclResult_t(ncclComm_t* made)>& start);
 
   // Enqueues one call, or a group of them, on `stream` and watches it. An Error aborts the world.
@@ -75,8 +80,10 @@ class NcclWorld {
   std::chrono::milliseconds time_to_connect() const;
   void join(const std::string& what, NcclHandle* parent, const SharedHandle& made,
             const std::function<ncclResult_t(ncclComm_t* made)>& start);
-  void accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
+  void accept(ncclResult_t result, ncclComm_t communicator, const std::string& what, const std::string& group,
               std::chrono::milliseconds timeout);
+  std::string this_rank() const;
+  void tell_and_abort(const Error& error) noexcept;
   void watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what);
   void watch_loop();
   std::string look();
