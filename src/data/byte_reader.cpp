@@ -14,6 +14,7 @@ namespace trifold {
 namespace {
 
 constexpr size_t kInput = size_t{1} << 18;
+constexpr int64_t kMostZeros = int64_t{1} << 20;
 
 // The bytes of the file itself, in blocks.
 class PlainReader final : public ByteReader {
@@ -69,13 +70,17 @@ class GzipReader final : public ByteReader {
   }
 
  private:
-  // Tapes and block devices fill what is behind the last member with zeros.
+  // Tapes and block devices fill what is behind the last member with zeros, up to the end of a block.
   bool skip_zeros() {
     const uInt before = state_.avail_in;
     while (state_.avail_in > 0 && *state_.next_in == 0) {
       ++state_.next_in;
       --state_.avail_in;
     }
+    zeros_ += before - state_.avail_in;
+    if (zeros_ > kMostZeros)
+      bad_input("{}: more than {} zero bytes follow its gzip data: make it again, or leave it out", path_,
+                kMostZeros);
     return state_.avail_in < before;
   }
 
@@ -91,6 +96,7 @@ class GzipReader final : public ByteReader {
   std::vector<char> input_;
   z_stream state_{};
   bool inside_ = true;  // a member has begun and not ended
+  int64_t zeros_ = 0;   // between and behind members
 };
 
 class ZstdReader final : public ByteReader {
