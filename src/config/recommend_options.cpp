@@ -257,6 +257,27 @@ void check_tables(Problems& problems, const RecommendConfig& config) {
                    config.placement.placement, kind);
 }
 
+// What describes synthetic clicks, beside data from a file. What a plan measures is synthetic whatever the
+// training data are: `measured`.
+void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measured) {
+  constexpr const char* kSynthetic = "synthetic";
+  if (data.train_data == kSynthetic) return;
+  if (data.data_format == kSynthetic)
+    return problems.add("--train-data {} has no effect with --data-format synthetic: leave one of them out",
+                        data.train_data);
+  const ClickDataConfig plain;
+  const std::pair<const char*, bool> options[] = {
+      {"samples", data.synthetic_samples != plain.synthetic_samples},
+      {"zipf", !measured && data.synthetic_zipf != plain.synthetic_zipf},
+      {"missing", !measured && data.synthetic_missing != plain.synthetic_missing},
+      {"constant", !measured && data.synthetic_constant}};
+  for (const auto& [option, changed] : options)
+    if (changed)
+      problems.add(
+          "--synthetic-{} has no effect with --train-data {}, which is not synthetic: leave one of them out",
+          option, data.train_data);
+}
+
 // Options that change nothing because of another.
 void check_unused(Problems& problems, const RecommendConfig& config) {
   const DlrmConfig& model = config.model;
@@ -285,7 +306,9 @@ void check_schedule(Problems& problems, const ClickTrainingConfig& training) {
 
 }  // namespace
 
-std::vector<std::string> problems(const RecommendConfig& config) {
+namespace {
+
+std::vector<std::string> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
@@ -293,6 +316,7 @@ std::vector<std::string> problems(const RecommendConfig& config) {
   check_schedule(problems, config.training);
   check_unused(problems, config);
   const ClickDataConfig& data = config.data;
+  check_synthetic(problems, data, measured);
   if (data.valid_data && data.valid_samples > 0)
     problems.add("--valid-data and --valid-samples both say what to evaluate on: give one of them");
   const bool has_valid = data.valid_data || data.valid_samples > 0;
@@ -308,7 +332,10 @@ std::vector<std::string> problems(const RecommendConfig& config) {
   return problems.take();
 }
 
-namespace {
+RecommendConfig filled(RecommendConfig config) {
+  if (!config.training.embedding_lr) config.training.embedding_lr = config.training.lr;
+  return config;
+}
 
 // A plan reads no samples, so nothing is evaluated.
 RecommendConfig without_data(RecommendConfig config) {
@@ -321,11 +348,13 @@ RecommendConfig without_data(RecommendConfig config) {
 
 }  // namespace
 
+std::vector<std::string> problems(const RecommendConfig& config) { return problems_of(config, false); }
+
 std::vector<std::string> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
-  std::vector<std::string> list = problems(copy.run);
+  std::vector<std::string> list = problems_of(copy.run, config.measure_steps > 0);
   // The options of the run are in both tables.
   for (std::string& problem : own.take())
     if (std::find(list.begin(), list.end(), problem) == list.end()) list.push_back(std::move(problem));
@@ -334,14 +363,13 @@ std::vector<std::string> problems(const PlanRecommenderConfig& config) {
 
 PlanRecommenderConfig resolve(PlanRecommenderConfig config) {
   throw_problems(problems(config));
-  config.run = resolve(without_data(std::move(config.run)));
+  config.run = filled(without_data(std::move(config.run)));
   return config;
 }
 
 RecommendConfig resolve(RecommendConfig config) {
   throw_problems(problems(config));
-  if (!config.training.embedding_lr) config.training.embedding_lr = config.training.lr;
-  return config;
+  return filled(std::move(config));
 }
 
 }  // namespace trifold

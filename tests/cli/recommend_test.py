@@ -15,7 +15,8 @@ MPIEXEC = os.environ.get("MPIEXEC", "")
 class Recommend(ProgramTest):
     def recommend(self, *arguments, **options):
         """Trains a small model; an option in `arguments` takes the place of its."""
-        kept = [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in arguments for word in (name, value)]
+        taken = {*arguments, "--synthetic-samples"} if "--train-data" in arguments else arguments
+        kept = [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in taken for word in (name, value)]
         return self.trifold("recommend", *kept, *arguments, **options)
 
     def test_a_checkpoint_goes_on_with_other_ranks_and_placements(self):
@@ -61,6 +62,18 @@ class Recommend(ProgramTest):
                 (["--table-rows", "30-x"], "--table-rows '30-x' is no list of numbers")):
             _, told = self.recommend(*arguments, status=2)
             self.assertIn(message, told)
+
+    def test_options_of_synthetic_clicks_beside_a_file(self):
+        text = ["--train-data", "day_0"]
+        for option in (["--synthetic-samples", 7000], ["--synthetic-zipf", 2], ["--synthetic-missing", 0.5], ["--synthetic-constant"]):
+            _, told = self.recommend(*text, *option, status=2)
+            self.assertIn(f"{option[0]} has no effect with --train-data day_0, which is not synthetic", told)
+            _, told = self.trifold("plan", "--table-rows", "50-3", *text, *option, status=2)
+            self.assertIn(f"{option[0]} has no effect with --train-data day_0", told)
+            if option[0] != "--synthetic-samples":  # what is measured is synthetic
+                self.trifold("plan", "--table-rows", "50-3", *text, *option, "--measure-steps", 1, "--global-batch-size", 8)
+        _, told = self.recommend(*text, "--data-format", "synthetic", status=2)
+        self.assertIn("--train-data day_0 has no effect with --data-format synthetic", told)
 
     def test_cuda_where_there_is_none(self):
         if shutil.which("nvidia-smi"):
