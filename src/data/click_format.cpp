@@ -22,6 +22,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "trifold clicks";
 constexpr int64_t kVersion = 1;
+constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -83,6 +84,11 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
   table.dictionary = reader.flag("dictionary");
+  if (object.contains("dictionary_bytes")) {
+    table.dictionary_bytes = static_cast<int>(reader.number("dictionary_bytes", 4, 8));
+    if (table.dictionary_bytes != 4 && table.dictionary_bytes != 8)
+      bad_input("{}: \"dictionary_bytes\" is {}, not 4 or 8", path, table.dictionary_bytes);
+  }
   if (object.contains("dictionary_crc32"))
     table.dictionary_crc =
         static_cast<uint32_t>(reader.number("dictionary_crc32", 0, std::numeric_limits<uint32_t>::max()));
@@ -125,12 +131,16 @@ std::string ClickFolder::mapping(const std::string& folder, int table) const {
 
 void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   json tables = json::array();
+  int64_t version = kVersion;
   for (const ClickFolder::Table& table : clicks.tables) {
     tables.push_back({{"name", table.name},
                       {"rows", table.rows},
                       {"id_bytes", table.id_bytes},
                       {"dictionary", table.dictionary}});
     if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
+    if (table.dictionary_bytes != 8) continue;
+    tables.back()["dictionary_bytes"] = 8;
+    version = kWideVersion;
   }
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
@@ -139,7 +149,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                        {"malformed", source.malformed},
                        {"samples", source.samples}});
   const json manifest = {{"format", kFormat},
-                         {"version", kVersion},
+                         {"version", version},
                          {"samples", clicks.samples},
                          {"clicks", clicks.clicks},
                          {"dense", clicks.dense},
@@ -163,8 +173,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: is not what `trifold preprocess` writes", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version != kVersion)
-    bad_input("{}: has version {} of the format; this program reads version {}", path, version, kVersion);
+  if (const int64_t version = reader.number("version", 1, kMany); version > kWideVersion)
+    bad_input("{}: has version {} of the format; this program reads versions {} and {}", path, version,
+              kVersion, kWideVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -182,6 +193,21 @@ ClickFolder read_click_folder(const std::string& folder) {
                               source.number("malformed", 0, kMany), source.number("samples", 0, kMany)});
   }
   return clicks;
+}
+
+void check_dictionaries(const ClickFolder& clicks, const std::string& folder) {
+  for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
+    const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
+    if (!table.dictionary) continue;
+    const std::string path = clicks.dictionary_file(folder, t);
+    const int64_t size = RawFile(path, RawFile::Mode::Read).size();
+    const int64_t expected = (table.rows - 2) * table.dictionary_bytes;
+    if (size != expected)
+      bad_input("{}: has {} bytes; the {} rows of table {} need {}: one of the files was changed", path, size,
+                table.rows, table.name, expected);
+    if (table.dictionary_crc && clicks.dictionary_checksum(folder, t) != *table.dictionary_crc)
+      bad_input("{}: is not the dictionary that clicks.json describes: its checksum differs", path);
+  }
 }
 
 std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {

@@ -4,11 +4,12 @@
 //   labels.bin     one byte a sample, 0 or 1
 //   dense.bin      f32 [samples, dense], transformed
 //   C1.ids ...     for each table: one id a sample, unsigned, in 1, 2 or 4 bytes, whichever hold its rows
-//   C1.dict ...    where ids come from a dictionary: the u32 hash of id 2, 3, ... (ids 0 and 1: see
-//                  data/number_ids.h)
+//   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
+//                  data/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // All numbers are little-endian. Columns lie in files of their own, so a rank may read only its tables. The
-// folder gets its name when it is complete.
+// folder gets its name when it is complete. clicks.json has version 2 where a dictionary has hashes of 8
+// bytes, which programs of version 1 do not read; else version 1.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
+    int dictionary_bytes = 4;                // of a hash in it: 4 or 8
     bool dictionary = true;                  // else ids are hashes modulo the rows
     std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; older folders do not say it
   };
@@ -63,6 +65,9 @@ struct ClickFolder {
 void write_click_folder(const ClickFolder& clicks, const std::string& folder);
 // BadInput, naming the file and the key, for a manifest that is missing or damaged.
 ClickFolder read_click_folder(const std::string& folder);
+// BadInput, naming the file, for a dictionary of the folder that is missing, or has another size or checksum
+// than clicks.json says.
+void check_dictionaries(const ClickFolder& clicks, const std::string& folder);
 // The samples of a folder.
 std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder);
 

@@ -1,8 +1,8 @@
-// IdDictionary: numbers 32-bit keys in the order they are first seen, and counts them.
+// IdDictionary: numbers keys of 32 or 64 bits in the order they are first seen, and counts them.
 //
-// An open-addressing hash table of (key, number) in 8 bytes a place, at most half full; batches of keys are
-// looked up with the places of later keys prefetched, because each lookup in a table larger than the cache is
-// a trip to memory. Key 0 always has number 0.
+// An open-addressing hash table of (key, number), 8 bytes a place for keys of 32 bits and 16 for those of 64,
+// at most half full; batches of keys are looked up with the places of later keys prefetched, because each
+// lookup in a table larger than the cache is a trip to memory. Key 0 always has number 0.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 
 namespace trifold {
 
+// Key: uint32_t or uint64_t.
+template <class Key>
 class IdDictionary {
  public:
   static constexpr uint32_t kAbsent = ~uint32_t{0};
@@ -23,25 +25,31 @@ class IdDictionary {
 
   // numbers[i] = number of keys[i], which gets the next number where it is new; counts each key, to at most
   // 2^32 - 1.
-  void add(std::span<const uint32_t> keys, uint32_t* numbers);
+  void add(std::span<const Key> keys, uint32_t* numbers);
   // The same without adding or counting: kAbsent for a key that has no number.
-  void find(std::span<const uint32_t> keys, uint32_t* numbers) const;
+  void find(std::span<const Key> keys, uint32_t* numbers) const;
 
-  uint32_t key(uint32_t number) const { return keys_[number]; }
+  Key key(uint32_t number) const { return keys_[number]; }
   uint32_t count(uint32_t number) const { return counts_[number]; }
 
  private:
+  struct Place {
+    Key key = 0;
+    uint32_t behind = 0;  // number + 1; 0: free
+  };
+
   // The place of a key, or the free place where it belongs.
-  size_t place_of(uint32_t key) const;
-  size_t home(uint32_t key) const {
-    return static_cast<size_t>((key * uint64_t{0x9e3779b97f4a7c15}) >> shift_);
-  }
+  size_t place_of(Key key) const;
+  size_t home(Key key) const { return static_cast<size_t>((key * uint64_t{0x9e3779b97f4a7c15}) >> shift_); }
   void reserve(size_t keys);
 
   int shift_ = 0;
-  std::vector<uint64_t> places_;  // key << 32 | number + 1; 0: free
-  std::vector<uint32_t> keys_;    // by number
+  std::vector<Place> places_;
+  std::vector<Key> keys_;  // by number
   std::vector<uint32_t> counts_;
 };
+
+extern template class IdDictionary<uint32_t>;
+extern template class IdDictionary<uint64_t>;
 
 }  // namespace trifold

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <queue>
 #include <vector>
@@ -21,25 +22,30 @@ constexpr int kMostPartitions = 1 << 12;
 // A value that stays, and the sample it was first seen in.
 struct Kept {
   uint64_t first;
-  uint32_t key;
-  uint32_t unused = 0;
+  uint64_t key;
 };
 
-int64_t values_of(const RawFile& file) { return file.size() / 4; }
+// How many values of T a file holds.
+template <class T>
+int64_t values_of(const RawFile& file) {
+  return file.size() / static_cast<int64_t>(sizeof(T));
+}
 
 // Which of `count` (a power of two) partitions a key belongs to: independent of its place in a dictionary.
-uint32_t partition_of(uint32_t key, int count) {
+uint32_t partition_of(uint64_t wide, int count) {
+  const auto key = static_cast<uint32_t>(wide ^ (wide >> 32));
   uint32_t mixed = (key ^ (key >> 16)) * 0x85ebca6bU;
   mixed = (mixed ^ (mixed >> 13)) * 0xc2b2ae35U;
   return (mixed ^ (mixed >> 16)) & static_cast<uint32_t>(count - 1);
 }
 
-// Calls body(values, first) for all values of a file of u32.
-void for_each_chunk(const RawFile& file, const std::function<void(std::span<uint32_t>, int64_t)>& body) {
-  std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
-  const int64_t count = values_of(file);
+// Calls body(values, first) for all values of a file of T.
+template <class T>
+void for_each_chunk(const RawFile& file, const std::function<void(std::span<T>, int64_t)>& body) {
+  std::vector<T> chunk(static_cast<size_t>(kChunk));
+  const int64_t count = values_of<T>(file);
   for (int64_t first = 0; first < count; first += kChunk) {
-    const std::span<uint32_t> values(chunk.data(), static_cast<size_t>(std::min(kChunk, count - first)));
+    const std::span<T> values(chunk.data(), static_cast<size_t>(std::min(kChunk, count - first)));
     file.read_all(values, first);
     body(values, first);
   }
@@ -66,6 +72,39 @@ class Appender {
   std::vector<T> waiting_;
   int64_t written_ = 0;
 };
+
+// The hashes of a dictionary, in its own width.
+class DictionaryWriter {
+ public:
+  DictionaryWriter(const std::string& path, int bytes) {
+    if (bytes == 4) {
+      narrow_.emplace(path);
+    } else {
+      wide_.emplace(path);
+    }
+  }
+  void add(uint64_t key) {
+    if (narrow_) {
+      narrow_->add(static_cast<uint32_t>(key));
+    } else {
+      wide_->add(key);
+    }
+  }
+  int64_t count() const { return narrow_ ? narrow_->count() : wide_->count(); }
+  void flush() {
+    if (narrow_) {
+      narrow_->flush();
+    } else {
+      wide_->flush();
+    }
+  }
+
+ private:
+  std::optional<Appender<uint32_t>> narrow_;
+  std::optional<Appender<uint64_t>> wide_;
+};
+
+int bytes_for(uint64_t largest_key) { return largest_key <= std::numeric_limits<uint32_t>::max() ? 4 : 8; }
 
 // Reads a file of Kept in order.
 class KeptReader {
@@ -117,7 +156,7 @@ void narrow(const RawFile& from, const std::string& to, int bytes,
             const std::function<void(std::span<uint32_t>)>& change) {
   RawFile out(to, RawFile::Mode::Create);
   std::vector<uint8_t> small(static_cast<size_t>(kChunk) * 2);
-  for_each_chunk(from, [&](std::span<uint32_t> ids, int64_t first) {
+  for_each_chunk<uint32_t>(from, [&](std::span<uint32_t> ids, int64_t first) {
     change(ids);
     if (bytes == 4) return out.write_all(std::span<const uint32_t>(ids), first);
     if (bytes == 1) {
@@ -130,6 +169,7 @@ void narrow(const RawFile& from, const std::string& to, int bytes,
   });
 }
 
+template <class Key>
 class Numbering {
  public:
   explicit Numbering(const IdColumnJob& job)
@@ -142,9 +182,10 @@ class Numbering {
       result.partitions = count_in_partitions();
     }
     const RawFile dictionary(job_.dictionary, RawFile::Mode::Read);
-    result.rows = 2 + values_of(dictionary);
+    result.dictionary_bytes = job_.given.value_or(bytes_for(largest_));
+    result.rows = 2 + dictionary.size() / result.dictionary_bytes;
     result.id_bytes = id_bytes_for(result.rows);
-    result.partitions = std::max(result.partitions, apply(dictionary));
+    result.partitions = std::max(result.partitions, apply(dictionary, result));
     narrow(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes, [](std::span<uint32_t>) {});
     return result;
   }
@@ -155,13 +196,13 @@ class Numbering {
   // One pass that numbers all values, one that leaves out the rare ones; nothing when memory does not
   // suffice.
   std::optional<IdColumnResult> number_at_once() {
-    IdDictionary all;
+    IdDictionary<Key> all;
     numbers_ = scratch_.file("numbers");
     {
       RawFile numbers(numbers_, RawFile::Mode::Create);
       std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
       bool fits = true;
-      for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+      for_each_chunk<Key>(keys_, [&](std::span<Key> keys, int64_t first) {
         if (!fits) return;
         all.add(keys, chunk.data());
         numbers.write_all(std::span<const uint32_t>(chunk).first(keys.size()), first);
@@ -169,16 +210,20 @@ class Numbering {
       });
       if (!fits) return std::nullopt;
     }
-    Appender<uint32_t> dictionary(job_.dictionary);
+    IdColumnResult result;
+    const auto stays = [&](uint32_t number) { return all.count(number) >= threshold(); };
+    for (uint32_t number = 1; number < all.size(); ++number)
+      if (stays(number))
+        result.dictionary_bytes = std::max(result.dictionary_bytes, bytes_for(all.key(number)));
+    DictionaryWriter dictionary(job_.dictionary, result.dictionary_bytes);
     std::vector<uint32_t> id_of(all.size(), 1);
     id_of[0] = 0;
     for (uint32_t number = 1; number < all.size(); ++number) {
-      if (all.count(number) < threshold()) continue;
+      if (!stays(number)) continue;
       id_of[number] = static_cast<uint32_t>(2 + dictionary.count());
       dictionary.add(all.key(number));
     }
     dictionary.flush();
-    IdColumnResult result;
     result.rows = 2 + dictionary.count();
     result.id_bytes = id_bytes_for(result.rows);
     const bool all_stay = result.rows == int64_t{all.size()} + 1;
@@ -193,8 +238,8 @@ class Numbering {
   }
 
   // The keys of one partition, with their places in `keys`.
-  static void select(std::span<const uint32_t> keys, int partition, int count,
-                     std::vector<uint32_t>& selected, std::vector<uint32_t>& places) {
+  static void select(std::span<const Key> keys, int partition, int count, std::vector<Key>& selected,
+                     std::vector<uint32_t>& places) {
     selected.clear();
     places.clear();
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -204,15 +249,30 @@ class Numbering {
     }
   }
 
+  // Calls body(keys, first) for all of a dictionary, whatever its width.
+  static void for_each_entry(const RawFile& dictionary, int bytes,
+                             const std::function<void(std::span<const Key>, int64_t)>& body) {
+    if (bytes == static_cast<int>(sizeof(Key)))
+      return for_each_chunk<Key>(dictionary, [&](std::span<Key> keys, int64_t first) { body(keys, first); });
+    check(bytes < static_cast<int>(sizeof(Key)), "a dictionary of {} bytes for keys of {}", bytes,
+          sizeof(Key));
+    std::vector<Key> wide;
+    for_each_chunk<uint32_t>(dictionary, [&](std::span<uint32_t> keys, int64_t first) {
+      wide.assign(keys.begin(), keys.end());
+      body(wide, first);
+    });
+  }
+
   std::string kept_file(int partition) { return scratch_.file(fmt::format("kept{}", partition)); }
 
   // False when the values of the partition do not fit.
   bool count_partition(int partition, int count) {
-    IdDictionary some;
+    IdDictionary<Key> some;
     std::vector<uint64_t> first_seen{0};
-    std::vector<uint32_t> selected, places, numbers(static_cast<size_t>(kChunk));
+    std::vector<Key> selected;
+    std::vector<uint32_t> places, numbers(static_cast<size_t>(kChunk));
     bool fits = true;
-    for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+    for_each_chunk<Key>(keys_, [&](std::span<Key> keys, int64_t first) {
       if (!fits) return;
       select(keys, partition, count, selected, places);
       some.add(selected, numbers.data());
@@ -222,8 +282,11 @@ class Numbering {
     });
     if (!fits) return false;
     Appender<Kept> kept(kept_file(partition));
-    for (uint32_t number = 1; number < some.size(); ++number)
-      if (some.count(number) >= threshold()) kept.add({first_seen[number], some.key(number)});
+    for (uint32_t number = 1; number < some.size(); ++number) {
+      if (some.count(number) < threshold()) continue;
+      kept.add({first_seen[number], some.key(number)});
+      largest_ = std::max<uint64_t>(largest_, some.key(number));
+    }
     kept.flush();
     return true;
   }
@@ -243,13 +306,13 @@ class Numbering {
   void merge(int count) {
     std::vector<KeptReader> readers;
     for (int p = 0; p < count; ++p) readers.emplace_back(kept_file(p));
-    using Head = std::pair<uint64_t, std::pair<uint32_t, size_t>>;  // first seen, key, reader
+    using Head = std::pair<uint64_t, std::pair<uint64_t, size_t>>;  // first seen, key, reader
     std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
     const auto push = [&](size_t reader) {
       if (const auto kept = readers[reader].next()) heads.push({kept->first, {kept->key, reader}});
     };
     for (size_t r = 0; r < readers.size(); ++r) push(r);
-    Appender<uint32_t> dictionary(job_.dictionary);
+    DictionaryWriter dictionary(job_.dictionary, bytes_for(largest_));
     while (!heads.empty()) {
       const auto [key, reader] = heads.top().second;
       heads.pop();
@@ -261,39 +324,38 @@ class Numbering {
 
   // Writes the ids of all samples to the file numbers_, as u32; as many passes as the dictionary has parts
   // that fit. Returns their number.
-  int apply(const RawFile& dictionary) {
-    constexpr int64_t kBytesEach = 40;  // of an entry, at worst just after the table has grown
+  int apply(const RawFile& dictionary, const IdColumnResult& result) {
+    constexpr int64_t kBytesEach =
+        sizeof(Key) == 4 ? 40 : 80;  // of an entry, at worst just after the table grew
     int64_t parts = 1;
-    while (values_of(dictionary) * kBytesEach / parts > static_cast<int64_t>(job_.memory) &&
-           parts < kMostPartitions)
+    while (result.rows * kBytesEach / parts > static_cast<int64_t>(job_.memory) && parts < kMostPartitions)
       parts *= 2;
     const auto count = static_cast<int>(parts);
     numbers_ = scratch_.file("numbers");
     RawFile out(numbers_, RawFile::Mode::Create);
-    std::vector<uint32_t> selected, places, numbers(static_cast<size_t>(kChunk)),
-        ids(static_cast<size_t>(kChunk));
+    std::vector<Key> selected;
+    std::vector<uint32_t> places, numbers(static_cast<size_t>(kChunk)), ids(static_cast<size_t>(kChunk));
     for (int partition = 0; partition < count; ++partition) {
-      IdDictionary some;
+      IdDictionary<Key> some;
       std::vector<uint32_t> id_of{0};
-      for_each_chunk(dictionary, [&](std::span<uint32_t> keys, int64_t first) {
+      for_each_entry(dictionary, result.dictionary_bytes, [&](std::span<const Key> keys, int64_t first) {
         select(keys, partition, count, selected, places);
         some.add(selected, numbers.data());
         for (const uint32_t place : places) id_of.push_back(static_cast<uint32_t>(2 + first) + place);
       });
       if (id_of.size() != some.size())
         bad_input("{}: the dictionary holds a hash twice, or hash 0", job_.dictionary);
-      for_each_chunk(keys_, [&](std::span<uint32_t> keys, int64_t first) {
+      for_each_chunk<Key>(keys_, [&](std::span<Key> keys, int64_t first) {
         const std::span<uint32_t> here(ids.data(), keys.size());
         if (partition == 0) {
-          std::transform(keys.begin(), keys.end(), here.begin(),
-                         [](uint32_t key) { return key == 0 ? 0U : 1U; });
+          std::transform(keys.begin(), keys.end(), here.begin(), [](Key key) { return key == 0 ? 0U : 1U; });
         } else {
           out.read_all(here, first);
         }
         select(keys, partition, count, selected, places);
         some.find(selected, numbers.data());
         for (size_t i = 0; i < selected.size(); ++i)
-          if (numbers[i] != IdDictionary::kAbsent) here[places[i]] = id_of[numbers[i]];
+          if (numbers[i] != IdDictionary<Key>::kAbsent) here[places[i]] = id_of[numbers[i]];
         out.write_all(std::span<const uint32_t>(here), first);
       });
     }
@@ -304,17 +366,20 @@ class Numbering {
   RawFile keys_;
   Scratch scratch_;
   std::string numbers_;
+  uint64_t largest_ = 0;  // key in the dictionary, where it was made in partitions
 };
 
 }  // namespace
 
 int id_bytes_for(int64_t rows) { return rows <= 256 ? 1 : rows <= 65536 ? 2 : 4; }
 
-IdColumnResult number_ids(const IdColumnJob& job) { return Numbering(job).run(); }
+IdColumnResult number_ids(const IdColumnJob& job) {
+  return job.key_bytes == 4 ? Numbering<uint32_t>(job).run() : Numbering<uint64_t>(job).run();
+}
 
 IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows) {
   const RawFile keys(job.keys, RawFile::Mode::Read);
-  const IdColumnResult result{rows, id_bytes_for(rows), 1};
+  const IdColumnResult result{rows, id_bytes_for(rows)};
   narrow(keys, job.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
     for (uint32_t& id : ids) id = static_cast<uint32_t>(id % static_cast<uint64_t>(rows));
   });

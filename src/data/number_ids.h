@@ -1,4 +1,4 @@
-// The second half of preprocessing: a column of 32-bit hashes becomes a column of ids.
+// The second half of preprocessing: a column of hashes, of 32 or 64 bits, becomes a column of ids.
 //
 //   id 0   a missing value (hash 0)
 //   id 1   a value that is rare (seen less often than the threshold), or not in a given dictionary
@@ -11,24 +11,27 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace trifold {
 
 struct IdColumnJob {
-  std::string keys;        // file of u32 hashes, one a sample
-  std::string scratch;     // prefix of the names of temporary files
-  std::string ids;         // file to write: ids of id_bytes each
-  std::string dictionary;  // file of u32 hashes: that of id 2, 3, ...; written, or, where `given`, read
-  bool given = false;
-  int64_t threshold = 1;  // times a value must be seen
-  size_t memory = 0;      // bytes for the dictionary, about
+  std::string keys;          // file of hashes, one a sample
+  int key_bytes = 4;         // of each of them: 4 or 8
+  std::string scratch;       // prefix of the names of temporary files
+  std::string ids;           // file to write: ids of id_bytes each
+  std::string dictionary;    // file of hashes: that of id 2, 3, ...; written, or, where `given`, read
+  std::optional<int> given;  // bytes of a hash in a dictionary that is there: 4, or 8 if keys have 8
+  int64_t threshold = 1;     // times a value must be seen
+  size_t memory = 0;         // bytes for the dictionary, about
 };
 
 struct IdColumnResult {
   int64_t rows = 0;  // ids are below it
   int id_bytes = 4;
-  int partitions = 1;  // 1: the dictionary fitted
+  int dictionary_bytes = 4;  // of a hash in the dictionary: 4 where all fit
+  int partitions = 1;        // 1: the dictionary fitted
 };
 
 // Bytes of an id where there are that many rows: 1, 2 or 4.
@@ -38,7 +41,7 @@ int id_bytes_for(int64_t rows);
 // removed.
 IdColumnResult number_ids(const IdColumnJob& job);
 
-// The same for ids that are hashes modulo `rows`: no dictionary.
+// The same for ids that are hashes, of 4 bytes, modulo `rows`: no dictionary.
 IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows);
 
 }  // namespace trifold

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "core/random.h"
 
 namespace trifold {
 
 namespace {
-
-constexpr uint64_t kMostKey = std::numeric_limits<uint32_t>::max();
 
 // The transform of small whole numbers, which most dense numbers are, looked up.
 class TransformTable {
@@ -46,7 +43,6 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
   const auto dense = static_cast<size_t>(layout.dense);
   std::vector<uint64_t> keys(static_cast<size_t>(layout.tables));
   piece.too_long.reset();
-  piece.too_wide.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
   piece.labels.clear();
@@ -82,18 +78,14 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
       out.dense[d] = transform(out.dense[d]);
       if (raw) piece.least = std::min(piece.least, out.dense[d]);
     }
-    for (size_t t = 0; t < keys.size(); ++t) {
-      const uint64_t key = range == 0 ? keys[t] : keys[t] % range;
-      if (key > kMostKey && !piece.too_wide)
-        piece.too_wide.emplace(piece.lines - 1, fmt::format("id {} of table {}", key, t + 1));
-      piece.keys[t].push_back(static_cast<uint32_t>(key));
-    }
+    for (size_t t = 0; t < keys.size(); ++t) piece.keys[t].push_back(range == 0 ? keys[t] : keys[t] % range);
   }
 }
 
-ClickColumnWriter::ClickColumnWriter(const std::string& folder, const TextLayout& layout)
+ClickColumnWriter::ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes)
     : folder_(folder),
       dense_count_(layout.dense),
+      key_bytes_(key_bytes),
       labels_(ClickFolder::labels_file(folder), RawFile::Mode::Create),
       dense_(ClickFolder::dense_file(folder), RawFile::Mode::Create) {
   for (int t = 0; t < layout.tables; ++t) keys_.emplace_back(key_file(t), RawFile::Mode::Create);
@@ -112,7 +104,18 @@ void ClickColumnWriter::write(std::span<const ClickPiece> pieces, ThreadPool& po
       const ClickPiece& piece = pieces[p];
       labels_.write_all(std::span(piece.labels), first[p]);
       dense_.write_all(std::span(piece.dense), first[p] * dense_count_);
-      for (size_t t = 0; t < keys_.size(); ++t) keys_[t].write_all(std::span(piece.keys[t]), first[p]);
+      std::vector<uint32_t> narrow;
+      for (size_t t = 0; t < keys_.size(); ++t) {
+        const std::span<const uint64_t> keys(piece.keys[t]);
+        if (key_bytes_ == 8) {
+          keys_[t].write_all(keys, first[p]);
+          continue;
+        }
+        narrow.resize(keys.size());
+        std::transform(keys.begin(), keys.end(), narrow.begin(),
+                       [](uint64_t key) { return static_cast<uint32_t>(key); });
+        keys_[t].write_all(std::span<const uint32_t>(narrow), first[p]);
+      }
     }
   });
 }

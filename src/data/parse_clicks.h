@@ -20,11 +20,9 @@ struct ClickPiece {
   int64_t malformed = 0;
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
   std::optional<int64_t> too_long;  // a line in the piece, from 0; what follows it was not read
-  // The first line whose id does not fit the 32 bits that are kept, and what is wrong.
-  std::optional<std::pair<int64_t, std::string>> too_wide;
   std::vector<uint8_t> labels;
   std::vector<float> dense;                 // [samples, dense]
-  std::vector<std::vector<uint32_t>> keys;  // for each table
+  std::vector<std::vector<uint64_t>> keys;  // for each table
   float least = 0;                          // of all dense numbers
   int64_t samples() const { return std::ssize(labels); }
 };
@@ -40,8 +38,8 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
 // Writes pieces to the files of a folder, one after the other.
 class ClickColumnWriter {
  public:
-  // Table t's hashes go to key_file(t).
-  ClickColumnWriter(const std::string& folder, const TextLayout& layout);
+  // Table t's hashes go to key_file(t), in key_bytes each: 4, which all must fit, or 8.
+  ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes);
 
   // Each worker of the pool writes one of the pieces.
   void write(std::span<const ClickPiece> pieces, ThreadPool& pool);
@@ -52,6 +50,7 @@ class ClickColumnWriter {
  private:
   std::string folder_;
   int dense_count_;
+  int key_bytes_;
   RawFile labels_;
   RawFile dense_;
   std::vector<RawFile> keys_;

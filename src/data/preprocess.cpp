@@ -54,7 +54,10 @@ class Job {
       FunctionRef<void(const PreprocessProgress&)> progress)
       : options_(options), pool_(pool), progress_(progress) {
     check_options();
-    if (options.dictionaries_of) given_ = read_click_folder(*options.dictionaries_of);
+    if (options.dictionaries_of) {
+      given_ = read_click_folder(*options.dictionaries_of);
+      check_dictionaries(*given_, *options.dictionaries_of);
+    }
     for (const std::string& path : options.inputs) inputs_.emplace_back(path);
     for (const MappedFile& input : inputs_) add_layout(input);
   }
@@ -62,7 +65,7 @@ class Job {
   PreprocessResult run() {
     PartialFolder partial(options_.output);
     auto start = Clock::now();
-    ClickColumnWriter writer(partial.path(), layout_);
+    ClickColumnWriter writer(partial.path(), layout_, key_bytes());
     for (const MappedFile& input : inputs_) parse(input, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
@@ -96,6 +99,9 @@ class Job {
       bad_input("a share of {} of the negatives to leave out; it lies in [0, 1)", o.drop_negatives);
     if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
   }
+
+  // Criteo's hashes have 32 bits, and so has what is left of any id modulo a range.
+  int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
 
   void add_layout(const MappedFile& input) {
     const TextLayout layout = find_layout(input, options_.format);
@@ -160,11 +166,6 @@ class Job {
 
   void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
     if (piece.too_long) refuse_long_line(source.file, line_number + *piece.too_long);
-    if (piece.too_wide)
-      bad_input(
-          "{}:{}: {} is above 4294967295, the largest that a dictionary holds: give --max-ind-range, which "
-          "takes all ids modulo a number first",
-          source.file, line_number + piece.too_wide->first, piece.too_wide->second);
     TextReport report;
     for (const auto& [line, problem] : piece.problems) report.add(source.file, line_number + line, problem);
     report.lines = piece.lines;
@@ -234,6 +235,7 @@ class Job {
     ClickFolder::Table& table = folder.tables[static_cast<size_t>(t)];
     IdColumnJob job;
     job.keys = key_file;
+    job.key_bytes = key_bytes();
     job.scratch = key_file + ".";
     job.ids = folder.ids_file(path, t);
     job.dictionary = folder.dictionary_file(path, t);
@@ -241,13 +243,14 @@ class Job {
     job.memory = options_.memory / static_cast<size_t>(pool_.size());
     if (given_) {
       std::filesystem::copy_file(given_->dictionary_file(*options_.dictionaries_of, t), job.dictionary);
-      job.given = true;
+      job.given = given_->tables[static_cast<size_t>(t)].dictionary_bytes;
     }
     const IdColumnResult ids =
         options_.hash_ids ? number_hashed_ids(job, options_.max_ind_range) : number_ids(job);
     table.rows = ids.rows;
     table.id_bytes = ids.id_bytes;
     table.dictionary = !options_.hash_ids;
+    table.dictionary_bytes = ids.dictionary_bytes;
     if (table.dictionary) table.dictionary_crc = folder.dictionary_checksum(path, t);
     const std::lock_guard lock(counting_);
     result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;

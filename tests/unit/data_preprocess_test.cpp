@@ -274,7 +274,7 @@ TEST(ClickFolder, DamagedManifests) {
   };
   expect_has(with("{", "("), "is not JSON");
   expect_has(with("trifold clicks", "other"), "is not what `trifold preprocess` writes");
-  expect_has(with("\"version\": 1", "\"version\": 2"), "has version 2 of the format");
+  expect_has(with("\"version\": 1", "\"version\": 3"), "has version 3 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
@@ -342,17 +342,85 @@ TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
 }
 
 // Ids beyond 32 bits need a range, which is taken of the whole number.
+// Whatever the memory: a dictionary that does not fit is made in partitions.
 TEST(Preprocess, DecimalIdsOfMoreThan32Bits) {
+  const TempDir dir;
+  std::mt19937_64 random(3);
+  std::vector<uint64_t> ids{4294967295, 4294967296, 0, 18446744073709551615U, 4294967296, 1};
+  for (int i = 0; i < 3000; ++i) ids.push_back(random() >> (i % 40));
+  std::string text = "label,C1,C2\n";
+  for (const uint64_t id : ids) text += fmt::format("1,{},{}\n", id, id % 1000);
+  test::write_file(dir.file("in.csv"), text);
+  std::map<uint64_t, int32_t> id_of{{0, 0}};
+  std::vector<int32_t> expected;
+  for (const uint64_t id : ids)
+    expected.push_back(id_of.try_emplace(id, static_cast<int32_t>(id_of.size() + 1)).first->second);
+
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.format = "auto";
+  PreprocessResult result = run(options);
+  EXPECT_EQ(read_columns(options.output).ids[0], expected);
+  EXPECT_EQ(result.folder.tables[0].rows, std::ssize(id_of) + 1);
+  EXPECT_EQ(result.folder.tables[0].dictionary_bytes, 8);
+  EXPECT_EQ(result.folder.tables[1].dictionary_bytes, 4);  // as before, and as older programs read them
+  const std::string dictionary = test::read_file(dir.file("out/C1.dict"));
+  EXPECT_EQ(dictionary.size(), (id_of.size() - 1) * 8);
+  expect_has(test::read_file(dir.file("out/clicks.json")), "\"version\": 2");
+  options.output = dir.file("small");
+  options.memory = 30'000;
+  EXPECT_GT(run(options).partitioned_tables, 0);
+  for (const char* name : {"C1.ids", "C2.ids", "C1.dict", "C2.dict", "clicks.json"})
+    EXPECT_EQ(test::read_file(dir.file("small") + "/" + name), test::read_file(dir.file("out") + "/" + name));
+
+  test::write_file(dir.file("test.csv"), "label,C1,C2\n0,7777777777777,1\n1,18446744073709551615,0\n");
+  options = options_for(dir, "test.csv", "test");
+  options.format = "csv";
+  options.dictionaries_of = dir.file("out");
+  run(options);
+  EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{1, 4}));
+}
+
+TEST(Preprocess, DecimalIdsModuloARange) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "label,C1\n0,4294967295\n1,4294967296\n1,12345678901234567890\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
   options.format = "auto";
-  expect_has(error_of([&] { run(options); }), "in.csv:3: id 4294967296 of table 1 is above 4294967295");
-  EXPECT_FALSE(std::filesystem::exists(dir.file("out")));
   options.hash_ids = true;
   options.max_ind_range = 1000;
   run(options);
   EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{295, 296, 890}));
+}
+
+// Ids are decimal, and their dictionary has 4 bytes: so were folders before dictionaries could have 8.
+TEST(Preprocess, NarrowDictionariesTakeWideIds) {
+  const TempDir dir;
+  test::write_file(dir.file("train.csv"), "label,C1\n0,9\n1,4000000000\n");
+  test::write_file(dir.file("test.csv"), "label,C1\n0,4294967305\n1,4000000000\n1,9\n");
+  PreprocessOptions options = options_for(dir, "train.csv", "train");
+  options.format = "csv";
+  EXPECT_EQ(run(options).folder.tables[0].dictionary_bytes, 4);
+  expect_has(test::read_file(dir.file("train/clicks.json")), "\"version\": 1");
+  options = options_for(dir, "test.csv", "test");
+  options.format = "csv";
+  options.dictionaries_of = dir.file("train");
+  run(options);
+  EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{1, 3, 2}));  // 2^32 + 9 is not 9
+}
+
+TEST(Preprocess, DamagedDictionariesAreNotTakenOver) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "label,C1\n0,a\n1,b\n");
+  run(options_for(dir, "in.csv", "train"));
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.dictionaries_of = dir.file("train");
+  const std::string path = dir.file("train/C1.dict");
+  test::write_file(path, "12345678");
+  expect_has(error_of([&] { run(options); }), "C1.dict: is not the dictionary that clicks.json describes");
+  test::write_file(path, "1234");
+  expect_has(error_of([&] { run(options); }), "C1.dict: has 4 bytes; the 4 rows of table C1 need 8");
+  std::filesystem::remove(path);
+  expect_has(error_of([&] { run(options); }), "C1.dict: cannot be opened");
+  EXPECT_EQ(dir.entries(), 2U);
 }
 
 }  // namespace
