@@ -1,86 +1,150 @@
 #!/usr/bin/env bash
-# Everything that a machine with an NVIDIA GPU can show, in one table: what the card reaches (products, copies), then
-# that every operation, product, attention and training run computes what the processor does, then kernels against the
-# copy and training steps against the products and against PyTorch. A line of the table is printed when it is known, so
-# that a run that is cut off has shown what it did. Meant to take under 8 minutes on an H200 with a built tree, besides
-# PyTorch; no GPU has timed it yet.
+# What a machine with an NVIDIA GPU can show, in calls of at most 8 minutes each, of which each is of use alone:
 #
-#   tests/gpu.sh                 all of it
-#   tests/gpu.sh --no-torch      without the comparison
-#   tests/gpu.sh --only REGEX    the parts whose title matches, with what is built
-#   tests/gpu.sh --no-build      what is built, also on a machine without compilers
+#   first   whether it works and where it stands: the libraries, what the card reaches, operations and products against
+#           the processor, three steps of GPT-2 124M, kernels against the copy, steps of GPT-2 1558M
+#   speed   how fast: steps of three sizes and on 8 bits, the five slowest kernels under the profiler, PyTorch at 124M
+#   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
+#   torch   PyTorch at the three sizes, and its largest batch beside Trifold's
 #
-# Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named.
+#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all four)
+#     --no-build      what is built, also on a machine without compilers
+#     --only REGEX    the parts whose title matches, with what is built
+#     --seconds N     the clock of a call (default 470)
+#     --part-seconds N   no part takes longer
+#     --libraries     only which of NVIDIA's libraries are found where; 1 if one is missing
+#
+# A part has a limit of its own and what is left of the call's clock; one that fails or runs over does not stop the next.
+# After every part the folder that OUT names (else build/gpu) has CALL.txt, the table; CALL.log, the end of every part's
+# output; and CALL.jsonl, the figures. No GPU has run this yet.
+#
+# Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named; 2 for unknown options.
 # shellcheck disable=SC2317  # the functions are called through part()
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-with_torch=yes
 with_build=yes
 only=
+clock=470
+longest=470
+calls=()
+libraries_only=no
 while (($#)); do
   case $1 in
-    --no-torch) with_torch=no ;;
     --no-build) with_build=no ;;
     --only)
       only=${2:?--only wants a regular expression of titles}
       with_build=no
       shift
       ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --seconds) clock=${2:?--seconds wants a number}; shift ;;
+    --part-seconds) longest=${2:?--part-seconds wants a number}; shift ;;
+    --libraries) libraries_only=yes ;;
+    first | speed | final | torch) calls+=("$1") ;;
+    *) sed -n '/^# shellcheck/q; 2,$s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
+((${#calls[@]})) || calls=(first speed final torch)
 
-if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L | grep -q GPU; then
-  echo "tests/gpu.sh: skipped, this machine has no NVIDIA GPU (nvidia-smi finds none)"
-  exit 0
-fi
-export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, nvcc
-if [[ $with_build == yes ]] && ! command -v nvcc >/dev/null; then
-  echo "tests/gpu.sh: skipped, nvcc is needed to build the CUDA module (--no-build takes what is built)"
-  exit 0
-fi
-
-# cuDNN and NCCL often come as wheels beside PyTorch: their folders, behind the toolkit's.
+# cuBLASLt, cuDNN and NCCL often come as wheels beside PyTorch: their folders, behind the toolkit's. cuDNN looks for NVRTC
+# where the system's loader does.
 wheels=$(python3 - 2>/dev/null <<'PY'
 import glob, sysconfig
-print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*"))
+site = sysconfig.get_paths()["purelib"]
+print(*glob.glob(site + "/nvidia/*"), site + "/torch")
 PY
 )
 for wheel in $wheels; do
   if [[ -d $wheel/lib ]]; then
     TRIFOLD_CUDA_LIBRARY_PATH=${TRIFOLD_CUDA_LIBRARY_PATH:-/usr/local/cuda/lib64}:$wheel/lib
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheel/lib
   fi
   if [[ -d $wheel/include ]]; then export CMAKE_INCLUDE_PATH=${CMAKE_INCLUDE_PATH:+$CMAKE_INCLUDE_PATH:}$wheel/include; fi
 done
-if [[ -n ${TRIFOLD_CUDA_LIBRARY_PATH:-} ]]; then export TRIFOLD_CUDA_LIBRARY_PATH; fi
+if [[ -n ${TRIFOLD_CUDA_LIBRARY_PATH:-} ]]; then export TRIFOLD_CUDA_LIBRARY_PATH LD_LIBRARY_PATH; fi
+export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, ncu, nvcc
+
+# Where each of NVIDIA's libraries that the module opens is; 1 when one is not found.
+libraries() {
+  local name folder found status=0 names
+  names=$(cat nvidia.libraries 2>/dev/null) || names="libcublasLt.so.[0-9]* libcudnn.so.[0-9]* libnccl.so.[0-9]*"
+  for name in libcuda.so.1 $names; do
+    found=
+    while IFS= read -r folder; do
+      [[ -n $found || -z $folder ]] || found=$(compgen -G "$folder/$name" | head -n 1)
+    done < <(tr : '\n' <<<"${TRIFOLD_CUDA_LIBRARY_PATH:-}:/usr/local/cuda/lib64")
+    [[ -n $found ]] || found=$(ldconfig -p 2>/dev/null | sed -n "s|.*=> \(.*/${name//./\\.}\)$|\1|p" | head -n 1)
+    echo "$name: ${found:-missing}"
+    [[ -n $found ]] || status=1
+  done
+  return "$status"
+}
+if [[ $libraries_only == yes ]]; then
+  libraries
+  exit
+fi
+
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L | grep -q GPU; then
+  echo "tests/gpu.sh: skipped, this machine has no NVIDIA GPU (nvidia-smi finds none)"
+  exit 0
+fi
+if [[ $with_build == yes ]] && ! command -v nvcc >/dev/null; then
+  echo "tests/gpu.sh: skipped, nvcc is needed to build the CUDA module (--no-build takes what is built)"
+  exit 0
+fi
 
 failed=()
 parts=0
-out=build/gpu
-mkdir -p "$out"
+results=${OUT:-build/gpu}
+out=build/gpu/work  # what parts write for themselves
+mkdir -p "$results" "$out"
 modules=$PWD/build/release/lib
 trifold=build/release/launch/trifold
 tests=build/release/tests
-export TRIFOLD_MODULE_PATH=$modules
+export TRIFOLD_MODULE_PATH=$modules TRIFOLD_TEST_DATA=$PWD/tests
 
-# row TEXT: a line of the table that is a figure; part HEADLINE COMMAND...: one that says whether a part is well. A
-# part's output goes to a file that a failure names; a part whose program does not end in 2 minutes (5 for PyTorch, 10
-# for its largest batch) has failed, as has one all of whose tests skipped.
+# row TEXT: a line of the table that is a figure.
+row() { printf '   %s\n' "$*" | tee -a "$results/$call.txt" >&3; }
 exec 3>&1
-row() { printf '   %s\n' "$*" >&3; }
+
+# rows TEXT: each of its lines.
+rows() { while IFS= read -r line; do row "$line"; done <<<"$1"; }
+
+# limited COMMAND...: until the limit of the part.
+limited() { timeout --kill-after=5 $((part_end > SECONDS ? part_end - SECONDS : 1)) "$@"; }
+
+# keep NAME FILE: a file of figures, as a line of the call's.
+keep() {
+  python3 - "$1" "$2" >>"$results/$call.jsonl" <<'PY'
+import json, sys
+print(json.dumps({"name": sys.argv[1], "figures": json.load(open(sys.argv[2]))}))
+PY
+}
+
+# part HEADLINE LIMIT COMMAND...: a line of the table that says whether a part is well. It fails as well when it runs
+# over its limit (in seconds) or skips all its tests.
 part() {
-  local title=$1 start=$SECONDS log
+  local title=$1 limit=$(($2 < longest ? $2 : longest)) start=$SECONDS left=$((call_end - SECONDS)) log=$out/part.log verdict
   [[ $title =~ $only ]] || return 0
   parts=$((parts + 1))
-  log=$out/$(tr -c 'a-zA-Z0-9\n' _ <<<"$title").log
-  shift
-  if "$@" >"$log" 2>&1 && ! grep -qF '[  PASSED  ] 0 tests' "$log"; then
-    printf '%-60s ok      %4d s\n' "$title" $((SECONDS - start))
+  shift 2
+  if ((left < 5)); then
+    verdict=FAILED
+    echo "left out: the call's $clock seconds are over" >"$log"
   else
-    printf '%-60s FAILED  %4d s   %s\n' "$title" $((SECONDS - start)) "$log"
+    part_end=$((start + (limit < left ? limit : left)))
+    if "$@" >"$log" 2>&1 && ! grep -qF '[  PASSED  ] 0 tests' "$log"; then verdict=ok; else verdict=FAILED; fi
+    if ((SECONDS >= part_end)); then
+      verdict=FAILED
+      echo "stopped after $((SECONDS - start)) s" >>"$log"
+    fi
+  fi
+  { echo "==== $title: $verdict, $((SECONDS - start)) s"; tail -c 262144 "$log"; } >>"$results/$call.log"
+  printf '%-60s %-7s %4d s\n' "$title" "$verdict" $((SECONDS - start)) | tee -a "$results/$call.txt"
+  if [[ $verdict == FAILED ]]; then
     failed+=("$title")
+    tail -n 3 "$log" | cut -c1-200 | sed 's/^/      /'
   fi
 }
 
@@ -91,18 +155,23 @@ finish() {
 }
 trap finish EXIT
 
-build() {
-  cmake --preset release &&
-    cmake --build build/release --parallel "$(nproc)" --target trifold trifold_cuda cuda_ops cuda_products op_bench \
-      conformance_device parity_device parity_training parity_matrix
-}
+build() { cmake --preset release && cmake --build build/release --parallel "$(nproc)" --target gpu_programs; }
 
 # ---- what the card reaches ----
 
+found_libraries() {
+  local text status
+  text=$(libraries)
+  status=$?
+  rows "$text"
+  return "$status"
+}
+
 products() {
   local text
-  timeout 120 "$trifold" bench --what gemm --device cuda --bf16 --num-layers 48 --hidden-size 1600 --num-attention-heads 25 \
+  limited "$trifold" bench --what gemm --device cuda --bf16 --num-layers 48 --hidden-size 1600 --num-attention-heads 25 \
     --seq-length 1024 --micro-batch-size 8 --json "$out/gemm.json" || return 1
+  keep "products" "$out/gemm.json"
   text=$(python3 - "$out/gemm.json" <<'PY'
 import json, sys
 text = json.load(open(sys.argv[1]))
@@ -116,7 +185,7 @@ PY
 
 # Each kernel's share of the copy; those under 0.8 are named and fail the part.
 kernels() {
-  timeout 120 "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
+  limited "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
   local name us rate share slow=()
   while read -r name us rate share; do
     [[ $name == operation ]] && continue
@@ -126,10 +195,34 @@ kernels() {
   ((${#slow[@]} == 0)) || { echo "under 0.8 of the copy: ${slow[*]}"; return 1; }
 }
 
+# The five operations that are slowest beside the copy, each once under Nsight Compute: what they reach of memory and of
+# the multiprocessors, how full those are, and registers.
+profile() {
+  command -v ncu >/dev/null || { row "ncu is not on this machine"; return 0; }
+  local slowest metrics text
+  limited "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
+  read -ra slowest < <(awk 'NR > 2 { print $4, $1 }' "$out/kernels.txt" | sort -n | head -n 5 | cut -d' ' -f2 | xargs)
+  metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread
+  metrics+=,sm__throughput.avg.pct_of_peak_sustained_elapsed,sm__warps_active.avg.pct_of_peak_sustained_active
+  limited ncu --clock-control none --csv --metrics "$metrics" "$tests/conformance/op_bench" cuda 1 "${slowest[@]}" |
+    tee "$out/profile.csv" || return 1
+  text=$(python3 - "$out/profile.csv" <<'PY'
+import csv, sys
+kernels = {}
+for line in csv.DictReader(line for line in open(sys.argv[1]) if line.startswith('"')):
+    kernels.setdefault((line["ID"], line["Kernel Name"].split("(")[0][-70:]), []).append(
+        f"{line['Metric Name'].split('.')[0]} {line['Metric Value']} {line['Metric Unit']}")
+for (_, name), values in kernels.items():
+    print(f"{name}: {', '.join(values)}")
+PY
+) || return 1
+  rows "$text"
+}
+
 # ---- that it computes what the processor does ----
 
 # The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
-on_device() { TRIFOLD_TEST_DEVICE=cuda timeout 120 "$@"; }
+on_device() { TRIFOLD_TEST_DEVICE=cuda limited "$@"; }
 
 # The GPUs that CUDA shows: those of CUDA_VISIBLE_DEVICES, of which it takes as many as come before a -1.
 count_gpus() {
@@ -148,13 +241,14 @@ over_nccl() {
     start=(mpiexec -n "$gpus")
     [[ $(mpiexec --version) =~ Open\ MPI|OpenRTE|PRRTE ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
   fi
-  timeout 120 "${start[@]}" "$tests/conformance/conformance_device" --gtest_filter='Nccl*' || return 1
+  limited "${start[@]}" "$tests/conformance/conformance_device" --gtest_filter='Nccl*' || return 1
   row "ranks over NCCL: $([[ ${#start[@]} == 0 ]] && echo "1, for there is no mpiexec" || echo "$gpus")"
 }
 
+# sanitized TOOL: kernels under memcheck or racecheck.
 sanitized() {
   command -v compute-sanitizer >/dev/null || { row "compute-sanitizer is not on this machine"; return 0; }
-  timeout 120 compute-sanitizer --error-exitcode 9 "$tests/cuda/cuda_ops" \
+  limited compute-sanitizer --tool "$1" --error-exitcode 9 "$tests/cuda/cuda_ops" \
     --gtest_filter='*layer_norm*:*column_sum*:*embedding*:*products*:*cross*'
 }
 
@@ -163,7 +257,7 @@ curve() {
   local device=$1 name=$2 steps=$3
   shift 3
   rm -f "$out/$name.jsonl"
-  timeout 120 "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
+  limited "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
     --hidden-size 128 --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --lr 1e-3 --min-lr 1e-4 \
     --lr-decay-style cosine --lr-warmup-iters 20 --train-iters "$steps" --seed 7 --log-json "$out/$name.jsonl" "$@"
 }
@@ -203,7 +297,8 @@ PY
 # Random clicks as MLPerf stores them: 2^20 samples of 160 bytes. Dense numbers are below 256, as most of the
 # real ones are: with logarithms near 20 training makes the last bit of a sum 1e-3 of the loss in 50 steps.
 random_clicks() {
-  python3 - "$out/clicks.bin" <<'PY'
+  if [[ -s $out/clicks.bin ]]; then return; fi
+  limited python3 - "$out/clicks.bin" <<'PY'
 import random, sys
 draw, record, samples = random.Random(7), 160, 1 << 16
 with open(sys.argv[1], "wb") as file:
@@ -224,7 +319,7 @@ clicks() {
   local device=$1 name=$2 steps=$3
   shift 3
   rm -f "$out/$name.jsonl"
-  timeout 120 "$trifold" recommend --config launch/configs/dlrm-kaggle.cfg --device "$device" \
+  limited "$trifold" recommend --config launch/configs/dlrm-kaggle.cfg --device "$device" \
     --train-data "$out/clicks.bin" --id-policy modulo --valid-samples 0 --eval-interval 0 --train-iters "$steps" \
     --log-json "$out/$name.jsonl" "$@"
 }
@@ -237,7 +332,7 @@ recommender_follows() {
 # The rate with clicks that one thread reads from the file; and where a step goes, on clicks that it draws.
 recommender_speed() {
   local text line status
-  clicks cuda gpu-dlrm-speed 60 --global-batch-size 32768 || return 1
+  random_clicks && clicks cuda gpu-dlrm-speed 60 --global-batch-size 32768 || return 1
   text=$(python3 - "$out/gpu-dlrm-speed.jsonl" <<'PY'
 import json, statistics, sys
 seconds = [json.loads(line)["step_seconds"] for line in open(sys.argv[1])][20:]
@@ -245,7 +340,7 @@ print(f"DLRM, Kaggle configuration, batch 32768: {32768 / statistics.median(seco
 PY
 ) || return 1
   row "$text"
-  timeout 120 "$trifold" plan --config launch/configs/dlrm-kaggle.cfg --device cuda --global-batch-size 32768 \
+  limited "$trifold" plan --config launch/configs/dlrm-kaggle.cfg --device cuda --global-batch-size 32768 \
     --measure-steps 30 >"$out/dlrm-plan.txt"
   status=$?
   while IFS= read -r line; do row "$line"; done < <(sed -n '/^rates/,$p' "$out/dlrm-plan.txt")
@@ -268,11 +363,17 @@ watched() {
   return "$status"
 }
 
+# That training runs at all.
+three_steps() {
+  bench_step 12 768 12 8 "$out/three.json" --warmup-iters 1 --iters 2 || return 1
+  row "$(sed -n 's/.*"loss": \([0-9.]*\),*/GPT-2 124M after 3 steps: loss \1/p' "$out/three.json")"
+}
+
 # bench_step LAYERS WIDTH HEADS BATCH JSON MORE...: with 1024 positions, or as many as `positions` says.
 bench_step() {
   local layers=$1 width=$2 heads=$3 batch=$4 json=$5
   shift 5
-  timeout 120 "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
+  limited "$trifold" bench --what step --device cuda --bf16 --num-layers "$layers" --hidden-size "$width" \
     --num-attention-heads "$heads" --seq-length "${positions:-1024}" --max-position-embeddings "${positions:-1024}" \
     --vocab-size 50257 --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 --json "$json" "$@"
 }
@@ -281,7 +382,7 @@ step() {
   local name=$1 json=$out/$1.json
   shift
   rm -f "$json"
-  watched bench_step "$1" "$2" "$3" "$4" "$json" --warmup-iters 5 --iters 10 "${@:5}" || return 1
+  watched bench_step "$1" "$2" "$3" "$4" "$json" --warmup-iters 3 --iters 10 "${@:5}" || return 1
   local text
   text=$(python3 - "$json" "$name" "$peak" <<'PY'
 import json, sys
@@ -293,6 +394,7 @@ print(f"{sys.argv[2]}: {b['tokens_per_second']:.0f} tokens/s, {100 * b['share']:
       f"{b['gemm_flops'] / 1e12:.0f} TFLOP/s, peak {int(sys.argv[3]) / 1024:.1f} GiB")
 PY
 ) || return 1
+  keep "$name" "$json"
   row "$text"
 }
 
@@ -326,54 +428,84 @@ largest() {
 
 torch_step() {
   local line status
-  timeout "$1" python3 -u tools/reference/gpt_speed_torch.py "${@:2}" >"$out/torch.txt"
+  limited python3 -u tools/reference/gpt_speed_torch.py "$@" >"$out/torch.txt"
   status=$?
   while IFS= read -r line; do row "$line"; done <"$out/torch.txt"
   return "$status"
 }
 
+run_build() {
+  call=build
+  call_end=$((SECONDS + 3600))
+  part "Build" 3600 build
+}
+
+first() {
+  part "NVIDIA's libraries" 10 found_libraries
+  part "What products reach" 45 products
+  part "Every operation against the processor" 60 limited "$tests/cuda/cuda_ops"
+  part "Products and attention against f64" 60 limited "$tests/cuda/cuda_products"
+  part "Three steps of GPT-2 124M" 45 three_steps
+  part "Memory-bound kernels, at least 0.8 of the copy" 50 kernels
+  part "GPT-2 1558M, 4 micro-batches of 16" 100 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
+}
+
+speed() {
+  part "GPT-2 1558M, 4 micro-batches of 16" 100 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
+  part "GPT-2 124M" 40 step gpt2-124m 12 768 12 32
+  part "GPT-2 355M" 45 step gpt2-355m 24 1024 16 16
+  part "PyTorch 124M, bf16 parameters, max-autotune" 150 torch_step --layers 12 --width 768 --heads 12 --batch 32 \
+    --bf16-parameters --max-autotune
+  part "Profile of the five slowest kernels" 75 profile
+  part "GPT-2 124M on 8 bits" 40 step gpt2-124m-fp8 12 768 12 32 --fp8
+}
+
+final() {
+  part "f32 follows the processor, 50 steps to 1e-4" 40 follows f32 50 1e-4 1
+  part "bf16 follows the processor, 200 steps to 1 %" 50 follows bf16 200 0.01 20 --bf16
+  part "DLRM follows the processor, 50 steps to 1e-4" 50 recommender_follows
+  part "DLRM samples/s, and the parts of its step" 60 recommender_speed
+  part "GPT-2 124M, one sample" 30 step gpt2-124m-one 12 768 12 1
+  part "GPT-2 124M, one sample, graphs" 30 step gpt2-124m-one-graphs 12 768 12 1 --enable-cuda-graph
+  part "Races in kernels" 60 sanitized racecheck
+  for stages in One Two Four Eight; do
+    part "Parity of a mesh of 8 ranks, $stages pipeline stages" 40 on_device "$tests/parity/parity_matrix" \
+      --gtest_filter="Matrix.${stages}Stage*"
+  done
+  part "Ten losses and all gradients against PyTorch's" 30 on_device "$tests/parity/parity_training" --gtest_filter='*Torch*'
+  part "What communicators promise, thread ranks on the card" 40 limited "$tests/conformance/conformance_device" \
+    --gtest_filter='Threads*'
+  part "The same over NCCL" 40 over_nccl
+  part "Thread ranks follow the processor over every axis" 60 limited "$tests/make_believe/parity_device"
+  part "Memory that kernels touch" 60 sanitized memcheck
+  positions=512 part "BERT-large, whose samples have lengths" 45 step bert-large 24 1024 16 32 --model-type bert
+}
+
+torch() {
+  if ! python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "PyTorch: skipped, python3 has no torch that sees the GPU"
+    return
+  fi
+  part "PyTorch 1558M" 150 torch_step --layers 48 --width 1600 --heads 25 --batch 16
+  part "PyTorch 124M" 80 torch_step --layers 12 --width 768 --heads 12 --batch 32
+  part "PyTorch 355M" 100 torch_step --layers 24 --width 1024 --heads 16 --batch 16
+  part "Largest batch of GPT-2 355M" 70 largest
+  part "PyTorch 355M, its largest batch" 200 torch_step --layers 24 --width 1024 --heads 16 --batch 32 --largest
+}
+
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 if [[ $with_build == yes ]]; then
-  part "Build" build
+  run_build
 elif [[ ! -e $trifold || ! -e $modules/trifold_cuda.so ]]; then
   echo "$trifold or $modules/trifold_cuda.so is missing: run tests/gpu.sh without --no-build and --only first"
   failed+=("Build")
 fi
 if ((${#failed[@]} == 0)); then
-  part "What products reach" products
-  part "Memory-bound kernels, at least 0.8 of the copy" kernels
-  part "Every operation against the processor" timeout 120 "$tests/cuda/cuda_ops"
-  part "Products and attention against f64" timeout 120 "$tests/cuda/cuda_products"
-  part "What communicators promise, thread ranks on the card" timeout 120 "$tests/conformance/conformance_device" \
-    --gtest_filter='Threads*'
-  part "The same over NCCL" over_nccl
-  part "compute-sanitizer on kernels" sanitized
-  part "Ten losses and all gradients against PyTorch's" on_device "$tests/parity/parity_training" --gtest_filter='*Torch*'
-  part "Thread ranks follow the processor over every axis" timeout 120 "$tests/make_believe/parity_device"
-  for stages in One Two Four Eight; do
-    part "Parity of meshes and schedules, 8 ranks, $stages pipeline stages" on_device "$tests/parity/parity_matrix" \
-      --gtest_filter="Matrix.${stages}Stage*"
+  for call in "${calls[@]}"; do
+    rm -f "$results/$call".{txt,log,jsonl}
+    call_end=$((SECONDS + clock))
+    "$call"
   done
-  part "f32 follows the processor, 50 steps to 1e-4" follows f32 50 1e-4 1
-  part "bf16 follows the processor, 200 steps to 1 %" follows bf16 200 0.01 20 --bf16
-  part "DLRM follows the processor, 50 steps to 1e-4" recommender_follows
-  part "DLRM samples/s, and the parts of its step" recommender_speed
-  part "Training on 8 bits" step gpt2-124m-fp8 12 768 12 32 --fp8
-  part "GPT-2 124M" step gpt2-124m 12 768 12 32
-  part "GPT-2 124M, one sample" step gpt2-124m-one 12 768 12 1
-  part "GPT-2 124M, one sample, graphs" step gpt2-124m-one-graphs 12 768 12 1 --enable-cuda-graph
-  part "GPT-2 355M" step gpt2-355m 24 1024 16 16
-  positions=512 part "BERT-large, whose samples have lengths" step bert-large 24 1024 16 32 --model-type bert
-  part "GPT-2 1558M" step gpt2-1558m 48 1600 25 8
-  part "Largest batch" largest
-  if [[ $with_torch == yes ]] && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    part "PyTorch 124M" torch_step 300 --layers 12 --width 768 --heads 12 --batch 32
-    part "PyTorch 355M" torch_step 300 --layers 24 --width 1024 --heads 16 --batch 16
-    part "PyTorch 1558M" torch_step 300 --layers 48 --width 1600 --heads 25 --batch 8
-    part "PyTorch 355M, its largest batch" torch_step 580 --layers 24 --width 1024 --heads 16 --batch 32 --largest
-  else
-    printf '%-60s skipped (asked, or no torch with CUDA here)\n' PyTorch
-  fi
 fi
 if ((parts == 0)); then echo "no part has a title that matches $only"; fi
 ((parts > 0 && ${#failed[@]} == 0))

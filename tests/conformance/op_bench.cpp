@@ -1,8 +1,11 @@
 // Achieved bytes per second of the memory-bound operations at training sizes, each as a fraction of what the
 // table's own copy reaches in the same run. On a GPU every line should be at least 0.8.
 //
-//   op_bench cuda [DIVISOR]    on the first GPU
-//   op_bench cpu [DIVISOR]     on this machine's processor; sizes are divided by DIVISOR (default 1)
+//   op_bench cuda [DIVISOR]                on the first GPU
+//   op_bench cpu [DIVISOR]                 on this machine's processor; sizes are divided by DIVISOR (default
+//   1) op_bench cuda DIVISOR OPERATION...     these alone, once each and not timed, for a profiler
+//
+// Exit status: 0; 1 where there is no GPU; 2 for arguments that are none of these.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,18 +28,21 @@ using namespace trifold;
 
 class Bench {
  public:
-  Bench(const OpTable& ops, int64_t divisor)
-      : ops_(ops), divisor_(divisor), stream_(Stream::Mode::Inline, pool_, ops.device) {}
+  Bench(const OpTable& ops, int64_t divisor, std::vector<std::string> once)
+      : ops_(ops),
+        divisor_(divisor),
+        once_(std::move(once)),
+        stream_(Stream::Mode::Inline, pool_, ops.device) {}
 
   // GPT-2 XL's layers in bf16 and their optimizer, and DLRM's tables.
   void run() {
+    if (once_.empty()) std::printf("%-28s %10s %10s %8s\n", "operation", "us", "GB/s", "of copy");
     movement();
     norms();
     losses();
     tokens();
     updates();
     recommender();
-    print();
   }
 
  private:
@@ -88,9 +94,16 @@ class Bench {
     return buffers_.back().tensor(dtype, shape);
   }
 
-  // The best of some rounds of several calls, after one that does not count.
+  // The best of some rounds of several calls, after one that does not count. Printed when it is known, so
+  // that a run that is stopped has said what it did.
   void time(const std::string& name, double bytes, const std::function<void()>& work) {
     using Clock = std::chrono::steady_clock;
+    if (!once_.empty()) {
+      if (std::find(once_.begin(), once_.end(), name) != once_.end()) work();
+      stream_.synchronize();
+      buffers_.clear();
+      return;
+    }
     work();
     stream_.synchronize();
     double best = 1e30;
@@ -100,7 +113,10 @@ class Bench {
       stream_.synchronize();
       best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / kCalls);
     }
-    lines_.push_back({name, bytes, best});
+    if (copy_ == 0) copy_ = bytes / best;
+    std::printf("%-28s %10.1f %10.1f %8.2f\n", name.c_str(), best * 1e6, bytes / best * 1e-9,
+                bytes / best / copy_);
+    std::fflush(stdout);
     buffers_.clear();
   }
 
@@ -251,25 +267,14 @@ class Bench {
          [=, this] { ops_.dot_interaction_backward(stream_, dx, z, x, width, false); });
   }
 
-  void print() const {
-    const double copy = lines_.front().bytes / lines_.front().seconds;
-    std::printf("%-28s %10s %10s %8s\n", "operation", "us", "GB/s", "of copy");
-    for (const Line& line : lines_)
-      std::printf("%-28s %10.1f %10.1f %8.2f\n", line.name.c_str(), line.seconds * 1e6,
-                  line.bytes / line.seconds * 1e-9, line.bytes / line.seconds / copy);
-  }
-
-  struct Line {
-    std::string name;
-    double bytes, seconds;
-  };
   static constexpr int kCalls = 10;
   const OpTable& ops_;
   int64_t divisor_;
+  std::vector<std::string> once_;
   ThreadPool pool_{1};
   Stream stream_;
   std::vector<Buffer> buffers_;
-  std::vector<Line> lines_;
+  double copy_ = 0;  // bytes per second of the first operation, the copy
 };
 
 }  // namespace
@@ -277,12 +282,13 @@ class Bench {
 int main(int argc, char** argv) {
   try {
     const std::string where = argc > 1 ? argv[1] : "";
-    if (argc > 3 || (where != "cuda" && where != "cpu")) {
-      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR]\n");
+    if (where != "cuda" && where != "cpu") {
+      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR [OPERATION...]]\n");
       return 2;
     }
     const int64_t divisor = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1;
-    Bench(where == "cuda" ? cuda_ops(0) : cpu_ops(), divisor).run();
+    const std::vector<std::string> once(argv + std::min(argc, 3), argv + argc);
+    Bench(where == "cuda" ? cuda_ops(0) : cpu_ops(), divisor, once).run();
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "op_bench: %s\n", error.what());

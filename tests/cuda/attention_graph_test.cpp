@@ -12,12 +12,13 @@
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/workspace.h"
+#include "support/test_data.h"
 
 namespace trifold::cuda {
 namespace {
 
 Descriptor device_of(const std::string& card) {
-  std::ifstream file(std::filesystem::path(TRIFOLD_TEST_DATA) / "data" / (card + "_device.json"));
+  std::ifstream file(std::filesystem::path(test::test_data()) / "data" / (card + "_device.json"));
   return described_device({std::istreambuf_iterator<char>(file), {}});
 }
 

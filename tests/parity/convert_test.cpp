@@ -12,6 +12,7 @@
 #include "checkpoint/inspect.h"
 #include "checkpoint/safetensors.h"
 #include "models/gpt.h"
+#include "support/test_data.h"
 #include "support/training.h"
 #include "train/checkpoint_model.h"
 
@@ -31,7 +32,7 @@ class Convert : public testing::Test {
     fs::remove_all(folder_, ignored);
   }
 
-  static fs::path golden(const std::string& name) { return fs::path(TRIFOLD_TEST_DATA) / "golden" / name; }
+  static fs::path golden(const std::string& name) { return fs::path(test_data()) / "golden" / name; }
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
 
   Converted import(const std::string& from, const std::string& to, double max_memory = 256) {

@@ -7,6 +7,7 @@
 
 #include "comm/thread_comm.h"
 #include "parity/recommender_bench.h"
+#include "support/test_data.h"
 
 namespace trifold::test {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json load_golden(const std::string& name) {
-  std::ifstream file(std::string(TRIFOLD_TEST_DATA) + "/golden/" + name);
+  std::ifstream file(test_data() + "/golden/" + name);
   return Json::parse(file);
 }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "support/test_data.h"
+
 namespace trifold::test {
 
 // Found by the JSON library through its argument, so not in the namespace without a name.
@@ -19,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json load(const std::string& name) {
-  const std::string path = std::string(TRIFOLD_TEST_DATA) + "/golden/" + name;
+  const std::string path = test_data() + "/golden/" + name;
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot open the golden file " + path);
   return Json::parse(file);

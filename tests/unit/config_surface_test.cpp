@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "config/tables_by_name.h"
+#include "support/test_data.h"
 #include "unit/config_testing.h"
 
 namespace trifold {
@@ -35,7 +36,7 @@ std::string surface() {
 }
 
 TEST(ConfigSurface, IsFrozen) {
-  const std::string file = std::string(TRIFOLD_TEST_DATA) + "/golden/options.txt";
+  const std::string file = test::test_data() + "/golden/options.txt";
   if (std::getenv("TRIFOLD_UPDATE_GOLDEN") != nullptr) std::ofstream(file) << surface();
   std::stringstream golden;
   golden << std::ifstream(file).rdbuf();

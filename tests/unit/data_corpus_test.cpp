@@ -8,6 +8,7 @@
 
 #include "data/gpt_samples.h"
 #include "data/read_ahead.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -116,7 +117,7 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   write_file(dir.file("t"), "To be, or not to be.\n");
   DataConfig config = config_of({dir.file("t")});
   config.tokenizer_type = "sentencepiece";
-  config.tokenizer_model = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
+  config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
   config.eod_mask_loss = true;
   const auto tokenizer = open_tokenizer(config);
   const int32_t eod = tokenizer->eod().value();
@@ -233,7 +234,7 @@ TEST(TextTokens, EncodesWithSentencePiece) {
   const TempDir dir;
   const std::string content = "First Citizen:\nSpeak, speak.\n\nAll:\nSpeak.";
   write_file(dir.file("t"), content);
-  const SentencePieceTokenizer tokenizer(std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model");
+  const SentencePieceTokenizer tokenizer(test::test_data() + "/data/shakespeare_400.model");
   const TextTokens text(dir.file("t"), &tokenizer, tokenizer.vocab_size());
   std::vector<int32_t> ids(static_cast<size_t>(text.count()));
   text.read(0, ids);

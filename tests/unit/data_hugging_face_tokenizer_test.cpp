@@ -6,6 +6,7 @@
 
 #include "data/document_encoder.h"
 #include "data/unicode.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -17,7 +18,7 @@ using test::read_file;
 using test::TempDir;
 using test::write_file;
 
-const std::string kFolder = std::string(TRIFOLD_TEST_DATA) + "/golden/hf_tokenizers/";
+const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
 
 const nlohmann::json& cases() {
   static const nlohmann::json kCases = nlohmann::json::parse(read_file(kFolder + "cases.json"));
@@ -81,7 +82,7 @@ TEST_P(Golden, ADocumentInPiecesIsTokenizedAsAWhole) {
   for (int i = 0; i < 8; ++i) long_one += document;
   ASSERT_GT(long_one.size(), 5 * DocumentEncoder::kPiece);
   EXPECT_EQ(hash_of(encode_parts(tokenizer_, long_one)), golden_.at("document"));
-  const std::string play = read_file(std::string(TRIFOLD_TEST_DATA) + "/../data/tinyshakespeare.txt");
+  const std::string play = read_file(test::test_data() + "/../data/tinyshakespeare.txt");
   EXPECT_EQ(hash_of(encode_parts(tokenizer_, play)), golden_.at("play"));
 }
 
@@ -114,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(HuggingFaceTokenizer, Golden,
 // Line ends that begin a word, a text that is one word, and spaces put before the words of another cut.
 TEST(HuggingFaceTokenizer, PiecesAreCutWhereThePreTokenizerCuts) {
   const TempDir dir;
-  const std::string play = read_file(std::string(TRIFOLD_TEST_DATA) + "/../data/tinyshakespeare.txt");
+  const std::string play = read_file(test::test_data() + "/../data/tinyshakespeare.txt");
   const auto split = [](const std::string& behavior) {
     return nlohmann::json{{"type", "Split"}, {"pattern", {{"String", "\n"}}}, {"behavior", behavior}};
   };

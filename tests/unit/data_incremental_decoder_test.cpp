@@ -6,12 +6,13 @@
 
 #include "data/hugging_face_tokenizer.h"
 #include "data/unicode.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
 namespace {
 
-const std::string kFolder = std::string(TRIFOLD_TEST_DATA) + "/golden/hf_tokenizers/";
+const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
 
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids;
@@ -37,8 +38,7 @@ std::vector<std::unique_ptr<Tokenizer>> tokenizers() {
   std::vector<std::unique_ptr<Tokenizer>> all;
   all.push_back(std::make_unique<ByteTokenizer>());
   all.push_back(std::make_unique<HuggingFaceTokenizer>(kFolder + "gpt2.json"));
-  all.push_back(std::make_unique<SentencePieceTokenizer>(std::string(TRIFOLD_TEST_DATA) +
-                                                         "/data/shakespeare_400.model"));
+  all.push_back(std::make_unique<SentencePieceTokenizer>(test::test_data() + "/data/shakespeare_400.model"));
   return all;
 }
 

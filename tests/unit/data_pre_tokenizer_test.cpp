@@ -9,6 +9,7 @@
 #include "data/document_encoder.h"
 #include "data/hugging_face_tokenizer.h"
 #include "data/unicode.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -17,7 +18,7 @@ namespace {
 using test::expect_has;
 using test::read_file;
 
-const std::string kFolder = std::string(TRIFOLD_TEST_DATA) + "/golden/hf_tokenizers/";
+const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
 
 const nlohmann::json& golden() {
   static const nlohmann::json kGolden = nlohmann::json::parse(read_file(kFolder + "patterns.json"));

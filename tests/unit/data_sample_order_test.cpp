@@ -5,6 +5,7 @@
 #include "data/gpt_indices.h"
 #include "data/numpy_random.h"
 #include "data/split.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -15,7 +16,7 @@ using test::error_of;
 using test::expect_has;
 
 json golden(const std::string& name) {
-  return json::parse(test::read_file(std::string(TRIFOLD_TEST_DATA) + "/golden/" + name));
+  return json::parse(test::read_file(test::test_data() + "/golden/" + name));
 }
 
 TEST(NumpyRandom, ShufflesAsRandomState) {

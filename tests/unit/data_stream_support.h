@@ -13,11 +13,12 @@
 #include "core/random.h"
 #include "data/samples.h"
 #include "data/token_blocks.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold::test {
 
-inline const std::string kPieces = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
+inline const std::string kPieces = test_data() + "/data/shakespeare_400.model";
 inline constexpr int64_t kLength = 64;
 
 inline void write_gzip(const std::string& path, std::string_view content) {

@@ -4,6 +4,7 @@
 #include "data/sentences.h"
 #include "data/text_lines.h"
 #include "data/text_samples.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -14,7 +15,7 @@ using test::expect_has;
 using test::TempDir;
 using test::write_file;
 
-const std::string kModel = std::string(TRIFOLD_TEST_DATA) + "/data/shakespeare_400.model";
+const std::string kModel = test::test_data() + "/data/shakespeare_400.model";
 
 TokenizeResult run(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   return tokenize(options, tokenizer, [](const TokenizeProgress&) {});

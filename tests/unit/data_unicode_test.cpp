@@ -7,12 +7,13 @@
 #include "data/hugging_face_tokenizer.h"
 #include "data/pre_tokenizer.h"
 #include "data/text_normalizer.h"
+#include "support/test_data.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
 namespace {
 
-const std::string kFolder = std::string(TRIFOLD_TEST_DATA) + "/golden/hf_tokenizers/";
+const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
 constexpr char32_t kChunk = 0x4000;
 
 const nlohmann::json& golden() {

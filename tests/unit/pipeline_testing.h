@@ -10,12 +10,13 @@
 #include "pipeline/passes.h"
 #include "pipeline/placement.h"
 #include "pipeline/schedules.h"
+#include "support/test_data.h"
 
 namespace trifold::test {
 
 // The text of a file of tests/golden.
 inline std::string golden_text(const std::string& name) {
-  std::ifstream file(std::string(TRIFOLD_TEST_DATA) + "/golden/" + name);
+  std::ifstream file(test_data() + "/golden/" + name);
   if (!file) throw std::runtime_error("cannot open the golden file " + name);
   std::ostringstream text;
   text << file.rdbuf();
