@@ -2,7 +2,8 @@
 # What a machine with an NVIDIA GPU can show, in calls of at most 8 minutes each, of which each is of use alone:
 #
 #   first   whether it works and where it stands: the libraries, what the card reaches, operations and products against
-#           the processor, three steps of GPT-2 124M, kernels against the copy, steps of GPT-2 1558M
+#           the processor, three steps of GPT-2 124M, the probe (tests/cuda/cuda_probe.cpp), kernels against the copy,
+#           steps of GPT-2 1558M
 #   speed   how fast: steps of three sizes and on 8 bits, the five slowest kernels under the profiler, PyTorch at 124M
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
 #   torch   PyTorch at the three sizes, and its largest batch beside Trifold's
@@ -16,7 +17,7 @@
 #
 # A part has a limit of its own and what is left of the call's clock; one that fails or runs over does not stop the next.
 # After every part the folder that OUT names (else build/gpu) has CALL.txt, the table; CALL.log, the end of every part's
-# output; and CALL.jsonl, the figures. No GPU has run this yet.
+# output; and CALL.jsonl, the figures; `first` also probe.json. No GPU has run this yet.
 #
 # Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named; 2 for unknown options.
 # shellcheck disable=SC2317  # the functions are called through part()
@@ -181,6 +182,14 @@ print(f"products in bf16: {best['flops'] / 1e12:.0f} TFLOP/s at {best['m']} x {b
 PY
 ) || return 1
   row "$text"
+}
+
+# The ways of computing products, attention and the output's loss; the whole report is probe.json.
+probe() {
+  local text
+  rm -f "$results/probe.json"
+  text=$(limited "$tests/cuda/cuda_probe" --seconds $((part_end - SECONDS - 10)) --json "$results/probe.json") || return 1
+  rows "$text"
 }
 
 # Each kernel's share of the copy; those under 0.8 are named and fail the part.
@@ -446,6 +455,7 @@ first() {
   part "Every operation against the processor" 60 limited "$tests/cuda/cuda_ops"
   part "Products and attention against f64" 60 limited "$tests/cuda/cuda_products"
   part "Three steps of GPT-2 124M" 45 three_steps
+  part "Probe of products, attention and the output's loss" 100 probe
   part "Memory-bound kernels, at least 0.8 of the copy" 50 kernels
   part "GPT-2 1558M, 4 micro-batches of 16" 100 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
 }

@@ -47,6 +47,7 @@ programs=(launch/trifold)
 while IFS= read -r program; do programs+=("$program"); done <<'LIST'
 tests/cuda/cuda_ops
 tests/cuda/cuda_products
+tests/cuda/cuda_probe
 tests/conformance/conformance_device
 tests/conformance/op_bench
 tests/make_believe/parity_device

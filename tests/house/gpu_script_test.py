@@ -19,6 +19,7 @@ while (($#)); do if [[ $1 == --json ]]; then file=$2; fi; shift; done
 if [[ $what == gemm ]]; then echo '{json.dumps(GEMM)}' >"$file"; else echo '{json.dumps(STEP)}' >"$file"; fi""",
     "build/release/tests/cuda/cuda_ops": "echo an operation is wrong; exit 1",
     "build/release/tests/cuda/cuda_products": "echo begins; sleep 60",
+    "build/release/tests/cuda/cuda_probe": "echo 1558M: best of eight; echo '{}' >$4",
     "build/release/tests/conformance/op_bench": """echo operation us GB/s of copy
 echo copy 1.0 10.0 1.00
 echo gelu 1.0 9.0 0.90""",
@@ -61,6 +62,8 @@ class GpuScript(unittest.TestCase):
             self.assertRegex(table, rf"(?m)^{re.escape(title)} +{verdict} ")
         self.assertIn("700 TFLOP/s", table)
         self.assertIn("gelu", table)
+        self.assertIn("   1558M: best of eight", table)
+        self.assertEqual(self.report("probe.json"), "{}\n")
         log = self.report("first.log")
         self.assertIn("an operation is wrong", log)
         self.assertRegex(log, r"begins\nstopped after [5-9] s")

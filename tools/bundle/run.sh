@@ -63,7 +63,7 @@ start_all() {
     usual=0
     case $program in
       */trifold) argument=--version ;;
-      */op_bench) argument=--help usual=2 ;;  # says how it is called
+      */op_bench | */cuda_probe) argument=--help usual=2 ;;  # says how it is called
       *) argument=--gtest_list_tests ;;
     esac
     status=0

@@ -5,11 +5,16 @@
 #   bash gpu_bundle.run [--only REGEX ...] first|speed|final   unpacks and runs tests/gpu.sh so
 #   bash gpu_bundle.run --check                                unpacks and starts every program
 #
-# Unpacks once, into a folder beside this file with its name (without .run), or the one that TRIFOLD_BUNDLE names.
+# Unpacks once, into a folder beside this file with its name (without .run), or the one that TRIFOLD_BUNDLE names. Results
+# go into the folder that OUT names, else into build/gpu there.
 set -eu
 decoder_bytes=@DECODER_BYTES@
 header_bytes=@HEADER_BYTES@
 id=@ID@
+case ${OUT:-/} in
+  /*) ;;
+  *) export OUT=$PWD/$OUT ;;
+esac
 into=${TRIFOLD_BUNDLE:-${0%.run}}
 if [ "$into" = "$0" ]; then into=$0.d; fi
 if [ "$(cat "$into/id" 2>/dev/null)" != "$id" ]; then

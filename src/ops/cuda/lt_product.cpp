@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
@@ -210,6 +211,11 @@ class Engine {
           "cuBLASLt has no algorithm for a product [{}, {}] x [{}, {}] of {}{} into {} on {}", p.n, p.k, p.k,
           p.m, name_of(p.factors), p.is_narrow() ? " rounded to 8 bits" : "", name_of(p.result),
           device_.name());
+    run(p, described, *algorithm, queue);
+  }
+
+  void run(const Product& p, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
+           CudaQueue& queue) {
     const auto alpha = static_cast<float>(p.alpha);
     const auto beta = static_cast<float>(p.beta);
     const bool wide = p.factors == DType::F64;
@@ -220,9 +226,25 @@ class Engine {
     lt().check_status(
         lt().matmul(handle_, described.how.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
                     described.b.get(), number(p.beta, beta), p.d, described.d.get(), p.d, described.d.get(),
-                    &*algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
+                    &algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
                     static_cast<cudaStream_t>(queue.native())),
         "multiplying");
+  }
+
+  // Best first; none: no algorithm does it.
+  std::vector<cublasLtMatmulHeuristicResult_t> propose(const Product& p, const Described& described,
+                                                       int most) {
+    const Preference preference(p);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+    int found = 0;
+    const cublasStatus_t status =
+        lt().heuristic(handle_, described.how.get(), described.a.get(), described.b.get(), described.d.get(),
+                       described.d.get(), preference.get(), most, results.data(), &found);
+    // What it cannot do at all it may call an invalid value.
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
+      lt().check_status(status, "choosing an algorithm");
+    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
+    return results;
   }
 
   bool takes(const Product& p) {
@@ -260,17 +282,8 @@ class Engine {
     const Key key(p);
     const std::lock_guard lock(mutex_);
     if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
-    const Preference preference(p);
-    cublasLtMatmulHeuristicResult_t result{};
-    int found = 0;
-    const cublasStatus_t status =
-        lt().heuristic(handle_, described.how.get(), described.a.get(), described.b.get(), described.d.get(),
-                       described.d.get(), preference.get(), 1, &result, &found);
-    // What it cannot do at all it may call an invalid value.
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
-      lt().check_status(status, "choosing an algorithm");
     std::optional<cublasLtMatmulAlgo_t> algorithm;
-    if (status == CUBLAS_STATUS_SUCCESS && found > 0) algorithm = result.algo;
+    if (const auto proposed = propose(p, described, 1); !proposed.empty()) algorithm = proposed.front().algo;
     return chosen_.emplace(key, algorithm).first->second;
   }
 
@@ -291,6 +304,20 @@ Engine& engine_of(CudaDevice& device) {
 }  // namespace
 
 void run_product(CudaQueue& queue, const Product& product) { engine_of(queue.device()).run(product, queue); }
+
+std::vector<ProductAlgorithm> proposed_algorithms(CudaQueue& queue, const Product& product, int most) {
+  queue.device().use();
+  std::vector<ProductAlgorithm> algorithms;
+  for (const auto& result : engine_of(queue.device()).propose(product, Described(product), most))
+    if (result.state == CUBLAS_STATUS_SUCCESS)
+      algorithms.push_back(std::bit_cast<ProductAlgorithm>(result.algo));
+  return algorithms;
+}
+
+void run_product(CudaQueue& queue, const Product& product, const ProductAlgorithm& algorithm) {
+  engine_of(queue.device())
+      .run(product, Described(product), std::bit_cast<cublasLtMatmulAlgo_t>(algorithm), queue);
+}
 
 void enqueue_product(Stream& stream, const Product& product) {
   if (product.m == 0 || product.n == 0) return;

@@ -6,8 +6,10 @@
 // 16-bit factors are summed in f32; f32 is computed in f32, not in TF32.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/stream.h"
@@ -55,6 +57,16 @@ void enqueue_product(Stream& stream, const Product& product);
 
 // The same from within a piece of work of the queue's stream.
 void run_product(CudaQueue& queue, const Product& product);
+
+// One of the ways in which cuBLASLt can compute a product (its cublasLtMatmulAlgo_t).
+struct ProductAlgorithm {
+  std::array<uint64_t, 8> data;
+};
+
+// The algorithms that cuBLASLt proposes for the product, best first by its own estimate, `most` at most; none
+// where it has none. For measurements: nothing is kept, and other calls take what they took.
+std::vector<ProductAlgorithm> proposed_algorithms(CudaQueue& queue, const Product& product, int most);
+void run_product(CudaQueue& queue, const Product& product, const ProductAlgorithm& algorithm);
 
 // Device memory beside what products need themselves, for factors that are made on the way; good until the
 // stream is past what is enqueued next.
