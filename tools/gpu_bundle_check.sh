@@ -59,6 +59,8 @@ expect 1 "$none" $tests/parity/parity_training --gtest_filter='*Torch*'
 expect 1 "$none" $tests/parity/parity_matrix --gtest_filter='Matrix.OneStage*'
 unset TRIFOLD_TEST_DEVICE
 expect 0 '[  PASSED  ]' $tests/parity/parity_training --gtest_filter='*Torch*'
+rm lib/libfmt.so.*
+expect 1 'build/release/lib/trifold_cuda.so: libfmt.so' bash run.sh first
 ((failed)) || echo "every program starts, and says that there is no driver"
 exit $failed
 INSIDE

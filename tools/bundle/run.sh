@@ -41,12 +41,14 @@ prepare() {
   echo "$loader" >loader
 }
 
-# Libraries that a program or module names and that are not found.
+# Libraries that a program or module names and that are not found, or why it cannot be loaded at all. (As ldd asks, with
+# the loader of the programs; some loaders end with an error where a library is missing, others do not.)
 missing() {
-  local file loader
+  local file loader listed
   loader=$(cat loader)
   while read -r file; do
-    "$loader" --list "$file" 2>&1 | sed -n "s|^[[:space:]]*\(.*not found.*\)|$file: \1|p"
+    listed=$(LD_TRACE_LOADED_OBJECTS=1 "$loader" "$PWD/$file" 2>&1) || listed+=$'\n'"not found: $(tail -n 1 <<<"$listed")"
+    sed -n "s|^[[:space:]]*\(.*not found.*\)|$file: \1|p" <<<"$listed"
   done < <(cut -d' ' -f1 programs; ls build/release/lib/*.so)
 }
 
