@@ -194,6 +194,11 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(config, meta, name);
+  // Only the last batch of whole passes may be smaller.
+  const bool passes = config.batch.train_samples || config.batch.train_epochs;
+  if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
+    bad_input("{} is damaged: its manifest says {} samples for {} steps of {}", name, meta.consumed_samples,
+              meta.step, *config.batch.global_batch_size);
   const bool may_differ = config.checkpoint.allow_changed_data;
   if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
   if (train != nullptr) open_at_place(meta, *train, may_differ);

@@ -73,6 +73,7 @@ class HostileFiles(ProgramTest):
                 (changed("state", "tokenizer", 3), generate, ["tokenizer"]),
                 (changed("state", "dtype", None), generate, ["dtype is null; a text is needed"]),
                 (changed("config", "global_batch_size", "4"), resume, ["config: global_batch_size", "a whole number"]),
+                ({**good, "consumed_samples": 5}, resume, ["is damaged: its manifest says 5 samples for 1 steps of 4"]),
                 (changed("state", "loss_scaler", 5), resume, ["loss_scaler is 5; an object is needed"]),
                 (changed("model", "\x1b[2J", 1), generate, ["\\x1b[2J"]),
                 ({**good, "step": 2 ** 63}, ["inspect", "run"], ["step is 9223372036854775808; a whole number"]),
