@@ -11,6 +11,7 @@
 #include "launch/progress.h"
 #include "train/output_files.h"
 #include "train/recommend_plan.h"
+#include "train/recommender_setup.h"
 
 namespace trifold::launch {
 

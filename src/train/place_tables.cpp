@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/validate.h"
-#include "train/recommend.h"
+#include "train/recommender_setup.h"
 
 namespace trifold {
 

@@ -28,10 +28,6 @@ struct RecommendJob {
 
 RecommendJob prepare(RecommendConfig config);
 
-// What the configuration asks for on `ranks` ranks, the placement worked out. BadInput where it cannot be.
-RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
-PlacementInput placement_input(const RecommendConfig& config, int ranks);
-
 // One training step; the same on every rank but for the time.
 struct ClickStep {
   int64_t step = 0;     // counts from 1

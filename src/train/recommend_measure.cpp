@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "train/host.h"
 #include "train/ranks.h"
+#include "train/recommender_setup.h"
 
 namespace trifold {
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "train/recommend_measure.h"
+#include "train/recommender_setup.h"
 
 namespace trifold {
 

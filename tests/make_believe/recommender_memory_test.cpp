@@ -6,6 +6,7 @@
 #include "make_believe/runs.h"
 #include "train/ranks.h"
 #include "train/recommend.h"
+#include "train/recommender_setup.h"
 
 namespace trifold::test {
 namespace {

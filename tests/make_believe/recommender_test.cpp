@@ -13,6 +13,7 @@
 #include "train/ranks.h"
 #include "train/recommend.h"
 #include "train/recommender.h"
+#include "train/recommender_setup.h"
 
 namespace trifold::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <regex>
 
-#include "train/recommend.h"
+#include "train/recommender_setup.h"
 
 namespace trifold::test {
 namespace {

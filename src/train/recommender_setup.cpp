@@ -1,0 +1,79 @@
+#include "train/recommender_setup.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "train/place_tables.h"
+
+namespace trifold {
+
+namespace {
+
+SparseKind sparse_kind(const std::string& name) {
+  if (name == "sgd") return SparseKind::Sgd;
+  if (name == "adagrad") return SparseKind::Adagrad;
+  if (name == "rowwise-adagrad") return SparseKind::RowwiseAdagrad;
+  return SparseKind::Adam;
+}
+
+DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
+  DlrmShape shape;
+  shape.dense = schema.dense;
+  shape.tables = schema.table_count();
+  shape.width = config.embedding_dim;
+  shape.bottom = *numbers_of(config.bottom_mlp);
+  shape.top = *numbers_of(config.top_mlp);
+  shape.interaction = config.interaction == "dot"   ? InteractionKind::Dot
+                      : config.interaction == "cat" ? InteractionKind::Cat
+                                                    : InteractionKind::Cross;
+  shape.self = config.interaction_self;
+  shape.cross_layers = config.cross_layers;
+  shape.cross_rank = config.cross_rank;
+  return shape;
+}
+
+}  // namespace
+
+PlacementInput placement_input(const RecommendConfig& config, int ranks) {
+  const DType dtype = config.training.f64 ? DType::F64 : DType::F32;
+  PlacementInput input;
+  input.ranks = ranks;
+  input.global_batch = config.training.global_batch_size;
+  input.number_bytes = static_cast<int>(size_of(dtype));
+  input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
+  input.state_bytes_of_row = static_cast<int64_t>(state_bytes_of_row(
+      sparse_kind(config.training.embedding_optimizer), config.model.embedding_dim, dtype));
+  if (config.placement.memory_limit)
+    input.memory_of_rank = static_cast<int64_t>(*config.placement.memory_limit * (1 << 30));
+  return input;
+}
+
+RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
+  const ClickTrainingConfig& training = config.training;
+  RecommenderSetup setup;
+  setup.model = model_shape(config.model, schema);
+  if (setup.model.interaction_width() == 0)
+    bad_input(
+        "the data have no dense features and one table, whose vector has no other to meet: give "
+        "--interaction "
+        "cat, or --interaction-self");
+  setup.schema = schema;
+  setup.global_batch = training.global_batch_size;
+  setup.dtype = training.f64 ? DType::F64 : DType::F32;
+  setup.dense_optimizer.optimizer = training.optimizer;
+  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.sgd_momentum = 0;
+  setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
+  setup.sparse.kind = sparse_kind(training.embedding_optimizer);
+  setup.sparse.eps = training.eps;
+  setup.loss = config.model.loss == "mse" ? ClickLoss::Squared : ClickLoss::Logistic;
+  setup.mean = config.model.pooling == "mean";
+  setup.bf16_exchange = config.placement.bf16_exchange;
+  setup.seed = config.seed;
+  setup.threads = config.mesh.threads_per_rank;
+  setup.device = config.mesh.device;
+  place_tables(setup, config, ranks);
+  return setup;
+}
+
+}  // namespace trifold

@@ -1,0 +1,15 @@
+// From the options of a recommender to the setup of its ranks.
+#pragma once
+
+#include "config/config.h"
+#include "data/click_batch.h"
+#include "embedding/planner.h"
+#include "train/recommender.h"
+
+namespace trifold {
+
+// What the configuration asks for on `ranks` ranks, the placement worked out. BadInput where it cannot be.
+RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
+PlacementInput placement_input(const RecommendConfig& config, int ranks);
+
+}  // namespace trifold
