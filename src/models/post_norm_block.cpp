@@ -34,11 +34,11 @@ Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   Run brief = run.keeping_in(run.scratch);
   Run& maybe = selective_ ? brief : run;
   const Tensor attention = attention_.forward(run, qkv_.forward(run, x, saved), saved);
-  const Tensor sum1 = add1_.forward(run, x, out_.forward(brief, attention, saved));
+  const Tensor sum1 = out_.forward_added(run, add1_, x, attention, saved);
   release();
   const Tensor h = norm1_.forward(maybe, sum1, saved);
   const Tensor inner = up_.forward_activated(run, maybe.keep, activation_, h, saved);
-  const Tensor sum2 = add2_.forward(run, h, down_.forward(brief, inner, saved));
+  const Tensor sum2 = down_.forward_added(run, add2_, h, inner, saved);
   release();
   return norm2_.forward(run, sum2, saved);
 }

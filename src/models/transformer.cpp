@@ -48,11 +48,11 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   Run& maybe = selective_ ? brief : run;
   const Tensor qkv = qkv_.forward(run, norm1_.forward(maybe, x, saved), saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
-  const Tensor h = add1_.forward(run, x, out_.forward(brief, attention, saved));
+  const Tensor h = out_.forward_added(run, add1_, x, attention, saved);
   release();
   const Tensor inner =
       up_.forward_activated(run, maybe.keep, activation_, norm2_.forward(maybe, h, saved), saved);
-  const Tensor y = add2_.forward(run, h, down_.forward(brief, inner, saved));
+  const Tensor y = down_.forward_added(run, add2_, h, inner, saved);
   release();
   return y;
 }
@@ -71,20 +71,23 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
   const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
     return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
   };
+  const auto back_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
+    const Tensor dx = norm.backward_input_added(run, gradient, residual, saved);
+    if (with_weights) norm.backward_weight(run, saved);
+    return dx;
+  };
   restore(down_, activation_);
   const Tensor du =
       down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dy), saved);
   if (with_weights) down_.backward_weight(inner, saved);
   restore(up_, norm2_);
-  const Tensor dh = back(run, norm2_, back(inner, up_, du));
+  const Tensor dh = back_norm(norm2_, back(inner, up_, du), dy);
   end_half();
-  run.ops.add(run.stream, dh, dh, dy);
   run.show(name_, "gradient between attention and feed-forward", dh);
   const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
   restore(qkv_, norm1_);
-  const Tensor dx = back(run, norm1_, back(inner, qkv_, dqkv));
+  const Tensor dx = back_norm(norm1_, back(inner, qkv_, dqkv), dh);
   end_half();
-  run.ops.add(run.stream, dx, dx, dh);
   run.show(name_, "input gradient", dx);
   return dx;
 }

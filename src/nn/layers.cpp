@@ -53,6 +53,17 @@ Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dx;
 }
 
+Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
+  saved[dy_] = dy;
+  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  if (kind_ == NormKind::Layer)
+    run.ops.layer_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[mean_], saved[rstd_],
+                                    run.weight(gain_));
+  else
+    run.ops.rms_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[rstd_], run.weight(gain_));
+  return dx;
+}
+
 void Norm::backward_weight(Run& run, Saved& saved) const {
   if (kind_ == NormKind::Layer)
     run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
@@ -93,16 +104,16 @@ Dropout DropoutAdd::mask(const Run& run, Tensor x) const {
 
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
-  if (probability_ > 0 && run.training)
+  if (drops(run))
     run.ops.dropout_add(run.stream, y, residual, x, mask(run, x));
   else
     run.ops.add(run.stream, y, residual, x);
-  run.show(name_, "output", y);
+  show_sum(run, y);
   return y;
 }
 
 Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
-  if (probability_ == 0 || !run.training) return dy;
+  if (!drops(run)) return dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   run.ops.dropout(run.stream, dx, dy, mask(run, dy));
   run.show(name_, "input gradient", dx);

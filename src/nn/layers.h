@@ -23,6 +23,8 @@ class Norm final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  // backward_input plus `residual` [R, C], for a caller who shows the sum.
+  Tensor backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const;
   // Forward into a `y` [R, C] of the caller's; the statistics are in run.keep. Also as its two steps, for a
   // caller who takes more from there: the first takes the statistics, the second fills them and y.
   void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
@@ -80,6 +82,9 @@ class DropoutAdd {
         key_(philox_key(builder.seed(), name)) {}
   Tensor forward(Run& run, Tensor residual, Tensor x) const;  // [R, C], [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy) const;           // [R, C] -> [R, C]
+  // For a layer that adds the residual as it writes x, where nothing is dropped.
+  bool drops(const Run& run) const { return probability_ > 0 && run.training; }
+  void show_sum(Run& run, Tensor y) const { run.show(name_, "output", y); }
 
  private:
   Dropout mask(const Run& run, Tensor x) const;

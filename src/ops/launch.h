@@ -33,6 +33,8 @@ void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor resi
 void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
           bool transpose_b, double alpha, double beta);
 void affine(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
+void affine_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w,
+                Tensor bias);
 void affine_gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w,
                  Tensor bias);
 void affine_backward_input(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor w,
@@ -45,12 +47,16 @@ void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean,
                 Tensor gain, Tensor bias, double eps);
 void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
                          Tensor mean, Tensor rstd, Tensor gain);
+void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
+                             Tensor x, Tensor mean, Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd);
 void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
               double eps);
 void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
                        Tensor gain);
+void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
+                           Tensor x, Tensor rstd, Tensor gain);
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                               Tensor rstd);
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy);

@@ -81,6 +81,12 @@ void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tens
   });
 }
 
+void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
+                           Tensor x, Tensor rstd, Tensor gain) {
+  rms_norm_backward(table, stream, dx, dy, x, rstd, gain);
+  add(table, stream, dx, dx, residual);
+}
+
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                               Tensor rstd) {
   expect_matrix("rms_norm_backward_weight", "dy", dy);

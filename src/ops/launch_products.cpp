@@ -10,6 +10,12 @@ void affine(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
   gemm(table, stream, y, x, false, w, true, 1, biased ? 1 : 0);
 }
 
+void affine_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w,
+                Tensor bias) {
+  affine(table, stream, y, x, w, bias);
+  add(table, stream, y, residual, y);
+}
+
 void affine_gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w,
                  Tensor bias) {
   affine(table, stream, z, x, w, bias);

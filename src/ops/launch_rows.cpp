@@ -52,6 +52,12 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
   });
 }
 
+void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
+                             Tensor x, Tensor mean, Tensor rstd, Tensor gain) {
+  layer_norm_backward(table, stream, dx, dy, x, mean, rstd, gain);
+  add(table, stream, dx, dx, residual);
+}
+
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd) {
   expect_matrix("layer_norm_backward_weight", "x", x);

@@ -122,6 +122,8 @@ struct OpTable {
   // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; a bias without memory is left out
   // y = x w^T + bias                       fill_rows(y, bias), gemm(y, x, w^T, beta 1)
   void (*affine)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias);
+  // y = residual + (x w^T + bias)          affine(y), add(y, residual, y).  residual [R, N]; y is no other
+  void (*affine_add)(Stream&, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
   // z = x w^T + bias, y = gelu(z)          affine(z), gelu(y, z)
   void (*affine_gelu)(Stream&, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
   // dx = dy w + beta dx                    gemm(dx, dy, w, beta)
@@ -158,6 +160,10 @@ struct OpTable {
   void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
                      double eps);
   void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain);
+  // dx = that + residual: layer_norm_backward(dx), add(dx, dx, residual), as for the products above.
+  // residual [R, C]; dx is no other
+  void (*layer_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
+                                  Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
@@ -165,6 +171,8 @@ struct OpTable {
   void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
   void (*rms_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
                             Tensor gain);  // dx may be dy
+  void (*rms_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
+                                Tensor gain);  // as layer_norm_backward_add
   void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd);
 
   void (*column_sum)(Stream&, Tensor db, Tensor dy);  // db[c] += sum over r of dy[r, c]

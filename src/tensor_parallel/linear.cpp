@@ -102,6 +102,21 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return y.result;
 }
 
+// One rank of the axis has the whole product, which is not kept: the residual is added as it is written.
+Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
+                                Saved& saved) const {
+  if (!region_.alone() || add.drops(run)) {
+    Run brief = run.keeping_in(run.scratch);
+    return add.forward(run, residual, forward(brief, x, saved));
+  }
+  const Tensor w = run.weight(weight_);
+  saved[x_] = x;
+  const Tensor y = run.keep.take(run.dtype, {x.row_count(), w.row_count()});
+  run.ops.affine_add(run.stream, y, residual, x, w, bias_ ? run.weight(*bias_) : Tensor{});
+  add.show_sum(run, y);
+  return y;
+}
+
 Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);

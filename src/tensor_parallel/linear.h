@@ -50,7 +50,9 @@ class RowLinear final : public Layer {
   // whole.
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
             bool bias = true);
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, in/tp] -> [Ro, out]
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [R, in/tp] -> [Ro, out]
+  // residual + forward(x) through the dropout of `add`.
+  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above

@@ -112,27 +112,31 @@ void activations(std::vector<OpCase>& cases) {
 }
 
 void norms(std::vector<OpCase>& cases) {
-  cases.push_back(
-      {"layer_norm",
-       entries(&OpTable::layer_norm, &OpTable::layer_norm_backward, &OpTable::layer_norm_backward_weight),
-       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
-         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
-         const Tensor bias = run.in({m.columns}, normal(m.columns, 3));
-         const Tensor dy = run.in(m.shape(), normal(m.size(), 4));
-         const Tensor mean = run.out(run.wide(), {m.rows});
-         const Tensor rstd = run.out(run.wide(), {m.rows});
-         // A large eps keeps the statistics of a row of one number tame.
-         run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
-         run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
-         run.ops().layer_norm_backward_weight(
-             run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)),
-             run.out(run.wide(), {m.columns}, Values(size_t(m.columns), -2)), dy, x, mean, rstd);
-       })});
+  cases.push_back({"layer_norm",
+                   entries(&OpTable::layer_norm, &OpTable::layer_norm_backward,
+                           &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight),
+                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+                     const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+                     const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+                     const Tensor bias = run.in({m.columns}, normal(m.columns, 3));
+                     const Tensor dy = run.in(m.shape(), normal(m.size(), 4));
+                     const Tensor mean = run.out(run.wide(), {m.rows});
+                     const Tensor rstd = run.out(run.wide(), {m.rows});
+                     // A large eps keeps the statistics of a row of one number tame.
+                     run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
+                     run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
+                     run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
+                                                       run.in(m.shape(), normal(m.size(), 5)), dy, x, mean,
+                                                       rstd, gain);
+                     run.ops().layer_norm_backward_weight(
+                         run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)),
+                         run.out(run.wide(), {m.columns}, Values(size_t(m.columns), -2)), dy, x, mean, rstd);
+                   })});
   cases.push_back(
       {"rms_norm",
-       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_weight), false, 4,
-       each_matrix([](OpRun& run, const Matrix& m) {
+       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
+               &OpTable::rms_norm_backward_weight),
+       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
          const Tensor x = run.in(m.shape(), normal(m.size(), 1));
          const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
          const Tensor rstd = run.out(run.wide(), {m.rows});
@@ -140,6 +144,8 @@ void norms(std::vector<OpCase>& cases) {
          const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
          run.ops().rms_norm_backward_weight(
              run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)), dx, x, rstd);
+         run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
+                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain);
          run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
        })});
   cases.push_back(
@@ -247,13 +253,16 @@ void products(std::vector<OpCase>& cases) {
   // A bias that is large beside the product shows where it is added twice or not at all.
   cases.push_back(
       {"products with a bias",
-       entries(&OpTable::affine, &OpTable::affine_gelu, &OpTable::affine_backward_weight), false, 4,
-       [](OpRun& run) {
+       entries(&OpTable::affine, &OpTable::affine_add, &OpTable::affine_gelu,
+               &OpTable::affine_backward_weight),
+       false, 4, [](OpRun& run) {
          for (const auto& [rows, n, k] : {std::array<int64_t, 3>{21, 34, 40}, {1, 8, 16}, {64, 24, 8}}) {
            const Tensor x = run.in({rows, k}, normal(rows * k, 1));
            const Tensor w = run.in({n, k}, normal(n * k, 2));
            const Tensor bias = run.in({n}, normal(n, 3));
            run.ops().affine(run.stream(), run.out({rows, n}), x, w, bias);
+           run.ops().affine_add(run.stream(), run.out({rows, n}), run.in({rows, n}, normal(rows * n, 7)), x,
+                                w, bias);
            run.ops().affine_gelu(run.stream(), run.out({rows, n}), run.out({rows, n}), x, w, bias);
            run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 4)),
                                             run.out(run.wide(), {n}, normal(n, 5)),
@@ -262,13 +271,16 @@ void products(std::vector<OpCase>& cases) {
        }});
   cases.push_back(
       {"products without a bias",
-       entries(&OpTable::affine, &OpTable::affine_backward_input, &OpTable::affine_backward_weight), false, 4,
-       [](OpRun& run) {
+       entries(&OpTable::affine, &OpTable::affine_add, &OpTable::affine_backward_input,
+               &OpTable::affine_backward_weight),
+       false, 4, [](OpRun& run) {
          const int64_t rows = 21, n = 34, k = 40;
          const Tensor x = run.in({rows, k}, normal(rows * k, 1));
          const Tensor w = run.in({n, k}, normal(n * k, 2));
          const Tensor dy = run.in({rows, n}, normal(rows * n, 3));
          run.ops().affine(run.stream(), run.out({rows, n}), x, w, {});
+         run.ops().affine_add(run.stream(), run.out({rows, n}), run.in({rows, n}, normal(rows * n, 6)), x, w,
+                              {});
          run.ops().affine_backward_input(run.stream(), run.out({rows, k}), dy, w, 0);
          run.ops().affine_backward_input(run.stream(), run.out({rows, k}, normal(rows * k, 4)), dy, w, 1);
          run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 5)), {}, dy,

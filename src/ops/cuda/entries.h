@@ -27,10 +27,14 @@ void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Te
                 double eps);
 void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
                          Tensor gain);
+void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
+                             Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                 Tensor rstd);
 void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
 void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain);
+void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
+                           Tensor gain);
 void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd);
 void column_sum(Stream& stream, Tensor db, Tensor dy);
 void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& how);

@@ -4,6 +4,16 @@
 
 namespace trifold::cuda {
 
+namespace {
+
+// Of a tensor that may be left out.
+template <class T>
+const T* pointer_of(const Tensor& tensor) {
+  return tensor.data == nullptr ? nullptr : tensor.as<T>();
+}
+
+}  // namespace
+
 void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
                 double eps) {
   expect_matrix("layer_norm", "x", x);
@@ -24,24 +34,32 @@ void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Te
   });
 }
 
-void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
-                         Tensor gain) {
-  expect_matrix("layer_norm_backward", "x", x);
+void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
+                             Tensor rstd, Tensor gain) {
+  constexpr const char* kOp = "layer_norm_backward";
+  expect_matrix(kOp, "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
-  expect("layer_norm_backward", "dx", dx, x.dtype, x.elements());
-  expect("layer_norm_backward", "dy", dy, x.dtype, x.elements());
-  expect("layer_norm_backward", "mean", mean, accumulate_type(x.dtype), rows);
-  expect("layer_norm_backward", "rstd", rstd, accumulate_type(x.dtype), rows);
-  expect("layer_norm_backward", "gain", gain, x.dtype, columns);
+  expect(kOp, "dx", dx, x.dtype, x.elements());
+  if (residual.data != nullptr) expect(kOp, "residual", residual, x.dtype, x.elements());
+  expect(kOp, "dy", dy, x.dtype, x.elements());
+  expect(kOp, "mean", mean, accumulate_type(x.dtype), rows);
+  expect(kOp, "rstd", rstd, accumulate_type(x.dtype), rows);
+  expect(kOp, "gain", gain, x.dtype, columns);
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "layer_norm_backward",
-            [=, out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), center = mean.as<Accumulate<T>>(),
-             inverse = rstd.as<Accumulate<T>>(), gains = gain.as<T>()](CudaStream on) {
-              norm_backward<T>(on, out, grad, in, center, inverse, gains, rows, columns);
+    enqueue(stream, kOp,
+            [=, out = dx.as<T>(), added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(),
+             center = mean.as<Accumulate<T>>(), inverse = rstd.as<Accumulate<T>>(),
+             gains = gain.as<T>()](CudaStream on) {
+              norm_backward<T>(on, out, added, grad, in, center, inverse, gains, rows, columns);
             });
   });
+}
+
+void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
+                         Tensor gain) {
+  layer_norm_backward_add(stream, dx, {}, dy, x, mean, rstd, gain);
 }
 
 namespace {
@@ -93,22 +111,29 @@ void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, doub
   });
 }
 
-void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain) {
-  expect_matrix("rms_norm_backward", "gain", gain);
+void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
+                           Tensor gain) {
+  constexpr const char* kOp = "rms_norm_backward";
+  expect_matrix(kOp, "gain", gain);
   const int64_t columns = gain.elements();
   const int64_t rows = rstd.elements();
-  expect("rms_norm_backward", "dx", dx, gain.dtype, rows * columns);
-  expect("rms_norm_backward", "dy", dy, gain.dtype, rows * columns);
-  expect("rms_norm_backward", "x", x, gain.dtype, rows * columns);
-  expect("rms_norm_backward", "rstd", rstd, accumulate_type(gain.dtype), rows);
+  expect(kOp, "dx", dx, gain.dtype, rows * columns);
+  if (residual.data != nullptr) expect(kOp, "residual", residual, gain.dtype, rows * columns);
+  expect(kOp, "dy", dy, gain.dtype, rows * columns);
+  expect(kOp, "x", x, gain.dtype, rows * columns);
+  expect(kOp, "rstd", rstd, accumulate_type(gain.dtype), rows);
   dispatch_float(gain.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "rms_norm_backward",
-            [=, out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), inverse = rstd.as<Accumulate<T>>(),
-             gains = gain.as<T>()](CudaStream on) {
-              norm_backward<T>(on, out, grad, in, nullptr, inverse, gains, rows, columns);
+    enqueue(stream, kOp,
+            [=, out = dx.as<T>(), added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(),
+             inverse = rstd.as<Accumulate<T>>(), gains = gain.as<T>()](CudaStream on) {
+              norm_backward<T>(on, out, added, grad, in, nullptr, inverse, gains, rows, columns);
             });
   });
+}
+
+void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain) {
+  rms_norm_backward_add(stream, dx, {}, dy, x, rstd, gain);
 }
 
 void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd) {

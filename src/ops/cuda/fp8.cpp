@@ -95,6 +95,11 @@ void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, doubl
   product("affine_backward_input", stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
 }
 
+void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+  affine(stream, y, x, w, bias);
+  add(stream, y, residual, y);
+}
+
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
   affine_backward_input(stream, dz, dy, w, 0);
   gelu_backward(stream, dz, dz, z);
@@ -117,6 +122,7 @@ OpTable make_fp8_table(CudaDevice* device) {
   OpTable table = make_table(device);
   table.name = "cuda, fp8";
   table.affine = affine;
+  table.affine_add = affine_add;
   table.affine_gelu = affine_gelu;
   table.affine_backward_input = affine_backward_input;
   table.affine_backward_gelu = affine_backward_gelu;

@@ -67,6 +67,20 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   composed_affine(gemm, stream, y, x, w, bias);
 }
 
+// The residual is what cuBLASLt calls c: read as the result is written.
+void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+  Product product = product_of(y, x, false, w, true, 1, 1);
+  cpu::expect("affine_add", "residual", residual, y.dtype, y.elements());
+  product.c = residual.data;
+  if (bias.rank() > 0) {
+    cpu::expect("affine_add", "bias", bias, x.dtype, product.m);
+    product = with(product, Epilogue::Bias, bias.data);
+  }
+  if (taken(stream, product)) return;
+  affine(stream, y, x, w, bias);
+  add(stream, y, residual, y);
+}
+
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
   const Product product = product_of(y, x, false, w, true, 1, 0);
   cpu::expect("affine_gelu", "z", z, y.dtype, y.elements());

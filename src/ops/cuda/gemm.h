@@ -14,6 +14,7 @@ namespace trifold::cuda {
 void gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
           double beta);
 void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
+void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta);
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);

@@ -87,6 +87,8 @@ uint32_t alignment_of(const void* pointer) {
   return static_cast<uint32_t>(bits & -bits);
 }
 
+const void* c_of(const Product& product) { return product.c != nullptr ? product.c : product.d; }
+
 class Layout {
  public:
   Layout(cudaDataType_t type, int64_t rows, int64_t columns) {
@@ -179,7 +181,7 @@ class Preference {
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.d));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(p)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
   }
   ~Preference() { lt().preference_destroy(preference_); }
@@ -225,8 +227,8 @@ class Engine {
     };
     lt().check_status(
         lt().matmul(handle_, described.how.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
-                    described.b.get(), number(p.beta, beta), p.d, described.d.get(), p.d, described.d.get(),
-                    &algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
+                    described.b.get(), number(p.beta, beta), c_of(p), described.d.get(), p.d,
+                    described.d.get(), &algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
                     static_cast<cudaStream_t>(queue.native())),
         "multiplying");
   }
@@ -259,7 +261,8 @@ class Engine {
     bool transpose_a, transpose_b;
     Epilogue epilogue;
     cudaDataType_t type_a, type_b;
-    std::array<uint32_t, 5> alignments;  // of a, b, d, bias, aux
+    bool other_c;
+    std::array<uint32_t, 6> alignments;  // of a, b, c, d, bias, aux
 
     explicit Key(const Product& p)
         : factors(p.factors),
@@ -272,8 +275,9 @@ class Engine {
           epilogue(p.epilogue),
           type_a(type_of(p.narrow_a, p.factors)),
           type_b(type_of(p.narrow_b, p.factors)),
-          alignments{alignment_of(p.a), alignment_of(p.b), alignment_of(p.d), alignment_of(p.bias),
-                     alignment_of(p.aux)} {}
+          other_c(p.c != nullptr),
+          alignments{alignment_of(p.a), alignment_of(p.b),    alignment_of(c_of(p)),
+                     alignment_of(p.d), alignment_of(p.bias), alignment_of(p.aux)} {}
     auto operator<=>(const Key&) const = default;
   };
 

@@ -1,6 +1,7 @@
 // One matrix product as cuBLASLt is asked for it, with what it does to the result as it writes it (epilogue).
 //
-// cuBLASLt counts matrices in columns: d[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta d. Which algorithm
+// cuBLASLt counts matrices in columns: d[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, c being d
+// unless said otherwise. Which algorithm
 // computes a product is asked once for each (types, shape, transposes, epilogue, alignments, kind of device)
 // and kept, also that there is none, so the same call always takes the same one and gives the same bits.
 // 16-bit factors are summed in f32; f32 is computed in f32, not in TF32.
@@ -46,8 +47,9 @@ struct Product {
   void* d;
   double alpha, beta;
   Epilogue epilogue = Epilogue::None;
-  void* bias = nullptr;  // of the factors' type where it is added, of the result's where it is a gradient
-  void* aux = nullptr;   // [m, n] of the result's type
+  void* bias = nullptr;     // of the factors' type where it is added, of the result's where it is a gradient
+  void* aux = nullptr;      // [m, n] of the result's type
+  const void* c = nullptr;  // what beta multiplies, like d; null: d itself
   NarrowFactor narrow_a = {}, narrow_b = {};
   bool is_narrow() const { return narrow_a.scale != nullptr; }
 };

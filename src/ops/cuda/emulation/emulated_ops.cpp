@@ -27,6 +27,11 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   composed_affine(plain_gemm, stream, y, x, w, bias);
 }
 
+void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+  composed_affine(plain_gemm, stream, y, x, w, bias);
+  add(stream, y, residual, y);
+}
+
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
   composed_affine(plain_gemm, stream, z, x, w, bias);
   gelu(stream, y, z);
@@ -59,6 +64,7 @@ const OpTable& emulated_ops() {
       .fill_rows = fill_rows,
       .gemm = plain_gemm,
       .affine = affine,
+      .affine_add = affine_add,
       .affine_gelu = affine_gelu,
       .affine_backward_input = affine_backward_input,
       .affine_backward_gelu = affine_backward_gelu,
@@ -75,9 +81,11 @@ const OpTable& emulated_ops() {
       .dropout_add = dropout_add,
       .layer_norm = layer_norm,
       .layer_norm_backward = layer_norm_backward,
+      .layer_norm_backward_add = layer_norm_backward_add,
       .layer_norm_backward_weight = layer_norm_backward_weight,
       .rms_norm = rms_norm,
       .rms_norm_backward = rms_norm_backward,
+      .rms_norm_backward_add = rms_norm_backward_add,
       .rms_norm_backward_weight = rms_norm_backward_weight,
       .column_sum = column_sum,
       .rotary = rotary,

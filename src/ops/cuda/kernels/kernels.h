@@ -76,8 +76,9 @@ template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
           const T* bias, int64_t rows, int64_t columns, double eps);
 template <class T>
-void norm_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accumulate<T>* mean,
-                   const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns);
+void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
+                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
+                   int64_t columns);
 
 // ---- sums over rows (columns.cu) ----
 // Of every sum over rows of `columns` numbers of that many bytes: two sums at most.

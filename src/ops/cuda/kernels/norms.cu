@@ -108,11 +108,11 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
 }
 
 // With n = (x - mean) rstd and g = dy gain: dx = rstd (g - avg(g) - n avg(g n)), without avg(g) where the
-// norm does not center.
+// norm does not center. A residual, where there is one, is added before dx is rounded.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
-    norm_backward_kernel(T* dx, const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                         const T* gain, int64_t rows, int columns) {
+    norm_backward_kernel(T* dx, const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
+                         const Accumulate<T>* rstd, const T* gain, int64_t rows, int columns) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -143,15 +143,19 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   const Wide avg = sums[0] / static_cast<Wide>(columns);
   const Wide along = sums[1] / static_cast<Wide>(columns);
   const HeldRow<T, Whole> gains_again(gain, mine);  // to hold them from the start would take registers
+  const HeldRow<T, Whole, false> residuals(residual + row * columns, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> xs = in.pack(k, column, count);
     FullPack<T> dys = grad.pack(k, column, count);
     const FullPack<T> gains = gains_again.pack(k, column, count);
+    FullPack<T> added;
+    if (residual != nullptr) added = residuals.pack(k, column, count);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
       const Wide normal = (value(xs.at[i]) - center) * inverse;
-      put(dys.at[i], inverse * (value(dys.at[i]) * value(gains.at[i]) - avg - normal * along));
+      const Wide slope = inverse * (value(dys.at[i]) * value(gains.at[i]) - avg - normal * along);
+      put(dys.at[i], residual != nullptr ? slope + value(added.at[i]) : slope);
     }
     dys.template store<Whole>(dx + row * columns + column, count);
   });
@@ -173,22 +177,23 @@ void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, con
 }
 
 template <class T>
-void norm_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accumulate<T>* mean,
-                   const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns) {
+void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
+                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
+                   int64_t columns) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
-  const bool whole = packs<T>(columns, dx, dy, x, gain);
+  const bool whole = packs<T>(columns, dx, residual, dy, x, gain);
   const auto centered = whole ? norm_backward_kernel<T, true, true> : norm_backward_kernel<T, true, false>;
   const auto plain = whole ? norm_backward_kernel<T, false, true> : norm_backward_kernel<T, false, false>;
   const auto kernel = mean != nullptr ? centered : plain;
-  TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, dx, dy, x, mean, rstd, gain, rows,
+  TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, dx, residual, dy, x, mean, rstd, gain, rows,
                  static_cast<int>(columns));
 }
 
 #define INSTANTIATE(T)                                                                                \
   template void norm<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, const T*, \
                         int64_t, int64_t, double);                                                    \
-  template void norm_backward<T>(CudaStream, T*, const T*, const T*, const Accumulate<T>*,            \
+  template void norm_backward<T>(CudaStream, T*, const T*, const T*, const T*, const Accumulate<T>*,  \
                                  const Accumulate<T>*, const T*, int64_t, int64_t);
 INSTANTIATE(double)
 INSTANTIATE(float)
