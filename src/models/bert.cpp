@@ -150,12 +150,12 @@ void PooledHead::backward_weight(Run& run, Saved& saved) const {
 }
 
 BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
-                   bool pairs)
+                   bool pairs, int64_t chunk_rows)
     : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
              {Init::Kind::Normal, config.init_method_std}),
       activation_(builder, "head.activation", gelu_kind(config)),
       norm_(builder, "head.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon),
-      loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, 0,
+      loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, chunk_rows,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {
   if (pairs)
     pair_.emplace(builder, config.hidden_size, Init{Init::Kind::Normal, config.init_method_std},

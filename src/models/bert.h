@@ -86,9 +86,9 @@ class PooledHead {
 // PooledHead.
 class BertHead final : public Layer {
  public:
-  // `pairs`: with the PooledHead.
-  BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
-           bool pairs);
+  // `pairs`: with the PooledHead. `chunk_rows` as in VocabCrossEntropy.
+  BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab, bool pairs,
+           int64_t chunk_rows = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

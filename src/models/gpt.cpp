@@ -52,9 +52,11 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
 
 }  // namespace
 
-GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab)
+GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
+                 int64_t chunk_rows)
     : norm_(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon),
-      loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size) {}
+      loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
+            chunk_rows) {}
 
 // The loss is done with the norm's result when it returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {

@@ -33,7 +33,9 @@ class GptEmbedding final : public Layer {
 // Last block: final norm and loss. `logits` is for sampling.
 class GptHead final : public Layer {
  public:
-  GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab);
+  // `chunk_rows` as in VocabCrossEntropy.
+  GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
+          int64_t chunk_rows = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

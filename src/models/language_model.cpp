@@ -63,12 +63,13 @@ std::unique_ptr<Layer> make_block(BlockBuilder& builder, const std::string& name
 }
 
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                 int64_t padded_vocab) {
+                                 int64_t padded_vocab, int64_t chunk_rows) {
   if (config.bert_head == "classes") return std::make_unique<ClassHead>(builder, config);
   if (config.bert_head == "span") return std::make_unique<SpanHead>(builder, config);
   if (is_bert(config))
-    return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head);
-  return std::make_unique<GptHead>(builder, config, tokens, padded_vocab);
+    return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,
+                                      chunk_rows);
+  return std::make_unique<GptHead>(builder, config, tokens, padded_vocab, chunk_rows);
 }
 
 // Of the products with the vocabulary, and of BERT's product before it; the few rows of its pooler do not
@@ -104,7 +105,9 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
-  std::unique_ptr<Layer> head = make_head(last, config, tokens, padded_vocab);
+  const int64_t chunk_rows =
+      layout.device == "cuda" ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
+  std::unique_ptr<Layer> head = make_head(last, config, tokens, padded_vocab, chunk_rows);
   if (is_bert(config) && !has_task_head(config))
     model.params.pad_after(model.params.find("head.bias"), *config.vocab_size);
   if (config.untie_embeddings_and_output_weights)

@@ -8,7 +8,7 @@
 namespace trifold {
 
 // `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
-// sequence_parallel and recompute_granularity are read.
+// sequence_parallel, recompute_granularity and device are read.
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
 
 }  // namespace trifold

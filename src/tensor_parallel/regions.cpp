@@ -38,6 +38,12 @@ void Region::add_up(Run& run, const Sum& sum, Stream& on) const {
     axis.all_reduce(sum.result, Reduce::Sum, on);
 }
 
+Tensor Region::gather_parts(Run& run, Tensor mine, Arena& arena) const {
+  const Tensor all = arena.take(mine.dtype, {tp_ * mine.elements()});
+  run.mesh.comm({Axis::Tp}).all_gather(all, mine, run.stream);
+  return all;
+}
+
 void reduce_over_axis(Run& run, Tensor inout, Reduce how) {
   if (run.mesh.size(Axis::Tp) > 1) run.mesh.comm({Axis::Tp}).all_reduce(inout, how, run.stream);
 }

@@ -38,6 +38,9 @@ class Region {
   // All rows of an activation: a gathered copy in `arena`, or `x` itself where it is whole. Runs on `on`.
   Tensor gather_rows(Run& run, Tensor x, Arena& arena, Stream& on) const;
 
+  // What each rank of the axis has, [n], of all of them, [ranks * n] in their order, in `arena`.
+  Tensor gather_parts(Run& run, Tensor mine, Arena& arena) const;
+
   // An activation that is a sum over the ranks of the axis: each computes `partial` [R, C], and add_up leaves
   // the sum in `result`. Where activations are whole the two are one tensor; otherwise `partial` is scratch,
   // which the caller releases to `mark` when it has been added. `arena` may be run.scratch itself.

@@ -69,7 +69,13 @@ int64_t rows_of_chunk(int64_t vocab) {
   return rows;
 }
 
+constexpr int64_t kDeviceRows = 4096;  // of a chunk on a device, at least
+
 }  // namespace
+
+int64_t VocabCrossEntropy::device_chunk_rows(int64_t vocab) {
+  return std::max(kDeviceRows, rows_of_chunk(vocab));
+}
 
 VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                                      int64_t chunk_rows, std::optional<ParamId> bias)
@@ -151,22 +157,44 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
 
 // Every rank of the axis sees a part of each row. The row's true maximum is the largest of the parts' maxima;
 // each part's sum of exponentials is rescaled to it and the sums are added; the label's logit is zero on all
-// ranks but its own.
+// ranks but its own. All three are gathered at once, and every rank combines them in the order of the ranks.
 void VocabCrossEntropy::find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum,
                                     Tensor losses) const {
   const Arena::Mark mark = run.scratch.mark();
+  const int64_t rows = max.elements();
   const Tensor target = run.scratch.take(max.dtype, max.shape);
-  run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, first_id_, vocab_);
-  if (!region_.alone()) {
-    const Tensor local_max = run.scratch.take(max.dtype, max.shape);
-    run.ops.copy(run.stream, local_max, max);
-    reduce_over_axis(run, max, Reduce::Max);
-    run.ops.softmax_rescale(run.stream, sum, local_max, max);
-    reduce_over_axis(run, sum, Reduce::Sum);
-    reduce_over_axis(run, target, Reduce::Sum);
+  if (region_.alone()) {
+    run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, first_id_, vocab_);
+  } else {
+    const Tensor mine = run.scratch.take(max.dtype, {kStatistics * rows});
+    const auto part = [rows](const Tensor& all, int64_t index) {
+      return all.flat(index * rows, (index + 1) * rows);
+    };
+    run.ops.softmax_stats(run.stream, part(mine, 0), part(mine, 1), part(mine, 2), logits, labels, first_id_,
+                          vocab_);
+    combine(run, region_.gather_parts(run, mine, run.scratch), max, sum, target);
   }
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
   run.scratch.release(mark);
+}
+
+void VocabCrossEntropy::combine(Run& run, Tensor all, Tensor max, Tensor sum, Tensor target) {
+  const int64_t rows = max.elements();
+  const int64_t ranks = all.elements() / (kStatistics * rows);
+  const auto part = [&](int64_t rank, int64_t index) {
+    const int64_t begin = (rank * kStatistics + index) * rows;
+    return all.flat(begin, begin + rows);
+  };
+  run.ops.copy(run.stream, max, part(0, 0));
+  for (int64_t rank = 1; rank < ranks; ++rank) run.ops.reduce(run.stream, max, part(rank, 0), Reduce::Max);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    run.ops.softmax_rescale(run.stream, part(rank, 1), part(rank, 0), max);
+  run.ops.copy(run.stream, sum, part(0, 1));
+  run.ops.copy(run.stream, target, part(0, 2));
+  for (int64_t rank = 1; rank < ranks; ++rank) {
+    run.ops.reduce(run.stream, sum, part(rank, 1), Reduce::Sum);
+    run.ops.reduce(run.stream, target, part(rank, 2), Reduce::Sum);
+  }
 }
 
 Tensor VocabCrossEntropy::backward_input(Run&, Tensor, Saved& saved) const { return saved[dx_]; }

@@ -53,6 +53,9 @@ class VocabCrossEntropy final : public Layer {
   // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                     int64_t chunk_rows = 0, std::optional<ParamId> bias = {});
+  // What `chunk_rows` is where a device computes: some thousands. E's gradient is read and written once a
+  // chunk, which takes a device as long as its product unless that is over as many rows.
+  static int64_t device_chunk_rows(int64_t vocab);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run&, Saved&) const override {}                               // forward did it
@@ -71,6 +74,10 @@ class VocabCrossEntropy final : public Layer {
   void find_logits(Run& run, Tensor logits, Tensor x) const;
   // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
+  // What each rank of the axis knows of its part of n rows, maxima, sums and targets [ranks, 3, n], into what
+  // is true of the whole rows, [n] each.
+  static constexpr int64_t kStatistics = 3;
+  static void combine(Run& run, Tensor all, Tensor max, Tensor sum, Tensor target);
 
   std::string name_;
   Region region_;

@@ -47,6 +47,15 @@ std::vector<double> counting(int64_t count, double first) {
   return numbers;
 }
 
+TEST(Region, GathersThePartsOfAllRanks) {
+  run_ranks(3, [](Communicator& world) {
+    Border border(world, false);
+    std::vector<double> mine = counting(2, 10.0 * world.rank());
+    const Tensor all = border.region.gather_parts(border.run, {mine.data(), DType::F64, {2}}, border.scratch);
+    EXPECT_EQ(values(all), (std::vector<double>{0, 1, 10, 11, 20, 21}));
+  });
+}
+
 TEST(Region, GathersTheSlicesInRankOrder) {
   run_ranks(3, [](Communicator& world) {
     Border border(world, true);
