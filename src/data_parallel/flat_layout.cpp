@@ -74,11 +74,17 @@ int tensor_copies(const ParamList& params) {
 }
 
 // Gradients that are partial over the tensor axis lie together at the front, so that they are one collective;
-// those that are partial over a part of it come next.
+// those that are partial over a part of it come next. Within each of the three, parameters that weights decay
+// for stand before the others, so that an update goes over few runs of them.
 void FlatLayout::add_unit(int lowest_block, std::vector<ParamId> ids) {
   const auto over_tensor = [&](ParamId id) { return params_[id].shard.partial.has(Axis::Tp); };
   const auto over_copies = [&](ParamId id) { return params_[id].shard.tensor_copies > 1; };
-  std::stable_partition(std::stable_partition(ids.begin(), ids.end(), over_tensor), ids.end(), over_copies);
+  const auto decays = [&](ParamId id) { return params_[id].decay; };
+  const auto after_tensor = std::stable_partition(ids.begin(), ids.end(), over_tensor);
+  const auto after_copies = std::stable_partition(after_tensor, ids.end(), over_copies);
+  std::stable_partition(ids.begin(), after_tensor, decays);
+  std::stable_partition(after_tensor, after_copies, decays);
+  std::stable_partition(after_copies, ids.end(), decays);
   Unit unit;
   unit.lowest_block = lowest_block;
   unit.begin = unit.tensor_begin = unit.tensor_end = unit.copies_end = elements_;
@@ -133,6 +139,22 @@ std::vector<FlatLayout::Segment> FlatLayout::segments(const Unit& unit, std::opt
       segments.push_back({id, from - offset(id), to - from, from, unit.shard_begin + from - begin});
   }
   return segments;
+}
+
+std::vector<FlatLayout::Segment> FlatLayout::joined(std::span<const Segment> segments,
+                                                    FunctionRef<bool(ParamId, ParamId)> alike) {
+  std::vector<Segment> runs;
+  for (const Segment& segment : segments) {
+    if (!runs.empty()) {
+      Segment& last = runs.back();
+      if (round_up(last.flat + last.count, kGrain) == segment.flat && alike(last.id, segment.id)) {
+        last.count = segment.flat + segment.count - last.flat;
+        continue;
+      }
+    }
+    runs.push_back(segment);
+  }
+  return runs;
 }
 
 std::vector<Tensor> FlatLayout::views(Tensor flat) const {

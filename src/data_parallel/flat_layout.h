@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "nn/param.h"
 #include "ops/ops.h"
 
@@ -81,6 +83,11 @@ class FlatLayout {
   bool tied_elsewhere(const Unit& unit) const;
   // What a slice of a unit, or all of it, holds of parameters, in order.
   std::vector<Segment> segments(const Unit& unit, std::optional<int> slice) const;
+  // Segments of a unit as few runs: what follows each other with nothing but padding between, and is `alike`,
+  // is one, with the id of its first. Padding is zero in gradients, weights and optimizer state, and stays
+  // so.
+  static std::vector<Segment> joined(std::span<const Segment> segments,
+                                     FunctionRef<bool(ParamId, ParamId)> alike);
   // One view a parameter into `flat`, which has elements() elements; an empty tensor for what is not held.
   std::vector<Tensor> views(Tensor flat) const;
 

@@ -19,10 +19,13 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
   int64_t count = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.lowest_block == kCopyOfTied || !first_of_copies) continue;
-    for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
-      if (!is_tensor_owner(layout.params()[segment.id].shard, mesh.coord(Axis::Tp))) continue;
-      counted_.push_back(segment);
-      count += chunks(segment);
+    std::vector<FlatLayout::Segment> mine = layout.segments(unit, grads.slice());
+    std::erase_if(mine, [&](const FlatLayout::Segment& segment) {
+      return !is_tensor_owner(layout.params()[segment.id].shard, mesh.coord(Axis::Tp));
+    });
+    for (const FlatLayout::Segment& run : FlatLayout::joined(mine, [](ParamId, ParamId) { return true; })) {
+      counted_.push_back(run);
+      count += chunks(run);
     }
   }
   partials_ = Buffer(static_cast<size_t>(count) * sizeof(double), ops.device);

@@ -157,6 +157,11 @@ void GradientBuffer::pass(int unit, Stream& stream) {
     sums_.all_reduce(groups_.replicas(), sums, comm_stream_);
 }
 
+void GradientBuffer::rehearse(Stream& stream) {
+  const Tensor some = flat().rows(0, std::min(kGrain, where_.elements()));
+  ops_.add(stream, some, some, some);
+}
+
 // What passes is set to zero when it is opened, and its sums begin with the first reduction.
 void GradientBuffer::zero(Stream& stream) {
   for (size_t i = 0; i < passages_.size(); ++i) {

@@ -60,6 +60,8 @@ class GradientBuffer final : public GradSink {
   // The sums of a segment of it.
   Tensor summed(const FlatLayout::Segment& segment) const;
 
+  // Adds as reductions do, on this rank alone, so that a device has met it. Gradients are worth nothing then.
+  void rehearse(Stream& stream);
   // Sets all gradients to zero.
   void zero(Stream& stream);
   // Makes `stream` wait until all reductions started so far are done. An Error when gradients were added that

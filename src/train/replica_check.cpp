@@ -324,6 +324,7 @@ class Collector {
 
 std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& optimizer,
                                   const GradientBuffer& grads) {
+  replica.weights().finish(replica.compute());
   Collector found(replica);
   const Mesh& mesh = replica.mesh();
   const int data = mesh.size(Axis::Dp);

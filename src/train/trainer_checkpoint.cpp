@@ -21,6 +21,7 @@ namespace trifold {
 // of ShardSpec say so for the tensor axis; along the data axis it is the first of those that own the piece. A
 // copy of a tied weight is never saved.
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
+  replica_.weights().finish(replica_.compute());
   const ParamList& params = replica_.model().params;
   const bool first =
       grads_.slice() ? replica_.groups().replicas().rank() == 0 : replica_.mesh().coord(Axis::Dp) == 0;

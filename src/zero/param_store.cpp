@@ -1,6 +1,7 @@
 #include "zero/param_store.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trifold {
 
@@ -47,7 +48,13 @@ void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& seg
 
 ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
                        const How& how, Stream& comm_stream)
-    : layout_(layout), groups_(groups), ops_(ops), dtype_(dtype), how_(how), comm_stream_(comm_stream) {
+    : layout_(layout),
+      groups_(groups),
+      ops_(ops),
+      dtype_(dtype),
+      how_(how),
+      comm_stream_(comm_stream),
+      arrived_(layout.units().size()) {
   check(how.versions >= 1 && (how.versions == 1 || !how.sharded), "a store of {} versions of {} weights",
         how.versions, how.sharded ? "sharded" : "whole");
   if (how.sharded) {
@@ -64,6 +71,13 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
     version->flat = version->buffer.tensor(dtype, {layout.elements()});
     version->views = layout.views(version->flat);
     versions_.push_back(std::move(version));
+  }
+}
+
+ParamStore::~ParamStore() {
+  try {
+    comm_stream_.synchronize();
+  } catch (...) {  // whoever waits for the stream next is told
   }
 }
 
@@ -97,7 +111,12 @@ const ParamStore::Place& ParamStore::place_of(int unit) const {
 bool ParamStore::gathered(int unit) const { return !places_.empty() && place_of(unit).unit == unit; }
 
 Tensor ParamStore::weight(ParamId id) const {
-  if (!how_.sharded) return ring(0).weight(id);
+  if (!how_.sharded) {
+    if (const int unit = layout_.unit_of(id);
+        unit >= 0 && arrived_[static_cast<size_t>(unit)].stream != nullptr)
+      comm_stream_.synchronize();
+    return ring(0).weight(id);
+  }
   const ParamList& params = layout_.params();
   const int unit = layout_.unit_of(id);
   check(gathered(unit), "the weights of {} are not gathered", params[id].shard.name);
@@ -139,8 +158,11 @@ void ParamStore::reshard(int block, Stream& stream) {
 }
 
 void ParamStore::enter(int block, Stream& stream) const {
-  if (!how_.sharded) return;
   for (int unit : layout_.units_of_block(block)) {
+    if (!how_.sharded) {
+      stream.wait(std::exchange(arrived_[static_cast<size_t>(unit)], {}));
+      continue;
+    }
     check(gathered(unit), "block {} needs weights that are not gathered", block);
     stream.wait(place_of(unit).ready);
   }
@@ -175,15 +197,23 @@ void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stre
   const int64_t end = layout_.slice_begin(unit, groups_.slice() + 1);
   comm_stream_.wait(stream.record());
   groups_.shard().all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
+  arrived_[static_cast<size_t>(&unit - layout_.units().data())] = comm_stream_.record();
+}
+
+void ParamStore::end_update(Stream& stream) {
+  if (how_.sharded) finish(stream);
 }
 
 void ParamStore::finish(Stream& stream) {
   stream.wait(comm_stream_.record());
+  arrived_.assign(arrived_.size(), {});
   updated_ = stream.record();
 }
 
 void ParamStore::begin_version(int version, Stream& stream) {
-  if (&ring(version) != &ring(version - 1)) ops_.copy(stream, ring(version).flat, ring(version - 1).flat);
+  if (&ring(version) == &ring(version - 1)) return;
+  finish(stream);
+  ops_.copy(stream, ring(version).flat, ring(version - 1).flat);
 }
 
 void ParamStore::restart_at(int version) {

@@ -50,12 +50,17 @@ class ParamStore final : public ParamSource {
   // zero.
   ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
              const How& how, Stream& comm_stream);
+  // Waits for what is on its way: it uses this memory.
+  ~ParamStore() override;
+  ParamStore(const ParamStore&) = delete;
+  ParamStore& operator=(const ParamStore&) = delete;
 
   // Makes memory for plans that gather these units at one time, beside what was asked for before, where the
   // weights are sharded. Between plans.
   void reserve(const std::vector<std::pair<int, int>>& together);
 
-  // Of version 0: between plans, the newest there are. Where sharded, an Error unless the unit is gathered.
+  // Of version 0: between plans, the newest there are, which are waited for where they are on their way.
+  // Where sharded, an Error unless the unit is gathered.
   Tensor weight(ParamId id) const override;
   const ParamSource& at_version(int version) const override;
   void unshard(int block, Stream& stream) override;
@@ -72,8 +77,12 @@ class ParamStore final : public ParamSource {
   const std::string& offload() const { return how_.offload; }
   bool state_on_host() const { return how_.state_on_host; }
   // After the owners have updated their slices: brings the unit's whole weights to all ranks that hold them
-  // whole. Starts it and returns; `finish` waits. Nothing to do where the weights are sharded.
+  // whole. Starts it and returns. Nothing to do where the weights are sharded.
   void publish(const FlatLayout::Unit& unit, int version, Stream& stream);
+  // After all of an update: blocks wait for their weights when they are entered, so what is still on its way
+  // arrives behind the first of them. Whoever reads what this rank owns of them calls `finish` first.
+  void end_update(Stream& stream);
+  // `stream` waits for all that was published.
   void finish(Stream& stream);
 
   // Makes version `version` a copy of the one before it, to be updated in place. With one buffer they are the
@@ -117,6 +126,8 @@ class ParamStore final : public ParamSource {
   How how_;
   Stream& comm_stream_;
   Event updated_;  // the shards are what the last update made them
+  // By unit: when what was published last is there; complete where the readers' stream waits for it already.
+  mutable std::vector<Event> arrived_;
   std::vector<std::unique_ptr<Version>> versions_;
   int first_ = 0;
   Buffer shards_;

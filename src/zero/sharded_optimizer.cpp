@@ -46,6 +46,10 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
     segments_.push_back(layout.segments(unit, grads.slice()));
     for (const FlatLayout::Segment& segment : segments_.back()) largest = std::max(largest, segment.count);
   }
+  if (!rule_->needs_norms() && weights.offload().empty())
+    for (const auto& segments : segments_)
+      runs_.push_back(
+          FlatLayout::joined(segments, [this](ParamId a, ParamId b) { return decay_of(a) == decay_of(b); }));
   if (rule_->needs_norms())
     squares_ = Buffer::shared(static_cast<size_t>(2 * chunks(largest)) * sizeof(double), ops.device);
   if (!masters_) {
@@ -168,7 +172,18 @@ void ShardedOptimizer::send_numbers(StepValues values, Stream& stream) {
   });
 }
 
-// Unit by unit, so that the first are on their way to the other ranks while the next are computed.
+void ShardedOptimizer::update_unit(size_t unit, int version, StepValues& values, Stream& stream) {
+  const auto update = [&](const FlatLayout::Segment& segment) {
+    if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];
+    rule_->update(slice_of(segment, version), values, ops_, stream);
+    if (file_.bytes() > 0) stream.synchronize();  // before it is given up
+  };
+  if (runs_.empty()) return stream_through(unit, update);
+  for (const FlatLayout::Segment& run : runs_[unit]) update(run);
+}
+
+// Unit by unit, so that the first are on their way to the other ranks while the next are computed: those of
+// the first blocks first, for the next forward begins with them. Files are read from front to back.
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   ratios_.clear();
   send_numbers(values, stream);
@@ -176,15 +191,12 @@ void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
     find_trust_ratios(version, values, stream);
     send_numbers(values, stream);
   }
-  for (size_t unit = 0; unit < segments_.size(); ++unit) {
-    stream_through(unit, [&](const FlatLayout::Segment& segment) {
-      if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];
-      rule_->update(slice_of(segment, version), values, ops_, stream);
-      if (file_.bytes() > 0) stream.synchronize();  // before it is given up
-    });
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const size_t unit = file_.bytes() > 0 ? i : segments_.size() - 1 - i;
+    update_unit(unit, version, values, stream);
     if (grads_.slice()) weights_.publish(layout_.units()[unit], version, stream);
   }
-  weights_.finish(stream);
+  weights_.end_update(stream);
 }
 
 std::vector<ShardedOptimizer::Piece> ShardedOptimizer::pieces() const {

@@ -67,6 +67,7 @@ class ShardedOptimizer {
   void stream_through(size_t unit, Use&& use) const;
   void expect(const FlatLayout::Segment& segment) const;
   void release(const FlatLayout::Segment& segment) const;
+  void update_unit(size_t unit, int version, StepValues& values, Stream& stream);
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
   double decay_of(ParamId id) const { return layout_.params()[id].decay ? weight_decay_ : 0; }
   // Fills numbers_ with those of each parameter: the ratios are known where ratios_ has them.
@@ -87,8 +88,11 @@ class ShardedOptimizer {
   size_t parts_;                                            // masters, where there are any, and states
   int64_t elements_;                                        // owned, padding included
   std::vector<std::vector<FlatLayout::Segment>> segments_;  // of each unit
-  Buffer buffer_;                                           // masters, where there are any; then each state
-  FileMemory file_;                                         // that, instead
+  // The same as few runs, which one call updates each; none where each parameter has a ratio of its own, or
+  // state is streamed through.
+  std::vector<std::vector<FlatLayout::Segment>> runs_;
+  Buffer buffer_;    // masters, where there are any; then each state
+  FileMemory file_;  // that, instead
   // For rules that need norms, by parameter: of weights, then of directions, and what follows from them.
   Buffer squares_;  // f64, for the largest segment, twice
   std::vector<ExactSum> sums_;

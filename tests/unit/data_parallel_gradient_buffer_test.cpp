@@ -59,5 +59,24 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
   }
 }
 
+// What follows each other is one run: of each unit those that weights decay for, and the others.
+TEST(FlatLayout, ParametersThatAreUpdatedAlikeFollowEachOther) {
+  const Mesh mesh(MeshSizes{}, MeshCoords{});
+  const ParamList params = two_kinds(mesh, false);
+  const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, 1);
+  ASSERT_EQ(layout.units().size(), 1U);
+  const std::vector<FlatLayout::Segment> all = layout.segments(layout.units()[0], {});
+  ASSERT_EQ(all.size(), 8U);
+  const auto alike = [&](ParamId a, ParamId b) { return params[a].decay == params[b].decay; };
+  const std::vector<FlatLayout::Segment> runs = FlatLayout::joined(all, alike);
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_TRUE(params[runs[0].id].decay);
+  EXPECT_EQ(runs[0].count, 3 * kGrain + 9);  // three parameters with their padding, and d of 9
+  EXPECT_EQ(runs[1].flat, 4 * kGrain);
+  EXPECT_EQ(runs[1].count, 3 * kGrain + 8);
+  EXPECT_EQ(FlatLayout::joined(all, [](ParamId, ParamId) { return true; }).size(), 1U);
+  EXPECT_EQ(FlatLayout::joined(all, [](ParamId, ParamId) { return false; }).size(), 8U);
+}
+
 }  // namespace
 }  // namespace trifold::test

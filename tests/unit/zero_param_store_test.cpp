@@ -1,0 +1,51 @@
+#include "zero/param_store.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "nn/layer.h"
+#include "support/ranks.h"
+
+namespace trifold::test {
+namespace {
+
+// Published weights that are still on their way hold up the blocks that read them, and no others.
+TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
+  run_ranks(2, [](Communicator& world) {
+    const Mesh mesh(world, {1, 2, 1});
+    ParamList params;
+    for (const int block : {0, 1})
+      BlockBuilder(params, mesh, block, 1).replicated(std::to_string(block), {512}, {}, true);
+    const FlatLayout layout(params, {{0, 1}}, 1, 2);
+    const DataGroups groups(mesh, 2);
+    OwnStream compute;
+    OwnStream comm(Stream::Mode::Worker);
+    ParamStore store(layout, groups, cpu_ops(), DType::F32, ParamStore::How{}, comm);
+    const auto value = [&](int block, int64_t element) { return store.weight({block}).as<float>()[element]; };
+    // Each rank owns half of each unit, and writes its number there.
+    for (const int block : {0, 1}) {
+      const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(layout.unit_ending_at(block))];
+      for (const FlatLayout::Segment& segment : layout.segments(unit, groups.slice())) {
+        const Tensor mine = store.owned(segment);
+        std::fill_n(mine.as<float>(), mine.elements(), static_cast<float>(10 * block + world.rank() + 1));
+      }
+    }
+    const auto publish = [&](int block) {
+      store.publish(layout.units()[static_cast<size_t>(layout.unit_ending_at(block))], 0, compute);
+    };
+    std::latch held(1);
+    publish(0);
+    static_cast<Stream&>(comm).run([&held] { held.wait(); });
+    publish(1);
+    store.end_update(compute);
+    store.enter(0, compute);  // returns, though the weights of block 1 are not there
+    for (const int64_t part : {0, 1}) EXPECT_EQ(value(0, part * 256), static_cast<float>(part + 1));
+    held.count_down();
+    store.enter(1, compute);
+    for (const int64_t part : {0, 1}) EXPECT_EQ(value(1, part * 256), static_cast<float>(part + 11));
+  });
+}
+
+}  // namespace
+}  // namespace trifold::test
