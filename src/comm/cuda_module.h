@@ -38,7 +38,7 @@ int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 6 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 7 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();

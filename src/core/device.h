@@ -61,6 +61,10 @@ class DeviceQueue {
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
+// What a queue is for. Where a device can start work of several queues, that of communication goes first: it
+// is little, and other ranks wait for it.
+enum class QueueUse { Computing, Communicating };
+
 struct DeviceMemory {
   size_t free = 0;   // bytes
   size_t total = 0;  // bytes
@@ -81,7 +85,7 @@ class Device {
   virtual void* allocate_shared(size_t bytes) = 0;
   virtual void release_shared(void* memory) noexcept = 0;
 
-  virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
+  virtual std::unique_ptr<DeviceQueue> make_queue(QueueUse use = QueueUse::Computing) = 0;
 };
 
 }  // namespace trifold

@@ -12,10 +12,10 @@ constexpr size_t kWaitingTasks = 256;
 
 }  // namespace
 
-Stream::Stream(Mode mode, ThreadPool& pool, Device* device)
+Stream::Stream(Mode mode, ThreadPool& pool, Device* device, QueueUse use)
     : mode_(mode),
       pool_(pool),
-      own_queue_(device != nullptr && mode != Mode::Dry ? device->make_queue() : nullptr),
+      own_queue_(device != nullptr && mode != Mode::Dry ? device->make_queue(use) : nullptr),
       queue_(own_queue_.get()),
       tasks_(mode == Mode::Worker ? kWaitingTasks : 0) {
   if (mode == Mode::Worker) thread_ = std::thread([this] { work_loop(); });

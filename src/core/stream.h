@@ -45,9 +45,9 @@ class Stream {
   enum class Mode { Inline, Worker, Dry };
 
   // `pool` gives the work its cores; it must outlive the stream, and is used by this stream alone when the
-  // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there; a Dry stream
-  // needs none.
-  Stream(Mode mode, ThreadPool& pool, Device* device = nullptr);
+  // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there, for `use`; a
+  // Dry stream needs none.
+  Stream(Mode mode, ThreadPool& pool, Device* device = nullptr, QueueUse use = QueueUse::Computing);
   // Runs what is still enqueued, and drops its errors: who wants them calls `synchronize` first.
   ~Stream();
   Stream(const Stream&) = delete;

@@ -141,7 +141,7 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
     transfers.push_back({sends ? Transfer::Direction::Send : Transfer::Direction::Receive, peer, tensor});
   }
   Event done;
-  if (!measuring_) {
+  if (!measuring_ && !rehearsing_) {
     Stream& stream = forward ? *place_.forward_stream : *place_.backward_stream;
     stream.wait(stream_.record());
     (forward ? place_.forward : place_.backward)->exchange(transfers, stream);
@@ -164,6 +164,9 @@ int Executor::model_block(const Action& action) {
 }
 
 void Executor::execute(const Action& action, const StepInputs& inputs) {
+  if (rehearsing_ && (action.kind == ActionKind::ReduceGrad || action.kind == ActionKind::ReduceTied ||
+                      action.kind == ActionKind::Step))
+    return;
   switch (action.kind) {
     case ActionKind::F:
       return forward(action, inputs);
@@ -234,6 +237,14 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
     }
   }
   return take_losses();
+}
+
+// Graphs are captured when a block's work is met for the second time.
+void Executor::rehearse(const RankPlan& row, const StepInputs& inputs) {
+  rehearsing_ = true;
+  for (int time = 0; time < (graphs_ ? 2 : 1); ++time) run(row, inputs);
+  evaluate(inputs.batch(0));
+  rehearsing_ = false;
 }
 
 LossSums Executor::evaluate(const Batch& batch, StepWatch* watch) {

@@ -122,6 +122,11 @@ class Executor {
   // The sums of each global batch of the plan, until the next call. From the second call with a row on,
   // nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
+  // Does what `run` with this row does on this rank alone, and a forward after it, for the sake of what
+  // happens the first time: libraries choose and load, graphs of blocks are captured. No message is sent, no
+  // gradient reduced, no weight updated; collectives within blocks, and those that gather weights, are done.
+  // The gradients are worth nothing afterwards.
+  void rehearse(const RankPlan& row, const StepInputs& inputs);
   // Forward only, without dropout, through all stages, which `watch` sees where it is given. Collective over
   // the pipeline axis.
   LossSums evaluate(const Batch& batch, StepWatch* watch = nullptr);
@@ -189,6 +194,7 @@ class Executor {
   Stream& side_;
   DType dtype_;
   bool measuring_ = false;
+  bool rehearsing_ = false;
   bool keeps_for_backward_ = true;
   std::vector<StageState> stages_;
   Messages messages_;

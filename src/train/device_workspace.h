@@ -7,8 +7,9 @@
 
 namespace trifold {
 
-// Bytes on each rank; 0 on the processor. What cuBLASLt, factors of 8 bits and cuDNN's attention take, of
-// which a stream of computation holds the largest (ops/cuda/workspace.h). `config` must be resolved.
+// Bytes on each rank; 0 on the processor. What cuBLASLt, factors of 8 bits, cuDNN's attention and the
+// gradients of embeddings take, of which a stream of computation holds the largest (ops/cuda/workspace.h).
+// `config` must be resolved.
 size_t device_workspace(const PretrainConfig& config);
 
 }  // namespace trifold

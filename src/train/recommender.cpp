@@ -41,7 +41,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       comm_pool_(1),
       fetch_pool_(1),
       compute_(Stream::Mode::Inline, pool_, ops_.device),
-      comm_(comm_mode(world), comm_pool_, ops_.device),
+      comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       id_comm_(world.split(0, world.rank())),
       vector_comm_(world.split(0, world.rank())),
       placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),

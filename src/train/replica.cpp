@@ -27,7 +27,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       comm_pool_(1),
       side_pool_(1),
       compute_(Stream::Mode::Inline, pool_, ops_.device),
-      comm_(comm_mode(world), comm_pool_, ops_.device),
+      comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       dtype_(dtype),
       model_(make_model(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
@@ -42,8 +42,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
-  if (mesh_.size(Axis::Tp) > 1 && has_spare_core(world, pool_.size()))
-    own_side_.emplace(comm_mode(world), side_pool_, ops_.device);
+  if (mesh_.size(Axis::Tp) > 1 && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
+    own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
 }
 
 void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {
@@ -105,6 +105,10 @@ void Replica::meet_neighbours() {
   const std::vector<int> to(behind.begin(), behind.end());
   meet(*place_.forward, to, from, *place_.forward_stream);
   meet(*place_.backward, from, to, *place_.backward_stream);
+}
+
+void Replica::reserve_workspace(size_t bytes) {
+  if (DeviceQueue* queue = compute_.queue(); queue != nullptr && bytes > 0) queue->workspace(bytes);
 }
 
 RankPlan Replica::with_residency(RankPlan row) {

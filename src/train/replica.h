@@ -33,10 +33,14 @@ class Replica {
   Stream& compute() { return compute_; }
   Stream& comm() { return comm_; }
   // For the collectives of tensor parallelism that layers hide behind computation (Run::side). It has a
-  // thread of its own where a core is spare. Elsewhere it is compute() itself: a thread without a core of its
-  // own hides nothing, and waking it costs up to a tenth of the step of a small model.
+  // queue of its own on a device, and a thread of its own where a core is spare. Elsewhere it is compute()
+  // itself: a thread without a core of its own hides nothing, and waking it costs up to a tenth of the step
+  // of a small model.
   Stream& side() { return own_side_ ? *own_side_ : compute_; }
   DType dtype() const { return dtype_; }
+  // Makes the device memory that operations of compute() take beside their tensors (train/device_workspace.h)
+  // now, while no other rank waits for this one's device.
+  void reserve_workspace(size_t bytes);
   // The whole model; its parameters say which of them this rank holds.
   const Model& model() const { return model_; }
   ParamStore& weights() { return *weights_; }
@@ -61,7 +65,7 @@ class Replica {
  private:
   // A stream of its own for messages.
   struct Worker {
-    Worker(Stream::Mode mode, Device* device) : stream(mode, pool, device) {}
+    Worker(Stream::Mode mode, Device* device) : stream(mode, pool, device, QueueUse::Communicating) {}
     ThreadPool pool{1};
     Stream stream;
   };

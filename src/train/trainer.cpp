@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "optim/lr_schedule.h"
+#include "train/device_workspace.h"
 #include "train/finite_check.h"
 #include "train/overlap_check.h"
 #include "train/rank_memory.h"
@@ -46,6 +47,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       train_(train),
       valid_(valid),
       valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {
+  replica_.reserve_workspace(device_workspace(config_));
   make_executor();
 }
 
@@ -66,6 +68,21 @@ void Trainer::make_executor() {
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
   if (config_.mesh.enable_cuda_graph) executor_->capture_blocks(replica_.model().params);
+  if (replica_.ops().device != nullptr && replica_.world().size() > 1) rehearse();
+}
+
+// Loading a kernel, allocating memory and making a graph may wait for the whole device, and so for
+// collectives on it that wait for other ranks, which may wait for this one. The data are of no matter.
+void Trainer::rehearse() {
+  Batch& batch = valid_batch_.batch();
+  std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
+              static_cast<int32_t>(batch.seq_length()));
+  const auto give_batch = [&](int) { return batch; };
+  const auto no_step = [](const Action&) {};
+  abort_on_error(replica_.world(), [&] {
+    executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
+    grads_.rehearse(replica_.compute());
+  });
 }
 
 void Trainer::prepare(int batches) {

@@ -102,6 +102,8 @@ class Trainer final : public Savable {
 
   Plan make_plan();
   void make_executor();
+  // On a device: what a step does for the first time, without other ranks that wait for it meanwhile.
+  void rehearse();
   void run_plan(const std::atomic<int>* signal);
   // Makes the plan that covers `batches` global batches, unless it is there.
   void prepare(int batches);

@@ -21,6 +21,7 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
     ++believe->touched_freed;
     return ncclInvalidArgument;
   }
+  if (comm->asks_left > 0 && --comm->asks_left == 0) comm->state = ncclSuccess;
   *result = comm->state;
   return ncclSuccess;
 }
@@ -59,6 +60,11 @@ ncclResult_t all_reduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
   if (comm == nullptr || comm->state != ncclSuccess) return ncclInvalidArgument;
   comm->join();
   comm->stream = stream;
+  if (believe->sum_takes_asks > 0) {
+    comm->asks_left = believe->sum_takes_asks;
+    comm->state = ncclInProgress;
+    return ncclInProgress;
+  }
   if (comm->connected || comm->meeting == nullptr) return ncclSuccess;
   comm->connected = true;
   comm->state = ncclInProgress;

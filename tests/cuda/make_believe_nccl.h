@@ -34,6 +34,7 @@ struct ncclComm {
   std::atomic<bool> told_to_end{false};
   std::atomic<bool> freed{false};
   bool connected = false;
+  std::atomic<int> asks_left{0};  // until what is in progress is done
   Meeting* meeting = nullptr;
   std::atomic<CUstream_st*> stream{nullptr};  // of the kernels that it has enqueued
   std::thread job;
@@ -52,6 +53,7 @@ struct Believe {
   std::atomic<int> touched_freed{0};  // calls on communicators that are gone
   std::atomic<int> hung{0};           // aborts that waited for another communicator's kernels
   std::chrono::milliseconds split_takes{20};
+  int sum_takes_asks = 0;  // a collective is in progress until it was asked for as many times
 
   ncclComm* add() {
     const std::lock_guard lock(mutex);

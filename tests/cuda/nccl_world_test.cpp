@@ -86,6 +86,22 @@ TEST_F(NcclWorldTest, SplitWaitsForItsHandle) {
   });
 }
 
+// A thread that slept after each of the questions would take 10 ms at least.
+TEST_F(NcclWorldTest, ACallThatIsNearlyMadeIsNotSleptFor) {
+  believe->sum_takes_asks = 51;
+  run_ranks(1, [](Communicator& host) {
+    Rank rank(host, 20s);
+    CUstream_st stream;
+    auto least = std::chrono::steady_clock::duration::max();
+    for (int i = 0; i < 50 && least >= 5ms; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      rank.sum(rank.first, stream);
+      least = std::min(least, std::chrono::steady_clock::now() - start);
+    }
+    EXPECT_LT(least, 5ms);
+  });
+}
+
 // NCCL writes the handle long after the world was aborted by another rank, while the abort waits for it.
 TEST_F(NcclWorldTest, SplitThatIsAbortedLeavesNoDanglingAddress) {
   believe->split_takes = 30s;

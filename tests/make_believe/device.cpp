@@ -58,7 +58,7 @@ void MakeBelieveDevice::keep(std::byte* shown, const Block& block) {
 
 MakeBelieveDevice::Asked MakeBelieveDevice::asked() const {
   const std::lock_guard lock(mutex_);
-  Asked asked{asked_};
+  Asked asked{asked_, 0, 0, workspaces_, captures_, urgent_queues_};
   for (const auto& each : blocks_) (each.second.shared ? asked.shared : asked.device) += each.second.bytes;
   return asked;
 }
@@ -98,7 +98,8 @@ void MakeBelieveDevice::release_shared(void* memory) noexcept {
   delete[] static_cast<std::byte*>(memory);
 }
 
-std::unique_ptr<DeviceQueue> MakeBelieveDevice::make_queue() {
+std::unique_ptr<DeviceQueue> MakeBelieveDevice::make_queue(QueueUse use) {
+  if (use == QueueUse::Communicating) ++urgent_queues_;
   return std::make_unique<MakeBelieveQueue>(*this);
 }
 
@@ -158,6 +159,7 @@ void MakeBelieveQueue::begin_capture() {
 
 std::unique_ptr<DeviceGraph> MakeBelieveQueue::end_capture() {
   check(capturing_, "a capture ends that has not begun");
+  ++device_.captures_;
   capturing_ = captures.writing = false;
   auto graph = std::make_unique<WrittenDown>(std::exchange(captured_, {}));
   check(!std::exchange(captures.refused, false), "a test asked for a refusal at the end");
@@ -214,6 +216,7 @@ void* MakeBelieveQueue::workspace(size_t bytes) {
     refuse_in_capture("a workspace larger than any before");
     if (!wrote_graphs_) workspaces_.clear();
     workspaces_.emplace_back(bytes, &device_);
+    ++device_.workspaces_;
   }
   return workspaces_.back().data();
 }

@@ -31,7 +31,7 @@ class MakeBelieveDevice final : public Device {
   void release(void* memory) noexcept override;
   void* allocate_shared(size_t bytes) override;
   void release_shared(void* memory) noexcept override;
-  std::unique_ptr<DeviceQueue> make_queue() override;
+  std::unique_ptr<DeviceQueue> make_queue(QueueUse use) override;
 
   // The calling thread's capture number `capture` from now (1: its next) fails when piece `piece` of its
   // work is put (1: the first), or has not come to that at its end; of piece 0, at its end. 0: none fails.
@@ -43,6 +43,9 @@ class MakeBelieveDevice final : public Device {
   struct Asked {
     int64_t times = 0;
     size_t device = 0, shared = 0;
+    int64_t workspaces = 0;  // times that one was made or grew
+    int64_t captures = 0;    // times that a graph was written down
+    int64_t urgent = 0;      // queues made for communication
   };
   Asked asked() const;
 
@@ -65,7 +68,7 @@ class MakeBelieveDevice final : public Device {
   std::map<const std::byte*, Block> blocks_;  // by the address that was given out
   int64_t asked_ = 0;                         // times
   std::set<MakeBelieveQueue*> queues_;
-  std::atomic<int64_t> graph_launches_ = 0;
+  std::atomic<int64_t> graph_launches_ = 0, workspaces_ = 0, captures_ = 0, urgent_queues_ = 0;
 };
 
 class MakeBelieveQueue final : public DeviceQueue {

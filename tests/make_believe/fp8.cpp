@@ -65,6 +65,11 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   product(stream, y, {x, false, Fp8::E4M3}, {w, false, Fp8::E4M3}, bias, 0);
 }
 
+void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+  affine(stream, y, x, w, bias);
+  cpu_ops().add(stream, y, residual, y);
+}
+
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
   affine(stream, z, x, w, bias);
   cpu_ops().gelu(stream, y, z);
@@ -87,6 +92,7 @@ void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Ten
 OpTable make_narrow() {
   OpTable table = cpu_ops();
   table.affine = affine;
+  table.affine_add = affine_add;
   table.affine_gelu = affine_gelu;
   table.affine_backward_input = affine_backward_input;
   table.affine_backward_gelu = affine_backward_gelu;

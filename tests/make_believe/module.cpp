@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "comm/cuda_module.h"
+#include "make_believe/counts.h"
 #include "make_believe/device.h"
 #include "make_believe/fp8.h"
+#include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
 namespace trifold::test {
@@ -77,6 +79,21 @@ MakeBelieveDevice& the_device() {
   return device;
 }
 
+// The tensors among an operation's arguments; of those of products with a beta, which is the last, that.
+template <class... Args>
+std::pair<std::vector<Tensor>, double> counted_arguments(const Args&... args) {
+  std::pair<std::vector<Tensor>, double> result;
+  const auto look = [&](const auto& arg) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) result.first.push_back(arg);
+  };
+  (look(args), ...);
+  using Types = std::tuple<Args...>;
+  if constexpr (std::is_same_v<Types, std::tuple<Tensor, Tensor, Tensor, double>> ||
+                std::is_same_v<Types, std::tuple<Tensor, Tensor, bool, Tensor, bool, double, double>>)
+    result.second = std::get<sizeof...(Args) - 1>(Types(args...));
+  return result;
+}
+
 // An entry of a table of the processor, as one of the device: put on the queue of the stream.
 template <auto Entry, const OpTable& (*Table)() = cpu_ops>
 struct On;
@@ -86,6 +103,9 @@ struct On<Entry, Table> {
     if (stream.mode() == Stream::Mode::Dry) return;
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
+    static auto& counted = *new Counts::Operation(__PRETTY_FUNCTION__);
+    const auto [tensors, beta] = counted_arguments(args...);
+    if (!counted.call(tensors, beta)) return;
     // Held, not copied: a closure of all that would be too large for a stream's queue.
     auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
         Held<std::decay_t<Args>>(queue->device(), args)...);
@@ -100,6 +120,7 @@ struct On<Entry, Table> {
 
 void copy(Stream& stream, Tensor y, Tensor x) {
   check(y.dtype == x.dtype && y.elements() == x.elements(), "copy between different tensors");
+  if (Counts::instance().leaves_out(y.bytes())) return;
   stream.enqueue([queue = stream.queue(), y, x] { queue->copy(y.data, x.data, x.bytes()); });
 }
 
@@ -107,6 +128,28 @@ void copy(Stream& stream, Tensor y, Tensor x) {
 void take_workspace(Stream& stream, size_t bytes) {
   stream.enqueue([queue = stream.queue(), bytes] { queue->workspace(bytes); });
 }
+
+// An entry that takes as much of the queue's memory as the CUDA table's, which Bytes(its arguments) says.
+template <auto Entry, auto Bytes, const OpTable& (*Table)() = cpu_ops>
+struct OnTaking;
+template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), auto Bytes, const OpTable& (*Table)()>
+struct OnTaking<Entry, Bytes, Table> {
+  static void call(Stream& stream, Args... args) {
+    if (const size_t bytes = Bytes(args...); bytes > 0) take_workspace(stream, bytes);
+    On<Entry, Table>::call(stream, args...);
+  }
+};
+
+// Products, and sums over rows, which take no more.
+constexpr auto kOfProducts = [](const auto&...) { return cuda::kProductWorkspace; };
+constexpr auto kOfAttention = [](Tensor, Tensor, Tensor, Tensor out, Tensor, const Attention& how) {
+  if (!cuda::is_for_cudnn(how, out.dtype)) return size_t{0};
+  return cuda::attention_workspace(
+      {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, how.lengths.data != nullptr});
+};
+constexpr auto kOfEmbedding = [](Tensor, Tensor, Tensor ids, Tensor, int64_t) {
+  return cuda::embedding_workspace(ids.elements());
+};
 
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
   take_workspace(stream, cuda::kProductWorkspace);
@@ -151,12 +194,13 @@ OpTable make_table(Device& device) {
   table.add = On<&OpTable::add>::call;
   table.reduce = On<&OpTable::reduce>::call;
   table.fill_rows = On<&OpTable::fill_rows>::call;
-  table.gemm = On<&OpTable::gemm>::call;
-  table.affine = On<&OpTable::affine>::call;
-  table.affine_gelu = On<&OpTable::affine_gelu>::call;
-  table.affine_backward_input = On<&OpTable::affine_backward_input>::call;
-  table.affine_backward_gelu = On<&OpTable::affine_backward_gelu>::call;
-  table.affine_backward_weight = On<&OpTable::affine_backward_weight>::call;
+  table.gemm = OnTaking<&OpTable::gemm, kOfProducts>::call;
+  table.affine = OnTaking<&OpTable::affine, kOfProducts>::call;
+  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts>::call;
+  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts>::call;
+  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts>::call;
+  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts>::call;
+  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts>::call;
   table.gelu = On<&OpTable::gelu>::call;
   table.gelu_backward = On<&OpTable::gelu_backward>::call;
   table.gelu_erf = On<&OpTable::gelu_erf>::call;
@@ -169,24 +213,26 @@ OpTable make_table(Device& device) {
   table.dropout_add = On<&OpTable::dropout_add>::call;
   table.layer_norm = On<&OpTable::layer_norm>::call;
   table.layer_norm_backward = On<&OpTable::layer_norm_backward>::call;
-  table.layer_norm_backward_weight = On<&OpTable::layer_norm_backward_weight>::call;
+  table.layer_norm_backward_add = On<&OpTable::layer_norm_backward_add>::call;
+  table.layer_norm_backward_weight = OnTaking<&OpTable::layer_norm_backward_weight, kOfProducts>::call;
   table.rms_norm = On<&OpTable::rms_norm>::call;
   table.rms_norm_backward = On<&OpTable::rms_norm_backward>::call;
-  table.rms_norm_backward_weight = On<&OpTable::rms_norm_backward_weight>::call;
-  table.column_sum = On<&OpTable::column_sum>::call;
+  table.rms_norm_backward_add = On<&OpTable::rms_norm_backward_add>::call;
+  table.rms_norm_backward_weight = OnTaking<&OpTable::rms_norm_backward_weight, kOfProducts>::call;
+  table.column_sum = OnTaking<&OpTable::column_sum, kOfProducts>::call;
   table.rotary = On<&OpTable::rotary>::call;
   table.embedding = On<&OpTable::embedding>::call;
-  table.embedding_backward = On<&OpTable::embedding_backward>::call;
+  table.embedding_backward = OnTaking<&OpTable::embedding_backward, kOfEmbedding>::call;
   table.attention = On<&OpTable::attention>::call;
-  table.attention_backward = On<&OpTable::attention_backward>::call;
+  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention>::call;
   table.softmax_stats = On<&OpTable::softmax_stats>::call;
   table.softmax_rescale = On<&OpTable::softmax_rescale>::call;
   table.cross_entropy = On<&OpTable::cross_entropy>::call;
   table.cross_entropy_backward = On<&OpTable::cross_entropy_backward>::call;
-  table.sum_squares = On<&OpTable::sum_squares>::call;
-  table.weighted_sum = On<&OpTable::weighted_sum>::call;
+  table.sum_squares = OnTaking<&OpTable::sum_squares, kOfProducts>::call;
+  table.weighted_sum = OnTaking<&OpTable::weighted_sum, kOfProducts>::call;
   table.chunk_squares = On<&OpTable::chunk_squares>::call;
-  table.exact_sum = On<&OpTable::exact_sum>::call;
+  table.exact_sum = OnTaking<&OpTable::exact_sum, kOfProducts>::call;
   table.adamw = On<&OpTable::adamw>::call;
   table.sgd = On<&OpTable::sgd>::call;
   table.adagrad = On<&OpTable::adagrad>::call;
@@ -213,11 +259,12 @@ OpTable make_table(Device& device) {
 OpTable make_fp8_table(Device& device) {
   OpTable table = make_table(device);
   table.name = "make-believe, fp8";
-  table.affine = On<&OpTable::affine, narrow_ops>::call;
-  table.affine_gelu = On<&OpTable::affine_gelu, narrow_ops>::call;
-  table.affine_backward_input = On<&OpTable::affine_backward_input, narrow_ops>::call;
-  table.affine_backward_gelu = On<&OpTable::affine_backward_gelu, narrow_ops>::call;
-  table.affine_backward_weight = On<&OpTable::affine_backward_weight, narrow_ops>::call;
+  table.affine = OnTaking<&OpTable::affine, kOfProducts, narrow_ops>::call;
+  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts, narrow_ops>::call;
+  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts, narrow_ops>::call;
+  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts, narrow_ops>::call;
+  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts, narrow_ops>::call;
+  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts, narrow_ops>::call;
   return table;
 }
 
@@ -249,6 +296,20 @@ void make_believe_asked(int64_t* times, size_t* device, size_t* shared) {
   *times = asked.times;
   *device = asked.device;
   *shared = asked.shared;
+}
+// Asked::workspaces, captures and urgent.
+void make_believe_made(int64_t* workspaces, int64_t* captures, int64_t* urgent) {
+  const auto asked = trifold::test::the_device().asked();
+  *workspaces = asked.workspaces;
+  *captures = asked.captures;
+  *urgent = asked.urgent;
+}
+void make_believe_count_alone(bool alone) { trifold::test::Counts::instance().count_alone(alone); }
+// The text is good until the next call.
+const char* make_believe_counts() {
+  static std::string text;
+  text = trifold::test::Counts::instance().take();
+  return text.c_str();
 }
 void make_believe_refuse_capture(int64_t capture, int64_t piece) {
   trifold::test::MakeBelieveDevice::refuse_capture(capture, piece);

@@ -5,14 +5,18 @@
 
 #include "comm/call.h"
 #include "comm/rank_report.h"
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace trifold::cuda {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook{5};    // between two looks at what is enqueued
-constexpr std::chrono::microseconds kPoll{200};  // while a call of NCCL is in progress
+constexpr std::chrono::milliseconds kLook{5};  // between two looks at what is enqueued
+// While a call of NCCL is in progress: most are done within microseconds, in which a thread that sleeps would
+// keep its device waiting for the next piece of work.
+constexpr std::chrono::microseconds kSpin{1000};
+constexpr std::chrono::microseconds kPoll{200};  // after that
 constexpr std::chrono::minutes kConnecting{1};   // for which a communicator is waited for at least
 
 }  // namespace
@@ -122,6 +126,7 @@ void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHa
 void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
                        const std::string& group, std::chrono::milliseconds timeout) {
   WaitClock clock(timeout);
+  const Clock::time_point begun = Clock::now();
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
     const ncclResult_t asked = nccl_.async_error(communicator, &result);
@@ -129,7 +134,10 @@ void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::
     if (result != ncclInProgress) break;
     check(!clock.expired(), "NCCL was not done after {} with {} in {}: another rank did not come",
           to_string(timeout), what, group);
-    std::this_thread::sleep_for(kPoll);
+    if (Clock::now() - begun < kSpin)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPoll);
   }
   if (result == ncclSuccess) return;
   fail("NCCL failed in {} in {} on {}: {} ({})", what, group, marks_->device_name(), nccl_.text(result),

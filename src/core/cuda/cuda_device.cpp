@@ -115,6 +115,8 @@ void CudaDevice::release_shared(void* memory) noexcept {
   static_cast<void>(cudaFreeHost(memory));
 }
 
-std::unique_ptr<DeviceQueue> CudaDevice::make_queue() { return std::make_unique<CudaQueue>(*this); }
+std::unique_ptr<DeviceQueue> CudaDevice::make_queue(QueueUse use) {
+  return std::make_unique<CudaQueue>(*this, use);
+}
 
 }  // namespace trifold::cuda

@@ -40,7 +40,7 @@ class CudaDevice final : public Device {
   void release(void* memory) noexcept override;
   void* allocate_shared(size_t bytes) override;
   void release_shared(void* memory) noexcept override;
-  std::unique_ptr<DeviceQueue> make_queue() override;
+  std::unique_ptr<DeviceQueue> make_queue(QueueUse use) override;
 
   // Around a capture on any of its streams, by the same thread: the device as a whole must not be waited for
   // meanwhile.

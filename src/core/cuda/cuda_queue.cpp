@@ -34,11 +34,15 @@ class CudaGraph final : public DeviceGraph {
 
 }  // namespace
 
-CudaQueue::CudaQueue(CudaDevice& device) : device_(device), name_(device.name()) {
+CudaQueue::CudaQueue(CudaDevice& device, QueueUse use) : device_(device), name_(device.name()) {
   device_.use();
   cudaStream_t stream = nullptr;
+  int usual = 0, first = 0;  // priorities; lower numbers go first
+  check_cuda(cudaDeviceGetStreamPriorityRange(&usual, &first), "asking {} for its priorities", name_);
   // Non-blocking: without order against the default stream, which nothing here uses.
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on {}", name_);
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          use == QueueUse::Communicating ? first : usual),
+             "making a stream on {}", name_);
   stream_ = stream;
   try {
     for (void*& slot : events_) {

@@ -18,7 +18,7 @@ class CudaDevice;
 
 class CudaQueue final : public DeviceQueue {
  public:
-  explicit CudaQueue(CudaDevice& device);
+  CudaQueue(CudaDevice& device, QueueUse use);
   // Waits for what is still enqueued.
   ~CudaQueue() override;
   CudaQueue(const CudaQueue&) = delete;

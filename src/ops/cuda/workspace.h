@@ -46,6 +46,13 @@ inline size_t sort_workspace(std::span<const int64_t> keys) {
   return static_cast<size_t>(most * kSortDigits) * sizeof(uint32_t);
 }
 
+// ---- gradients of rows by id (kernels/embedding.cu) ----
+
+// Of so many ids: they are sorted, with their places.
+inline size_t embedding_workspace(int64_t ids) {
+  return static_cast<size_t>(2 * ids) * sizeof(uint64_t) + sort_workspace({&ids, 1});
+}
+
 // ---- updates of rows (kernels/bags.cu) ----
 
 constexpr int64_t kUpdatesAtOnce = 32;           // tables in one launch

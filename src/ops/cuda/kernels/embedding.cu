@@ -177,9 +177,7 @@ void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int6
 }
 
 // The keys twice, then what sorting them takes.
-size_t embedding_scratch(int64_t rows) {
-  return static_cast<size_t>(2 * rows) * sizeof(uint64_t) + sort_workspace({&rows, 1});
-}
+size_t embedding_scratch(int64_t rows) { return embedding_workspace(rows); }
 
 template <class T>
 void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable, const T* dy,

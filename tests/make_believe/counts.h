@@ -1,0 +1,56 @@
+// What a make-believe device was asked to compute: how often each operation, and the bytes of its tensors.
+// A tensor that is read and written counts twice, as memory that a kernel moves; what caches save does not.
+//
+// While it counts alone, large operations are not done and large copies move nothing: so a step of a model of
+// any size can be counted within seconds. What its numbers are then means nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace trifold::test {
+
+class Counts {
+ public:
+  // Of this process.
+  static Counts& instance();
+
+  // One operation: `signature` names its type, that of its entry among others (entry_of).
+  class Operation {
+   public:
+    explicit Operation(std::string_view signature);
+    // Of these tensors, and where it has one of this beta. Returns whether it is to be done.
+    bool call(std::span<const Tensor> tensors, double beta);
+
+   private:
+    friend class Counts;
+    std::string name_;
+    unsigned twice_ = 0;    // a bit for each tensor that is read and written
+    bool by_rows_ = false;  // its second tensor, a table, is touched where ids say
+    bool small_is_done_ = false;
+    std::atomic<int64_t> calls_ = 0;
+    std::atomic<size_t> bytes_ = 0;
+  };
+
+  void count_alone(bool alone) { alone_ = alone; }
+  // Whether something of so many bytes is left undone.
+  bool leaves_out(size_t bytes) const { return alone_.load() && bytes > kSmall; }
+  // Calls and bytes since the last time, as lines "name calls bytes"; both begin again at zero.
+  std::string take();
+
+ private:
+  static constexpr size_t kSmall = size_t{1} << 20;
+
+  std::mutex mutex_;
+  std::vector<Operation*> operations_;
+  std::atomic<bool> alone_ = false;
+};
+
+}  // namespace trifold::test

@@ -1,0 +1,99 @@
+// How often a step of a large model calls the device, and the bytes of what it calls it for: counted without
+// computing, of models of a few layers; each layer more adds the same.
+#include <map>
+#include <sstream>
+
+#include "make_believe/runs.h"
+#include "train/ranks.h"
+
+namespace trifold::test {
+namespace {
+
+struct Count {
+  int64_t calls = 0;
+  double bytes = 0;
+};
+using Step = std::map<std::string, Count>;
+
+Step take_counts() {
+  std::istringstream lines(of_make_believe<const char*()>("make_believe_counts")());
+  Step step;
+  for (std::string name; lines >> name;) {
+    Count count;
+    lines >> count.calls >> count.bytes;
+    step[name] = count;
+  }
+  return step;
+}
+
+// GPT-2 1558M but for its layers, micro-batches of 16 samples, of which a step has 4.
+PretrainConfig wide_model(int64_t layers) {
+  PretrainConfig config = short_run();
+  config.mesh.device = "cuda";
+  config.model.num_layers = layers;
+  config.model.hidden_size = 1600;
+  config.model.num_attention_heads = 25;
+  config.model.ffn_hidden_size = 6400;
+  config.model.seq_length = 1024;
+  config.model.max_position_embeddings = 1024;
+  config.model.vocab_size = 50257;
+  config.model.make_vocab_size_divisible_by = 128;
+  config.precision.bf16 = true;
+  config.batch.micro_batch_size = 16;
+  config.batch.global_batch_size = 64;
+  config.batch.train_iters = 2;
+  return config;
+}
+
+Step second_step(const PretrainConfig& config) {
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  Step counts;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, *data, nullptr);
+    trainer.step();
+    world.barrier();
+    if (world.rank() == 0) take_counts();
+    world.barrier();
+    trainer.step();
+    world.barrier();
+    if (world.rank() == 0) counts = take_counts();
+  });
+  return counts;
+}
+
+// As of so many layers, from two counts.
+Step with_layers(const Step& of_one, const Step& of_two, int64_t layers) {
+  Step result = of_two;
+  for (auto& [name, count] : result) {
+    const auto one = of_one.find(name);
+    const Count before = one == of_one.end() ? Count{} : one->second;
+    count.bytes = before.bytes + (count.bytes - before.bytes) * static_cast<double>(layers - 1);
+    count.calls = before.calls + (count.calls - before.calls) * (layers - 1);
+  }
+  return result;
+}
+
+TEST(StepCounts, Gpt2Of1558MillionParameters) {
+  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts";
+  const auto count_alone = of_make_believe<void(bool)>("make_believe_count_alone");
+  count_alone(true);
+  const Step step = with_layers(second_step(wide_model(1)), second_step(wide_model(2)), 48);
+  count_alone(false);
+  Count all;
+  for (const auto& [name, count] : step) {
+    fmt::print("{:>28} {:>7} {:>9.2f} GB\n", name, count.calls, count.bytes / 1e9);
+    all.calls += count.calls;
+    all.bytes += count.bytes;
+  }
+  fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", all.calls, all.bytes / 1e9);
+  EXPECT_LT(all.calls, 4'200);
+  EXPECT_LT(all.bytes, 1.07e12);
+  // Two runs of each block's parameters, and a norm of them all; as many chunks of the output loss as 4 x
+  // 4096 rows of each micro-batch.
+  EXPECT_LE(step.at("adamw").calls, 2 * 50);
+  EXPECT_LE(step.at("chunk_squares").calls, 50);
+  EXPECT_EQ(step.at("softmax_stats").calls, 4 * 4);
+}
+
+}  // namespace
+}  // namespace trifold::test
