@@ -1,7 +1,7 @@
 // Comparison of what several ranks hold alike: weights and optimizer state that the mesh replicates. Copies
 // have the same bits by construction, because every rank of a group applies the same sums to the same
-// numbers; copies that differ mean that a rank's memory or arithmetic has failed, and that which of them is
-// saved is left to chance.
+// numbers; copies that differ mean that a rank's memory or arithmetic has failed, and which of them is saved
+// is undefined.
 #pragma once
 
 #include <cstdint>

@@ -159,8 +159,8 @@ void RunTerms::add_checkpoint(const std::string& path) {
 
 void agree_on(Communicator& world, const RunTerms& mine) {
   if (world.size() == 1 || all_alike(world, digest(mine.terms()))) return;
-  std::vector<std::string> list = differences(
-      gather_texts(world, "comparing what the ranks were asked for", [&] { return to_text(mine.terms()); }));
+  std::vector<std::string> list = differences(gather_texts(
+      world, "comparing the options and data of the ranks", [&] { return to_text(mine.terms()); }));
   for (std::string& line : list) line += ": give every rank the same";
   try {
     throw_problems(list);
