@@ -1,5 +1,7 @@
 #include "launch/fault_test.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -11,8 +13,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/files.h"
 #include "core/error.h"
 #include "train/trainer.h"
 
@@ -28,6 +32,7 @@ struct Spec {
   std::string phase;
   int64_t step = 1;
   std::string tensor;
+  int64_t seconds = 0;  // slow-fsync
 
   bool changes_state() const { return kind == "flip" || kind == "nan-weight" || kind == "nan-moment"; }
 };
@@ -60,11 +65,17 @@ Spec parse(const char* text) {
   spec.phase = fields[2];
   if (fields.size() > 3) number(3, spec.step);
   if (fields.size() > 4) spec.tensor = fields[4];
-  if (!spec.changes_state() && !is_one_of(spec.kind, {"kill", "stop", "hang", "error"}))
+  const bool is_slow = spec.kind == "slow-fsync";
+  if (!spec.changes_state() && !is_slow && !is_one_of(spec.kind, {"kill", "stop", "hang", "error"}))
     bad_input("{}={}: there is no fault '{}'", kVariable, text, spec.kind);
-  bool known = is_one_of(spec.phase, {"start", "data", "load", "forward", "tensor", "backward", "pipeline",
-                                      "reduce", "update", "evaluate", "save"});
-  for (const SavePhase phase : save_phases()) known = known || name_of(phase) == spec.phase;
+  bool in_save = false;
+  for (const SavePhase phase : save_phases()) in_save = in_save || name_of(phase) == spec.phase;
+  const bool known =
+      in_save || is_one_of(spec.phase, {"start", "data", "load", "forward", "tensor", "backward", "pipeline",
+                                        "reduce", "update", "evaluate", "save"});
+  if (is_slow && (!in_save || fields.size() != 5))
+    bad_input("{}={}: slow-fsync needs a phase of a save, and seconds at the end", kVariable, text);
+  if (is_slow) number(4, spec.seconds);
   if (!known) bad_input("{}={}: there is no phase '{}'", kVariable, text, spec.phase);
   if (spec.changes_state() && !is_one_of(spec.phase, {"update", "evaluate", "save"}))
     bad_input("{}={}: weights change at update, evaluate or save", kVariable, text);
@@ -75,7 +86,17 @@ Spec parse(const char* text) {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+// Of the calling thread: how much longer its next fsync takes.
+thread_local int64_t fsync_delay = 0;
+
+int slow_fsync(int file) {
+  if (const int64_t seconds = std::exchange(fsync_delay, 0); seconds > 0)
+    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+  return ::fsync(file);
+}
+
 void fail_as(const Spec& spec) {
+  if (spec.kind == "slow-fsync") fsync_delay = spec.seconds;
   if (spec.kind == "kill") std::raise(SIGKILL);
   if (spec.kind == "stop") std::raise(SIGSTOP);
   if (spec.kind == "hang") wait_for_ever();
@@ -173,6 +194,7 @@ class ChosenFault final : public Fault {
 
   void attach(PretrainJob& job) override {
     job.probe = this;
+    if (spec_.kind == "slow-fsync") set_sync_call(slow_fsync);
     if (spec_.phase == "data")
       job.train = std::make_unique<FaultyData>(std::move(job.train), spec_, job.config);
   }

@@ -18,6 +18,7 @@ namespace trifold::launch {
 //           error      throws an Error
 //           flip       flips a bit of a weight that the rank holds; from here on it goes on
 //           nan-weight, nan-moment    the same with a NaN
+//           slow-fsync     in a save: the thread's next fsync takes so many seconds longer as TENSOR says
 //   PHASE   start      before the ranks meet
 //           data       while it reads a batch: every rank at the same place of the data axis fails
 //           load       before it loads a checkpoint
@@ -27,7 +28,7 @@ namespace trifold::launch {
 //           evaluate, save
 //           or one of a save (name_of(SavePhase)); then STEP counts how often the rank comes there
 //   STEP    counts from 1 and is 1 unless given
-//   TENSOR  for flips and NaNs: the first weight whose name contains this
+//   TENSOR  for flips and NaNs: the first weight whose name contains this; for slow-fsync: seconds
 class Fault : public RunProbe {
  public:
   // Null where nothing is asked for: then nothing of this runs. BadInput for what cannot be.

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "checkpoint/collective.h"
+#include "core/host_thread.h"
 
 namespace trifold {
 
@@ -125,7 +126,10 @@ std::string BackgroundSaver::start(const std::filesystem::path& root, const Chec
   };
   if (problem.empty()) {
     result_ =
-        std::async(std::launch::async, [save, copied = copy(std::move(boxes))] { return save(copied); });
+        std::async(std::launch::async, [save, copied = copy(std::move(boxes)), rank = HostThread::here()] {
+          const SavesFor saves(rank);
+          return save(copied);
+        });
     return {};
   }
   std::packaged_task<std::filesystem::path()> task([&] { return save(boxes); });

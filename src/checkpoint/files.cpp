@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -14,6 +15,7 @@
 
 #include "checkpoint/crc32.h"
 #include "core/error.h"
+#include "core/host_thread.h"
 #include "core/input_file.h"
 
 namespace trifold {
@@ -21,6 +23,8 @@ namespace trifold {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
+
+std::atomic<SyncCall> sync_call{::fsync};
 
 uint32_t continue_crc(uint32_t crc, const File& file, int64_t begin, int64_t end) {
   std::vector<unsigned char> block(static_cast<size_t>(std::clamp<int64_t>(end - begin, 0, kBlock)));
@@ -95,6 +99,7 @@ void File::read(void* to, size_t bytes, int64_t offset) const {
 }
 
 void File::write(const void* from, size_t bytes, int64_t offset) const {
+  const DiskWait waits(path_.native());
   for (size_t done = 0; done < bytes;) {
     const ssize_t put = ::pwrite(fd_, static_cast<const char*>(from) + done, bytes - done,
                                  offset + static_cast<int64_t>(done));
@@ -120,7 +125,8 @@ void File::reserve(int64_t bytes) const {
 }
 
 void File::sync() const {
-  const bool done = ::fsync(fd_) == 0;
+  const DiskWait waits(path_.native());
+  const bool done = sync_call.load()(fd_) == 0;
   check(done, "{} cannot be synced: {}", path_.string(), std::strerror(errno));
 }
 
@@ -192,10 +198,15 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 void sync_to_disk(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   check(descriptor >= 0, "{} cannot be opened: {}", path.string(), std::strerror(errno));
-  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
+  const int failed = [&] {
+    const DiskWait waits(path.native());
+    return sync_call.load()(descriptor) == 0 ? 0 : errno;
+  }();
   ::close(descriptor);
   check(failed == 0, "{} cannot be synced: {}", path.string(), std::strerror(failed));
 }
+
+void set_sync_call(SyncCall call) { sync_call.store(call); }
 
 std::string random_id() {
   std::random_device device;

@@ -39,7 +39,7 @@ class File {
   // Asks for disk space for the first `bytes` bytes, where the file system can promise it: a full disk shows
   // before anything is written.
   void reserve(int64_t bytes) const;
-  // Waits until the content is on the disk.
+  // Waits until the content is on the disk; other ranks see that (core/host_thread.h).
   void sync() const;
   void close();
 
@@ -94,6 +94,10 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 
 // Waits until a file, or the list of names in a directory, is on the disk.
 void sync_to_disk(const std::filesystem::path& path);
+
+// What is called in place of fsync(2) from here on, in all threads; for tests.
+using SyncCall = int (*)(int file);
+void set_sync_call(SyncCall call);
 
 // Sixteen random hexadecimal digits.
 std::string random_id();

@@ -48,7 +48,7 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const std::filesystem::
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kMpiModuleFile = "trifold_mpi.so";
-constexpr int64_t kMpiModuleVersion = 2 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kMpiModuleVersion = 3 + 1000 * int64_t{sizeof(Stream)} +
                                       1'000'000 * int64_t{sizeof(Tensor)} +
                                       1'000'000'000 * int64_t{sizeof(OpTable)};
 using MpiModuleVersion = int64_t();

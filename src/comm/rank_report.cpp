@@ -17,6 +17,11 @@ std::string state_text(const RankReport& report) {
   return report.doing;
 }
 
+std::string disk_text(const HostThread::Writing& writing) {
+  return fmt::format("has waited {:.1f} s for the disk to write {}", seconds_since(writing.since),
+                     writing.file);
+}
+
 std::string line_of(const RankReport& report) {
   return fmt::format("rank {} ({}) {}", report.rank, report.where, state_text(report));
 }
@@ -32,8 +37,31 @@ std::string idle_text(const std::string& last_call, double seconds) {
   return fmt::format("waits for no other rank; its last call was {:.1f} s ago: {}", seconds, last_call);
 }
 
+void add_disk(RankReport& report, const HostThread& thread) {
+  if (const auto writing = thread.writing()) {
+    report.on_disk = true;
+    report.doing = disk_text(*writing);
+  }
+  if (const auto writing = thread.saver_writing()) {
+    report.saver_on_disk = true;
+    report.doing += "; its save in the background " + disk_text(*writing);
+  }
+}
+
+bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver) {
+  bool any = false;
+  for (const RankReport& report : reports) {
+    const bool on_disk = of_saver ? report.saver_on_disk : report.on_disk;
+    if (!report.answers || !(of_saver || report.waits || on_disk)) return false;
+    any = any || on_disk;
+  }
+  return any;
+}
+
 std::string rank_table(std::vector<RankReport> reports) {
-  const auto order = [](const RankReport& report) { return !report.answers ? 0 : report.waits ? 2 : 1; };
+  const auto order = [](const RankReport& report) {
+    return !report.answers ? 0 : report.waits ? 3 : report.on_disk ? 2 : 1;
+  };
   std::stable_sort(reports.begin(), reports.end(),
                    [&](const RankReport& a, const RankReport& b) { return order(a) < order(b); });
   std::string text;
@@ -43,14 +71,19 @@ std::string rank_table(std::vector<RankReport> reports) {
 }
 
 std::string time_out_text(const std::vector<RankReport>& reports, int teller,
-                          std::chrono::milliseconds timeout, const std::string& what) {
-  std::vector<int> silent, dead;
+                          std::chrono::milliseconds timeout, const std::string& what, bool for_disk) {
+  std::vector<int> silent, dead, writing;
   for (const RankReport& report : reports) {
-    if (!report.answers) dead.push_back(report.rank);
-    if (report.answers && !report.waits) silent.push_back(report.rank);
+    if (!report.answers)
+      dead.push_back(report.rank);
+    else if (report.on_disk || (for_disk && report.saver_on_disk))
+      writing.push_back(report.rank);
+    else if (!report.waits)
+      silent.push_back(report.rank);
   }
   // A rank that could not be asked explains why others compute or hang; not the other way round.
-  const std::vector<int>& guilty = dead.empty() ? silent : dead;
+  const bool disk = dead.empty() && (for_disk || silent.empty());
+  const std::vector<int>& guilty = !dead.empty() ? dead : disk ? writing : silent;
   std::string text;
   if (guilty.empty())
     text = "every rank waits for another";
@@ -58,10 +91,15 @@ std::string time_out_text(const std::vector<RankReport>& reports, int teller,
     text = line_of(*std::find_if(reports.begin(), reports.end(),
                                  [&](const RankReport& report) { return report.rank == guilty.front(); }));
   else
-    text =
-        name_ranks(guilty) + (dead.empty() ? " do not come: they wait for no other rank" : " do not answer");
-  return fmt::format("{}. Rank {} gave up after {} in {}. What each rank does:\n{}", text, teller,
-                     to_string(timeout), what, rank_table(reports));
+    text = name_ranks(guilty) + (!dead.empty() ? " do not answer"
+                                 : disk        ? " wait for the disk"
+                                               : " do not come: they wait for no other rank");
+  std::string after = to_string(timeout);
+  if (for_disk)
+    after = fmt::format("{} ({} times the time-out of {}, the limit while ranks wait for the disk)",
+                        to_string(kDiskTimeouts * timeout), kDiskTimeouts, after);
+  return fmt::format("{}. Rank {} gave up after {} in {}. What each rank does:\n{}", text, teller, after,
+                     what, rank_table(reports));
 }
 
 std::string this_process() {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/host_thread.h"
+
 namespace trifold {
 
 struct RankReport {
@@ -14,7 +16,21 @@ struct RankReport {
   // True when the rank waits for others. One that does not is the one that others wait for.
   bool waits = false;
   std::string doing;  // what it waits for, each with the time; or its last call
+  // The disk writes for its thread, or for the one that saves in the background.
+  bool on_disk = false;
+  bool saver_on_disk = false;
 };
+
+// A wait for ranks that wait for the disk may take so many times as long as any other.
+constexpr int kDiskTimeouts = 6;
+
+// Adds what `thread` waits for the disk to write.
+void add_disk(RankReport& report, const HostThread& thread);
+
+// Whether a wait that has taken too long is for the disk: all ranks answer, and each that waits for no other
+// rank, at least one, waits for the disk. For one of the thread that saves in the background (`of_saver`) the
+// other threads of the ranks do not matter: some rank's saver must wait for the disk.
+bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
 // Says what `doing` is: how long a wait has taken, or how long ago a call was.
 std::string waiting_text(const std::string& what, double seconds);
@@ -23,9 +39,10 @@ std::string idle_text(const std::string& last_call, double seconds);
 // One line for each rank; first those that wait for nobody.
 std::string rank_table(std::vector<RankReport> reports);
 
-// The message of rank `teller`, which gave up in `what`: who did not come, then the table.
+// The message of rank `teller`, which gave up in `what`: who did not come, then the table. `for_disk`: it has
+// waited for kDiskTimeouts times `timeout`, for ranks that wait for the disk.
 std::string time_out_text(const std::vector<RankReport>& reports, int teller,
-                          std::chrono::milliseconds timeout, const std::string& what);
+                          std::chrono::milliseconds timeout, const std::string& what, bool for_disk = false);
 
 // "host a, pid 12" of this process.
 std::string this_process();

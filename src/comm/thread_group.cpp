@@ -51,13 +51,18 @@ void ThreadGroups::abort(std::string_view why) noexcept {
   for (const auto& group : groups_) group->wake_all();
 }
 
-void ThreadGroups::give_up(int world_rank, const std::string& what) noexcept {
+bool ThreadGroups::give_up(int world_rank, const std::string& what, WaitClock& clock) noexcept {
   const std::vector<RankReport> all = reports();
+  bool for_disk = false;
   {
     const std::lock_guard lock(mutex_);
+    const auto& host = homes_[static_cast<size_t>(world_rank)].host;
+    for_disk = waits_for_disk(all, host != nullptr && host->saver.load() == std::this_thread::get_id());
+    if (for_disk && clock.extend(kDiskTimeouts * timeout)) return false;
     if (!aborted_.load()) timed_out_.store(true);
   }
-  abort(time_out_text(all, world_rank, timeout, what));
+  abort(time_out_text(all, world_rank, timeout, what, for_disk));
+  return true;
 }
 
 void ThreadGroups::throw_aborted() const { throw Error(why_, ErrorKind::Aborted); }
@@ -89,6 +94,7 @@ RankReport ThreadGroups::report_of(int rank) const {
     report.doing = waits;
   else
     report.doing = last ? idle_text(last->text, seconds_since(last->at)) : idle_text("", 0);
+  if (home.host != nullptr) add_disk(report, *home.host);
   return report;
 }
 
@@ -145,9 +151,9 @@ bool ThreadGroup::sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::st
     if (!clock.expired() || ready() || world_.aborted()) continue;
     const std::string mine = what();
     lock.unlock();
-    world_.give_up(world_rank(rank), mine);
+    const bool over = world_.give_up(world_rank(rank), mine, clock);
     lock.lock();
-    break;
+    if (over) break;
   }
   slot(rank).asleep = nullptr;
   return ready();

@@ -30,8 +30,9 @@ class ThreadGroups {
   ThreadGroup& add(std::vector<int> world_ranks);
   void abort(std::string_view why) noexcept;  // the first `why` counts
   bool aborted() const { return aborted_.load(); }
-  // The same because a rank waited too long, in `what`: every rank gets the report of all ranks.
-  void give_up(int world_rank, const std::string& what) noexcept;
+  // The same because a rank waited too long, in `what`: every rank gets the report of all ranks. Where they
+  // wait for the disk the clock is extended instead, and the result false. Called by the thread that waits.
+  bool give_up(int world_rank, const std::string& what, WaitClock& clock) noexcept;
   bool timed_out() const { return timed_out_.load(); }
   const std::string& why() const { return why_; }  // once aborted
   [[noreturn]] void throw_aborted() const;

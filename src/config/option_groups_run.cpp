@@ -39,9 +39,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .one_of({"cpu", "cuda", "auto"});
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up; time for which the whole run was "
-           "stopped "
-           "does not count.")
+           "Minutes that a rank waits for another before it gives up, 6 times as long while the disk writes "
+           "a checkpoint; time for which the whole run was stopped does not count.")
       .range(0.001, 525'600);
 }
 

@@ -1,20 +1,56 @@
-// HostThread: whether the thread that runs a rank is held up by others: other ranks, or streams that may wait
-// for them. A rank whose thread is not held up is the one that the others wait for, whatever its streams do.
+// HostThread: whether the thread that runs a rank is held up: by other ranks, by streams that may wait for
+// them, or by the disk. A rank whose thread is not held up is the one that the others wait for, whatever its
+// streams do.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
 
 namespace trifold {
 
 struct HostThread {
-  std::atomic<int> waits{0};
+  // A file that a thread waits for the disk to write.
+  struct Writing {
+    std::string file;
+    Clock::time_point since;
+  };
+
+  std::atomic<int> waits{0};             // for other ranks, or streams
+  std::atomic<std::thread::id> saver{};  // the thread that saves for this rank in the background, if any
+
+  // By the thread of the rank, and by its saver.
+  std::optional<Writing> writing() const { return read(own_); }
+  std::optional<Writing> saver_writing() const { return read(of_saver_); }
 
   // That of the calling thread.
   static const std::shared_ptr<HostThread>& here() {
     static thread_local const std::shared_ptr<HostThread> kMine = std::make_shared<HostThread>();
     return kMine;
   }
+
+ private:
+  friend class DiskWait;
+  friend class SavesFor;
+
+  // That of the rank that the calling thread saves for; its own where it does not.
+  static std::shared_ptr<HostThread>& served() {
+    static thread_local std::shared_ptr<HostThread> rank = here();
+    return rank;
+  }
+  std::optional<Writing> read(const std::optional<Writing>& slot) const {
+    const std::lock_guard lock(mutex_);
+    return slot;
+  }
+
+  mutable std::mutex mutex_;
+  std::optional<Writing> own_, of_saver_;
 };
 
 // While it lives, `thread` is held up; null: nobody is.
@@ -31,6 +67,41 @@ class HeldUp {
 
  private:
   HostThread* thread_;
+};
+
+// While it lives, the calling thread saves for the rank of `rank`.
+class SavesFor {
+ public:
+  explicit SavesFor(std::shared_ptr<HostThread> rank)
+      : before_(std::exchange(HostThread::served(), std::move(rank))) {
+    HostThread::served()->saver.store(std::this_thread::get_id());
+  }
+  ~SavesFor() {
+    HostThread::served()->saver.store({});
+    HostThread::served() = std::move(before_);
+  }
+  SavesFor(const SavesFor&) = delete;
+  SavesFor& operator=(const SavesFor&) = delete;
+
+ private:
+  std::shared_ptr<HostThread> before_;
+};
+
+// While it lives, the calling thread waits for the disk to write `file`. A thread has at most one at a time.
+class DiskWait {
+ public:
+  explicit DiskWait(const std::string& file) { set(HostThread::Writing{file, Clock::now()}); }
+  ~DiskWait() { set(std::nullopt); }
+  DiskWait(const DiskWait&) = delete;
+  DiskWait& operator=(const DiskWait&) = delete;
+
+ private:
+  static void set(std::optional<HostThread::Writing> writing) {
+    HostThread& rank = *HostThread::served();
+    const bool is_own = &rank == HostThread::here().get();
+    const std::lock_guard lock(rank.mutex_);
+    (is_own ? rank.own_ : rank.of_saver_) = std::move(writing);
+  }
 };
 
 }  // namespace trifold

@@ -18,7 +18,8 @@ class WaitClock {
   explicit WaitClock(std::chrono::milliseconds limit)
       : limit_(limit),
         poll_(std::clamp(limit / 20, std::chrono::milliseconds(1), std::chrono::milliseconds(100))),
-        last_(Clock::now()) {}
+        last_(Clock::now()),
+        end_(limit) {}
 
   std::chrono::milliseconds limit() const { return limit_; }
   // The most time that may lie between two calls of `expired`.
@@ -29,7 +30,13 @@ class WaitClock {
   bool expired(Clock::time_point now) {
     waited_ += std::min<Clock::duration>(now - last_, 10 * poll_);
     last_ = now;
-    return waited_ >= limit_;
+    return waited_ >= end_;
+  }
+  // Once expired: starts anew, until `most` has been counted in all. False where it has been.
+  bool extend(std::chrono::milliseconds most) {
+    if (waited_ >= most) return false;
+    end_ = std::min<Clock::duration>(waited_ + limit_, most);
+    return true;
   }
   // What has been counted, in seconds.
   double waited() const { return std::chrono::duration<double>(waited_).count(); }
@@ -38,6 +45,7 @@ class WaitClock {
   std::chrono::milliseconds limit_, poll_;
   Clock::time_point last_;
   Clock::duration waited_{0};
+  Clock::duration end_;
 };
 
 // std::condition_variable::wait_for with such a time-out.

@@ -239,6 +239,44 @@ class Faults(FaultTest):
     def test_processes_that_were_paused_together_go_on(self):
         self.check_pause(mpi=True)
 
+    def run_slow_disk(self, mpi, seconds, timeout=TIMEOUT, more=()):
+        """A save in which the disk takes so long for the file of rank 3."""
+        line = self.line("--distributed-timeout-minutes", timeout / 60, "--train-iters", 4)
+        return self.run_fault([*line, *more], mpi, f"3:slow-fsync:half-written:1:{seconds}")
+
+    def check_slow_disk(self, mpi, seconds, timeout=TIMEOUT, more=()):
+        """Longer than the time-out, within the limit for disks: the run goes on."""
+        self.assertGreater(seconds, timeout)
+        outcome = self.run_slow_disk(mpi, seconds, timeout, more)
+        self.assertEqual(outcome.status, 0, outcome.text)
+        self.assertGreater(outcome.silence, seconds - 1, outcome.text)
+        self.assertEqual(self.good_saves(), [2, 4])
+
+    def test_threads_wait_for_a_slow_disk(self):
+        self.check_slow_disk(mpi=False, seconds=4, timeout=2)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_processes_wait_for_a_slow_disk(self):
+        self.check_slow_disk(mpi=True, seconds=TIMEOUT + 2)
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_a_save_in_the_background_waits_for_a_slow_disk(self):
+        for mpi in (False, True) if HAS_MPI else (False,):
+            with self.subTest(mpi=mpi):
+                self.setUp()
+                self.check_slow_disk(mpi, TIMEOUT + 4, more=["--async-save"])
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_a_disk_that_is_too_slow_is_named(self):
+        for mpi in (False, True) if HAS_MPI else (False,):
+            with self.subTest(mpi=mpi):
+                self.setUp()
+                outcome = self.run_slow_disk(mpi, 20 * TIMEOUT)
+                self.expect_end(outcome, 3, within=6 * TIMEOUT + GRACE)
+                self.assertRegex(outcome.text, r"trifold: rank 3 \(host .*\) has waited \d+\.\d s for the disk to write "
+                                 rf"\S*shard_00003\S*\. Rank \d gave up after {6 * TIMEOUT} s \(6 times the time-out")
+                self.assertEqual(self.good_saves(), [])
+
     @unittest.skipUnless(WHOLE, "part of the matrix")
     def test_matrix_of_threads(self):
         for kind in ("hang", "error"):

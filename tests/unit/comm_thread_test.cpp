@@ -82,6 +82,100 @@ TEST(RankReport, TheSilentAreToldFirst) {
   EXPECT_EQ(told({wait(0), wait(1)}).find("every rank waits for another"), 0U);
 }
 
+TEST(RankReport, RanksThatWaitForTheDiskAreWaitedFor) {
+  const RankReport waits{0, "host a", true, true, waiting_text("barrier", 2)};
+  const RankReport idle{1, "host a", true, false, idle_text("", 0)};
+  const RankReport gone{2, "host b", false, false, ""};
+  HostThread thread;
+  RankReport writes = idle;
+  add_disk(writes, thread);
+  EXPECT_FALSE(writes.on_disk);
+  writes.on_disk = true;
+  writes.doing = "has waited 12.0 s for the disk to write d/shard";
+  RankReport saves = idle;
+  saves.saver_on_disk = true;
+  for (const bool of_saver : {false, true}) {
+    EXPECT_EQ(waits_for_disk({waits, writes}, of_saver), !of_saver);
+    EXPECT_FALSE(waits_for_disk({waits, writes, idle}, of_saver));
+    EXPECT_FALSE(waits_for_disk({waits, writes, saves, gone}, of_saver));
+    EXPECT_FALSE(waits_for_disk({waits, waits}, of_saver));
+    EXPECT_EQ(waits_for_disk({waits, idle, saves}, of_saver), of_saver);
+  }
+  EXPECT_EQ(time_out_text({waits, writes}, 0, milliseconds(2000), "barrier", true),
+            "rank 1 (host a) has waited 12.0 s for the disk to write d/shard. Rank 0 gave up after 12 s (6 "
+            "times the time-out of 2 s, the limit while ranks wait for the disk) in barrier. What each rank "
+            "does:\n"
+            "  rank 1 (host a) has waited 12.0 s for the disk to write d/shard\n"
+            "  rank 0 (host a) waits 2.0 s in barrier");
+  // One that hangs is to blame, not one that writes.
+  EXPECT_EQ(time_out_text({waits, writes, {5, "host c", true, false, "hangs"}}, 0, milliseconds(2000), "x")
+                .find("rank 5 (host c) hangs. Rank 0 gave up after 2 s in x."),
+            0U);
+}
+
+// Ranks meet in a barrier, to which rank 1 comes late because the disk writes for it for as long as `slow`
+// says, and rank 2 because it does something else for as long as `hang` says. What the first error says; ""
+// without one.
+std::string meet_beside_a_slow_disk(milliseconds timeout, milliseconds slow, milliseconds hang) {
+  try {
+    run_ranks(3,
+              [&](Communicator& comm) {
+                if (comm.rank() == 1) {
+                  const DiskWait waits("d/shard");
+                  std::this_thread::sleep_for(slow);
+                }
+                if (comm.rank() == 2) std::this_thread::sleep_for(hang);
+                comm.barrier();
+              },
+              {.timeout = timeout});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ThreadWorld, ASlowDiskIsWaitedForUpToALimit) {
+  EXPECT_EQ(meet_beside_a_slow_disk(milliseconds(400), milliseconds(1000), milliseconds(0)), "");
+  const std::string text = meet_beside_a_slow_disk(milliseconds(200), milliseconds(2000), milliseconds(0));
+  EXPECT_EQ(text.find("rank 1 (host "), 0U) << text;
+  for (const char* part : {" s for the disk to write d/shard. Rank ",
+                           " gave up after 1200 ms (6 times the time-out of 200 ms, the limit while ranks "
+                           "wait for the disk) in barrier"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(ThreadWorld, ARankThatHangsBesideASlowDiskIsFound) {
+  const auto start = Clock::now();
+  const std::string text = meet_beside_a_slow_disk(milliseconds(400), milliseconds(1200), milliseconds(1200));
+  EXPECT_EQ(text.find("rank 2 (host "), 0U) << text;
+  EXPECT_NE(text.find(" gave up after 400 ms in barrier"), std::string::npos) << text;
+  EXPECT_LT(seconds_since(start), 20);
+}
+
+// While a thread of their own saves, ranks compute; that says nothing of the save.
+TEST(ThreadWorld, ASaveInTheBackgroundMayWaitForTheDisk) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const auto twin = comm.split(0, comm.rank());
+              std::exception_ptr error;
+              std::thread saver([&, rank = HostThread::here()] {
+                const SavesFor saves(rank);
+                try {
+                  if (comm.rank() == 1) {
+                    const DiskWait waits("d/shard");
+                    std::this_thread::sleep_for(milliseconds(1000));
+                  }
+                  twin->barrier();
+                } catch (...) {
+                  error = std::current_exception();
+                }
+              });
+              saver.join();
+              if (error) std::rethrow_exception(error);
+            },
+            {.timeout = milliseconds(400)});
+}
+
 // The Error of a time-out says what every rank of the world does, also in other groups.
 TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
   std::string text;
@@ -151,6 +245,16 @@ TEST(WaitClock, CountsOnlyTheTimeThatTheProcessRan) {
   while (!clock.expired(now += poll)) ++looks;
   EXPECT_GE(looks, 45);
   EXPECT_LE(looks, 60);
+  EXPECT_TRUE(clock.extend(milliseconds(15'000)));
+  EXPECT_FALSE(clock.expired(now += poll));
+  while (!clock.expired(now += poll)) {
+  }
+  EXPECT_NEAR(clock.waited(), 12, 0.3);
+  EXPECT_TRUE(clock.extend(milliseconds(15'000)));
+  while (!clock.expired(now += poll)) {
+  }
+  EXPECT_NEAR(clock.waited(), 15, 0.2);
+  EXPECT_FALSE(clock.extend(milliseconds(15'000)));
 }
 
 TEST(ThreadWorld, FirstErrorWinsAndTheOthersAreWoken) {

@@ -56,7 +56,9 @@ void MpiWorld::take(const News& news) {
   if (news.kind == News::Kind::Abort) return set_broken(news.text);
   const auto from = static_cast<size_t>(news.from);
   if (news.kind == News::Kind::Answer) {
-    if (asking_) answers_[from] = RankReport{news.from, places_[from], true, news.waits != 0, news.text};
+    if (asking_)
+      answers_[from] = RankReport{news.from,         places_[from],          true, news.waits != 0, news.text,
+                                  news.on_disk != 0, news.saver_on_disk != 0};
     return;
   }
   if (asking_) asked_by_ = std::min(asked_by_, news.from);
@@ -66,6 +68,8 @@ void MpiWorld::take(const News& news) {
   answer.kind = News::Kind::Answer;
   answer.from = rank_;
   answer.waits = mine.waits ? 1 : 0;
+  answer.on_disk = mine.on_disk ? 1 : 0;
+  answer.saver_on_disk = mine.saver_on_disk ? 1 : 0;
   answer.set_text(mine.doing);
   tell(news.from, answer);
 }
@@ -113,6 +117,7 @@ RankReport MpiWorld::own_report() const {
     const std::string call = last_exchanges_ ? "exchange" : to_string(last_call_);
     report.doing = idle_text(fmt::format("{} in {}", call, *last_group_), seconds_since(last_at_));
   }
+  add_disk(report, *host_);
   return report;
 }
 
@@ -124,8 +129,8 @@ bool MpiWorld::leaves_it_to_another() const {
   return asking_ || (asked_at_ && Clock::now() - *asked_at_ < kOthersTurn);
 }
 
-void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done,
-                       const std::string& what) {
+void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
+                       WaitClock& clock) {
   asking_ = true;
   asked_by_ = rank_;
   answers_.assign(static_cast<size_t>(size_), std::nullopt);
@@ -150,7 +155,9 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
     reports.push_back(answer ? *answer
                              : RankReport{rank, places_[static_cast<size_t>(rank)], false, false, {}});
   }
-  const std::string why = time_out_text(reports, rank_, timeout_, what);
+  const bool for_disk = waits_for_disk(reports, host_->saver.load() == std::this_thread::get_id());
+  if (for_disk && clock.extend(kDiskTimeouts * timeout_)) return;
+  const std::string why = time_out_text(reports, rank_, timeout_, what, for_disk);
   if (last_words_ != nullptr) end_job(why);
   tell_others(why);
   set_broken(why);

@@ -272,7 +272,7 @@ void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) 
     if (finished_ != seen) backoff.reset();
     seen = finished_;
     if (!clock.expired() || leaves_it_to_another()) continue;
-    give_up(held, done, what());
+    give_up(held, done, what(), clock);
   }
 }
 

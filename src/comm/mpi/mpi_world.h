@@ -100,7 +100,10 @@ class MpiWorld {
 
     Kind kind = Kind::Abort;
     int32_t from = 0;
-    int32_t waits = 0;  // Answer: RankReport::waits
+    // Answer: what RankReport says.
+    int32_t waits = 0;
+    int32_t on_disk = 0;
+    int32_t saver_on_disk = 0;
     char text[kTextBytes] = {};
 
     void set_text(std::string_view all);
@@ -128,9 +131,10 @@ class MpiWorld {
   bool all_have_answered() const;
   // Whether another rank finds out already why nobody goes on.
   bool leaves_it_to_another() const;
-  // Asks all ranks what they do and tells it; returns when another rank does that, or `done` after all. May
-  // give the lock up meanwhile.
-  void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what);
+  // Asks all ranks what they do and tells it; returns when another rank does that, or `done` after all, or
+  // with more time on the clock where they wait for the disk. May give the lock up meanwhile.
+  void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
+               WaitClock& clock);
   [[noreturn]] void end_job(const std::string& why);
   void watch_loop();
 
