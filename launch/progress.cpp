@@ -131,6 +131,7 @@ void Progress::on_start(const RunReport& report) {
   last_step_ = report.last_step;
   start_ = std::chrono::steady_clock::now();
   print_line(fmt::format("mesh        {}; operations {}", report.mesh, report.operations));
+  for (const std::string& line : report.processes) print_line("processes   " + line);
   print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
                          static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e9));
   if (report.stages.size() > 1)

@@ -35,6 +35,7 @@ class ClickProgress final : public RecommendObserver {
     last_step_ = report.last_step;
     best_auc_ = report.best_auc;
     line("ranks       {}; operations {}", report.mesh, report.operations);
+    for (const std::string& each : report.processes) line("processes   {}", each);
     line("model       {:.2f} M parameters, {:.3g} MFLOP a sample (forward and backward)",
          static_cast<double>(report.parameters) / 1e6, report.flops_per_sample / 1e6);
     line("data        {} samples to train on ({} steps an epoch), {} to evaluate on", report.train_samples,

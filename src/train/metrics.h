@@ -68,8 +68,9 @@ struct PassesReport {
 
 // What a run is, told once before the first step.
 struct RunReport {
-  std::string mesh;        // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
-  std::string operations;  // instruction set of the operation table
+  std::string mesh;                    // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
+  std::vector<std::string> processes;  // that run the ranks, where these are several (train/nodes.h)
+  std::string operations;              // instruction set of the operation table
   int64_t parameters = 0;
   double train_flops_per_sample = 0;
   double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s

@@ -1,8 +1,10 @@
-// Which ranks share a node, and the sharding groups that follow the nodes.
+// Which process each rank is, which ranks share a node, and the sharding groups that follow the nodes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -15,7 +17,22 @@ namespace trifold {
 // name share a node; or `ranks_per_node` ranks that follow each other do. Collective.
 std::vector<int> nodes_of_ranks(Communicator& world, const std::optional<int>& ranks_per_node);
 
-// The same for ranks that are only planned: all on one node where nothing is said.
+// The process that runs a rank.
+struct RankProcess {
+  std::string host;
+  int64_t pid = 0;
+
+  bool operator==(const RankProcess&) const = default;
+};
+
+// Which process each rank of `world` is: "host a: ranks 0-7 are pids 4711-4718", one text a host, so that a
+// person can tell the rank of a process that the launcher or the kernel names. Empty where one process runs
+// all ranks. Collective.
+std::vector<std::string> processes_of_ranks(Communicator& world);
+// The same for these ranks.
+std::vector<std::string> process_lines(std::span<const RankProcess> ranks);
+
+// The nodes of ranks that are only planned: all on one node where nothing is said.
 std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
 
 // Data-parallel ranks that share slices: the number that --zero-group-size gives, all of them, or those on

@@ -11,6 +11,7 @@
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"
+#include "train/nodes.h"
 #include "train/output_files.h"
 #include "train/run_saver.h"
 #include "train/step_plan.h"
@@ -224,6 +225,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   trainer.measure_peak();
   RunReport report = trainer.report();
   report.changes = std::move(loaded.changes);
+  report.processes = processes_of_ranks(world);
   if (speaks) observer.on_start(report);
 
   const auto tell_bad_records = [&] {

@@ -13,6 +13,7 @@
 #include "train/checkpoint_data.h"
 #include "train/click_record.h"
 #include "train/device.h"
+#include "train/nodes.h"
 #include "train/output_files.h"
 #include "train/ranks.h"
 #include "train/recommender_setup.h"
@@ -150,7 +151,8 @@ class RecommendRun final : public Savable {
     for (const std::string& warning : loaded_.warnings)
       if (speaks_) observer_.on_warning(warning);
     saver_->loaded(job.start);
-    if (speaks_) observer_.on_start(report());
+    const std::vector<std::string> processes = processes_of_ranks(world_);
+    if (speaks_) observer_.on_start(report(processes));
   }
 
   RunEnd run(const std::atomic<int>& signal) {
@@ -294,8 +296,9 @@ class RecommendRun final : public Savable {
     return {};
   }
 
-  RecommendReport report() {
+  RecommendReport report(std::vector<std::string> processes) {
     RecommendReport report;
+    report.processes = std::move(processes);
     report.mesh =
         fmt::format("{} {} rank{}, {} thread{} each", world_.size(), world_.backend(),
                     world_.size() == 1 ? "" : "s", model_.threads(), model_.threads() == 1 ? "" : "s");

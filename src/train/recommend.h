@@ -45,9 +45,10 @@ struct ClickEvaluation {
 };
 
 struct RecommendReport {
-  std::string mesh;        // "2 thread ranks, 1 thread each"
-  std::string operations;  // instruction set
-  int64_t parameters = 0;  // tables included
+  std::string mesh;                    // "2 thread ranks, 1 thread each"
+  std::vector<std::string> processes;  // that run the ranks, where these are several (train/nodes.h)
+  std::string operations;              // instruction set
+  int64_t parameters = 0;              // tables included
   double flops_per_sample = 0;
   int64_t first_step = 1;
   int64_t last_step = 0;

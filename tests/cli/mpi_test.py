@@ -1,6 +1,7 @@
 """The same program as MPI processes."""
 
 import os
+import re
 import unittest
 
 from program import TEXT, ProgramTest
@@ -29,6 +30,21 @@ class Mpi(ProgramTest):
             _, message = self.pretrain(*huge, *limit, status=2, prefix=self.mpi(2))
             self.assertIn(words, message)
         self.assertFalse((self.folder / "d").exists())
+
+    # What the launcher tells of a process that was killed is its pid.
+    def test_the_start_says_which_process_is_which_rank(self):
+        note = 'echo $$ > pid_${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "$@"'
+        _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6,
+                                prefix=[*self.mpi(3), "sh", "-c", note, "sh"])
+        told = re.search(r"(?m)^processes   host \S+: (.*)$", text)
+        self.assertTrue(told, text)
+        pids = {}
+        for first, last, pid in re.findall(r"ranks? (\d+)(?:-(\d+))? (?:is|are) pids? (\d+)", told[1]):
+            for rank in range(int(first), int(last or first) + 1):
+                pids[rank] = int(pid) + rank - int(first)
+        self.assertEqual(pids, {rank: int((self.folder / f"pid_{rank}").read_text()) for rank in range(3)}, text)
+        _, text = self.pretrain("--train-iters", 1, "--ranks", 2)
+        self.assertNotIn("processes ", text)
 
     def test_f64_agrees_with_one_rank(self):
         self.pretrain("--train-iters", 20, "--f64", "--log-json", "one.jsonl")
