@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   combine_row(sums, Plus{});
   const Wide avg = sums[0] / static_cast<Wide>(columns);
   const Wide along = sums[1] / static_cast<Wide>(columns);
-  const HeldRow<T, Whole> gains_again(gain, mine);  // to hold them from the start would take registers
+  // To hold them from the start would take registers; where packs are not whole there are none for it here.
+  const HeldRow<T, Whole, Whole> gains_again(gain, mine);
   const HeldRow<T, Whole, false> residuals(residual + row * columns, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> xs = in.pack(k, column, count);
