@@ -14,7 +14,7 @@ namespace {
 
 double number(size_t bytes) { return static_cast<double>(bytes); }
 
-PlanConfig plan_of(const PretrainConfig& run) {
+PlanConfig plan_for(const PretrainConfig& run) {
   PlanConfig config;
   config.run = run;
   return resolve(config);
@@ -38,7 +38,7 @@ PretrainConfig gpt(int64_t layers, int64_t width, int64_t heads, int64_t length,
 // Figure 1 of the paper: 7.5 billion parameters, 64 ranks.
 TEST(ZeroTable, GivesTheNumbersOfThePaper) {
   const double published[] = {120, 31.4, 16.6, 1.9};
-  const ZeroTable table = make_zero_table(plan_of(gpt(23, 5120, 40, 1024, 64)));
+  const ZeroTable table = make_zero_table(plan_for(gpt(23, 5120, 40, 1024, 64)));
   ASSERT_EQ(table.rows.size(), 4U);
   EXPECT_EQ(table.shared, 64);
   EXPECT_EQ(table.optimizer_bytes, 12);
@@ -50,7 +50,7 @@ TEST(ZeroTable, GivesTheNumbersOfThePaper) {
 // are gathered at a time: the rest is the formula's share.
 TEST(ZeroTable, HoldsWhatTheFormulaSays) {
   for (const int ranks : {8, 64}) {
-    const ZeroTable table = make_zero_table(plan_of(gpt(12, 768, 12, 1024, ranks)));
+    const ZeroTable table = make_zero_table(plan_for(gpt(12, 768, 12, 1024, ranks)));
     const double psi = table.rows[0].formula.parameters / 2;
     EXPECT_GT(psi, 1e8);
     for (const ZeroTableRow& row : table.rows) {
@@ -86,7 +86,7 @@ TEST(ZeroTable, IsWhatRunningRanksHold) {
       run.batch.micro_batch_size = 1;
       run.zero.zero_stage = stage;
       run.zero.zero_min_unit_params = 1;  // a unit a block
-      const PlanConfig plan = plan_of(run);
+      const PlanConfig plan = plan_for(run);
       const std::vector<PlannedRank> planned = plan_ranks(plan);
       std::vector<MemoryReport> held(8);
       const SyntheticTokens data(run.model.seq_length, 7, 11);
