@@ -114,8 +114,12 @@ void change(const Tensor& values, bool flip) {
 }
 
 void change_state(const Spec& spec, Trainer& trainer) {
-  const ParamList& params = trainer.replica().model().params;
+  Replica& replica = trainer.replica();
+  const ParamList& params = replica.model().params;
   const bool moment = spec.kind == "nan-moment";
+  // The last update may still be on its way to the other ranks, who read it where it is changed here.
+  replica.weights().finish(replica.compute());
+  replica.compute().synchronize();
   for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces()) {
     if ((piece.kind == "param") == moment || piece.values.elements() == 0) continue;
     if (params[piece.segment.id].shard.name.find(spec.tensor) == std::string::npos) continue;

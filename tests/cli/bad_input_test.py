@@ -1,5 +1,6 @@
 """Bad input: one clear message, exit status 2, nothing written."""
 
+import json
 import shutil
 import struct
 import unittest
@@ -93,8 +94,10 @@ class BadInput(ProgramTest):
     def test_damaged_checkpoint(self):
         self.pretrain("--train-iters", 1, "--save", "old")
         shard = next((self.folder / "old").rglob("shard*.h5"))
+        manifest = json.loads(next((self.folder / "old").rglob("manifest.json")).read_text())
+        weight = next(t for t in manifest["tensors"] if t["name"].startswith("param/"))["pieces"][0]
         data = bytearray(shard.read_bytes())
-        data[len(data) // 2] ^= 1
+        data[weight["byte_offset"] + 1] ^= 1
         shard.write_bytes(data)
         _, message = self.trifold("generate", "--load", "old", "--prompt", "x", status=2)
         self.assertIn(shard.name, message)

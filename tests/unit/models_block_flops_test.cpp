@@ -33,6 +33,7 @@ OpTable counting_ops() {
     count(c, transpose ? a.row_count() : a.last_dim());
   };
   ops.affine = [](Stream&, Tensor y, Tensor x, Tensor, Tensor) { count(y, x.last_dim()); };
+  ops.affine_add = [](Stream&, Tensor y, Tensor, Tensor x, Tensor, Tensor) { count(y, x.last_dim()); };
   ops.affine_gelu = [](Stream&, Tensor, Tensor z, Tensor x, Tensor, Tensor) { count(z, x.last_dim()); };
   ops.affine_backward_input = [](Stream&, Tensor dx, Tensor dy, Tensor, double) { count(dx, dy.last_dim()); };
   ops.affine_backward_gelu = [](Stream&, Tensor dz, Tensor dy, Tensor, Tensor) { count(dz, dy.last_dim()); };
