@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "train/pretrain.h"
 #include "train/ranks.h"
 
 namespace trifold::launch {
@@ -28,6 +29,6 @@ int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);
 
 // What is said after a run that a signal ended, and its exit status.
-int told_of_interruption(const CheckpointConfig& checkpoint);
+int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint);
 
 }  // namespace trifold::launch

@@ -28,13 +28,13 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   if (job.run) job.run->at_save_phase = kill_at_save_phase();
   Progress progress(config.run.log, stderr);
   const std::atomic<int>& signal = catch_signals();
-  std::atomic<bool> interrupted{false};
+  std::atomic<RunEnd> end{RunEnd::Done};
   ranks.run(job.run ? job.run->config.mesh : job.config.run.mesh, [&](Communicator& world) {
-    if (finetune(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
+    end = finetune(world, job, progress, signal);  // the same on every rank
   });
   progress.finish();
-  return interrupted ? told_of_interruption(job.run ? job.run->config.checkpoint : CheckpointConfig{})
-                     : kDone;
+  if (end == RunEnd::Done) return kDone;
+  return told_of_interruption(end, job.run ? job.run->config.checkpoint : CheckpointConfig{});
 }
 
 }  // namespace trifold::launch

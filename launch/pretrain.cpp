@@ -15,7 +15,11 @@
 
 namespace trifold::launch {
 
-int told_of_interruption(const CheckpointConfig& checkpoint) {
+int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
+  if (end == RunEnd::NotBegun) {
+    say(stderr, "trifold: stopped on a signal before the first step; begin again with the same line\n");
+    return kInterrupted;
+  }
   if (!checkpoint.save) {
     say(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
     return kFailed;
@@ -43,14 +47,13 @@ int run(const PretrainConfig& config, Ranks& ranks) {
   if (fault) fault->attach(job);
   Progress progress(job.config.log, stderr);
   const std::atomic<int>& signal = catch_signals();
-  std::atomic<bool> interrupted{false};
+  std::atomic<RunEnd> end{RunEnd::Done};
   ranks.run(job.config.mesh, [&](Communicator& world) {
     if (fault) fault->at_start(world.rank());
-    if (pretrain(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
+    end = pretrain(world, job, progress, signal);  // the same on every rank
   });
   progress.finish();
-  if (!interrupted) return kDone;
-  return told_of_interruption(job.config.checkpoint);
+  return end == RunEnd::Done ? kDone : told_of_interruption(end, job.config.checkpoint);
 }
 
 }  // namespace trifold::launch

@@ -125,11 +125,11 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   job.at_save_phase = kill_at_save_phase();
   ClickProgress progress(job.config.log);
   const std::atomic<int>& signal = catch_signals();
-  std::atomic<bool> interrupted{false};
+  std::atomic<RunEnd> end{RunEnd::Done};
   ranks.run(job.config.mesh, [&](Communicator& world) {
-    if (recommend(world, job, progress, signal) == RunEnd::Interrupted) interrupted = true;
+    end = recommend(world, job, progress, signal);  // the same on every rank
   });
-  return interrupted ? told_of_interruption(job.config.checkpoint) : kDone;
+  return end == RunEnd::Done ? kDone : told_of_interruption(end, job.config.checkpoint);
 }
 
 }  // namespace trifold::launch

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -59,6 +60,12 @@ class DataSource {
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
+  // Begins to make what takes long before sample `first_sample` can be read, and waits for it for `patience`
+  // or a little longer; whether `read` will come at once then, be it with an error. Callable from several
+  // threads at a time.
+  virtual bool make_ready(int64_t /*first_sample*/, std::chrono::milliseconds /*patience*/) const {
+    return true;
+  }
   // What a checkpoint may keep so that a run that goes on at `sample` finds it soon, and how that run says
   // so. Only a short cut: the samples are the same without. Empty where none is needed. BadInput when the
   // data are not those of the bookmark.

@@ -27,18 +27,31 @@ void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
   parts_[static_cast<size_t>(blend_.dataset[i])]->read(blend_.sample[i], out);
 }
 
+// The first sample of a list that comes at `index` or later; none where no more comes.
+std::optional<int64_t> BlendedSamples::next_of(size_t part, int64_t index) const {
+  const auto at = blend_.dataset.begin() + std::min<int64_t>(index, std::ssize(blend_.dataset));
+  const auto next = std::find(at, blend_.dataset.end(), static_cast<int16_t>(part));
+  if (next == blend_.dataset.end()) return std::nullopt;
+  return blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())];
+}
+
+bool BlendedSamples::make_ready(int64_t index, std::chrono::milliseconds patience) const {
+  bool ready = true;
+  for (size_t k = 0; k < parts_.size(); ++k)
+    if (const auto next = next_of(k, index))
+      ready &= parts_[k]->make_ready(*next, ready ? patience : std::chrono::milliseconds(0));
+  return ready;
+}
+
 std::string BlendedSamples::bookmark(int64_t index) const {
   std::vector<std::string> marks(parts_.size());
   bool any = false;
-  const auto at = blend_.dataset.begin() + std::min<int64_t>(index, std::ssize(blend_.dataset));
   for (size_t k = 0; k < parts_.size(); ++k) {
-    // The first sample of list k from here on; where none comes, a longer run would go on behind its last.
-    const auto id = static_cast<int16_t>(k);
-    const auto next = std::find(at, blend_.dataset.end(), id);
-    const auto last = std::find(std::make_reverse_iterator(at), blend_.dataset.rend(), id);
     int64_t place = 0;
-    if (next != blend_.dataset.end())
-      place = blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())];
+    // Where no more of a list comes, a longer run would go on behind its last.
+    const auto last = std::find(blend_.dataset.rbegin(), blend_.dataset.rend(), static_cast<int16_t>(k));
+    if (const auto next = next_of(k, index))
+      place = *next;
     else if (last != blend_.dataset.rend())
       place = blend_.sample[static_cast<size_t>(blend_.dataset.rend() - last) - 1] + 1;
     marks[k] = parts_[k]->bookmark(place);

@@ -22,6 +22,7 @@ class Samples {
   // from several threads at a time. BadInput for a token outside the vocabulary.
   virtual void read(int64_t index, std::span<int32_t> out) const = 0;
   // As those of DataSource.
+  virtual bool make_ready(int64_t /*index*/, std::chrono::milliseconds /*patience*/) const { return true; }
   virtual std::string bookmark(int64_t /*index*/) const { return {}; }
   virtual void open_at(const std::string& /*bookmark*/) const {}
 };
@@ -34,10 +35,13 @@ class BlendedSamples : public Samples {
 
   int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
   void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
   std::string bookmark(int64_t index) const override;  // one of each list
   void open_at(const std::string& bookmark) const override;
 
  private:
+  std::optional<int64_t> next_of(size_t part, int64_t index) const;
+
   std::vector<std::unique_ptr<Samples>> parts_;
   BlendIndices blend_;
 };
@@ -52,6 +56,9 @@ class SampleSource : public DataSource {
   int64_t seq_length() const override { return seq_length_; }
   int64_t samples() const override { return samples_->count(); }
   void read(Batch& batch, int64_t first_sample) const override;
+  bool make_ready(int64_t first_sample, std::chrono::milliseconds patience) const override {
+    return samples_->make_ready(first_sample, patience);
+  }
   std::string bookmark(int64_t sample) const override { return samples_->bookmark(sample); }
   void open_at(const std::string& bookmark) const override { samples_->open_at(bookmark); }
 

@@ -3,10 +3,14 @@
 // token, kLargest at most), so memory stays bounded.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 
+#include "core/clock.h"
 #include "data/raw_file.h"
 #include "data/samples.h"
 #include "data/token_blocks.h"
@@ -28,16 +32,21 @@ class StreamPass : public Samples {
   // the samples are made is thrown by every call.
   int64_t count() const override;
   void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
 
  private:
+  bool is_made(std::optional<std::chrono::milliseconds> patience) const;
   int64_t made() const;
-  void make() const;
-  void write_samples(RawFile& file) const;
+  bool make(const std::optional<Clock::time_point>& until) const;
+  bool write_samples(const std::optional<Clock::time_point>& until) const;
 
   StreamOptions options_;
   int64_t most_;
   int64_t largest_;
   mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable bool is_making_ = false;  // a thread is: what follows is its alone; after that nobody changes it
+  mutable bool is_made_ = false;    // all samples, or there is an error
   mutable std::unique_ptr<TokenBlocks> blocks_;  // until the samples are made
   mutable std::unique_ptr<RawFile> file_;        // seq_length + 1 tokens of four bytes for each sample
   mutable int64_t made_ = 0;

@@ -26,26 +26,19 @@ class StreamSamples::Maker {
   // The block that holds sample `index`; waits until it is made.
   std::shared_ptr<const TokenBlock> block_of(int64_t index) {
     std::unique_lock lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { make_blocks(); });
-    if (index > latest_) {
-      latest_ = index;
-      changed_.notify_all();
-    }
-    std::shared_ptr<const TokenBlock> found = find(index);
+    std::shared_ptr<const TokenBlock> found = wait_for_block(index, kPatience, lock);
     if (found) return found;
-    const auto place = waiting_.insert(index);
-    changed_.notify_all();
-    const bool came =
-        wait_for(changed_, lock, kPatience, [&] { return (found = find(index)) != nullptr || error_; });
-    waiting_.erase(place);
-    changed_.notify_all();  // the thread goes on, for others or ahead
-    if (found) return found;
-    if (came) rethrow_copy(error_);
+    if (error_) rethrow_copy(error_);
     fail(
         "{}: sample {} of the streamed text did not come within {} minutes; the stream is at sample {}. Is "
         "the storage slow, or does the run go on from a checkpoint of other data, so that all text before "
         "has to be tokenized again?",
         options_.files->files().front().path, index, kPatience.count(), reached_);
+  }
+
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    return wait_for_block(index, patience, lock) != nullptr || error_;
   }
 
   std::string bookmark(int64_t index) {
@@ -63,6 +56,25 @@ class StreamSamples::Maker {
  private:
   static constexpr size_t kStarts = 64;
   static constexpr std::chrono::minutes kPatience{10};
+
+  // The block that holds sample `index`; null where it is not made within `patience`, or an error came
+  // before.
+  std::shared_ptr<const TokenBlock> wait_for_block(int64_t index, std::chrono::milliseconds patience,
+                                                   std::unique_lock<std::mutex>& lock) {
+    if (!thread_.joinable()) thread_ = std::thread([this] { make_blocks(); });
+    if (index > latest_) {
+      latest_ = index;
+      changed_.notify_all();
+    }
+    std::shared_ptr<const TokenBlock> found = find(index);
+    if (found) return found;
+    const auto place = waiting_.insert(index);
+    changed_.notify_all();
+    wait_for(changed_, lock, patience, [&] { return (found = find(index)) != nullptr || error_; });
+    waiting_.erase(place);
+    changed_.notify_all();  // the thread goes on, for others or ahead
+    return found;
+  }
 
   std::shared_ptr<const TokenBlock> find(int64_t index) const {
     for (const auto& block : made_)
@@ -165,6 +177,10 @@ StreamSamples::~StreamSamples() = default;
 void StreamSamples::read(int64_t index, std::span<int32_t> out) const {
   check(0 <= index && index < kEndless, "sample {} was asked for", index);
   maker_->block_of(index)->read(index, out);
+}
+
+bool StreamSamples::make_ready(int64_t index, std::chrono::milliseconds patience) const {
+  return maker_->make_ready(index, patience);
 }
 
 std::string StreamSamples::bookmark(int64_t index) const { return maker_->bookmark(index); }

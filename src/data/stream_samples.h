@@ -38,6 +38,7 @@ class StreamSamples : public Samples {
 
   int64_t count() const override { return kEndless; }
   void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
   std::string bookmark(int64_t index) const override;
   // BadInput where the stream is not the bookmark's (data/stream_bookmark.h).
   void open_at(const std::string& bookmark) const override;

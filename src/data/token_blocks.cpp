@@ -10,6 +10,8 @@ namespace trifold {
 namespace {
 
 constexpr int kDoublings = 3;
+// A corpus of a few bytes would be opened hundreds of thousands of times for a block.
+constexpr int kEpochsOfBlock = 1 << 14;
 constexpr size_t kShare = size_t{1} << 16;  // bytes of text that a thread takes at a time
 
 template <class T>
@@ -108,7 +110,7 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
   documents_.clear();
   epoch_ended_ = false;
   const size_t enough = options_.first_block << std::min<int64_t>(start_.block, kDoublings);
-  while (text_.size() < enough && !stop) {
+  for (int epochs = 0; text_.size() < enough && epochs < kEpochsOfBlock && !stop;) {
     const size_t before = documents_.size();
     const bool more = walker_.read_more(text_, documents_);
     if (documents_.size() > before) epoch_has_documents_ = true;
@@ -117,6 +119,7 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
     if (options_.one_pass) return;
     if (!epoch_has_documents_) refuse_empty();
     epoch_has_documents_ = false;
+    ++epochs;
   }
 }
 

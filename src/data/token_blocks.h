@@ -36,7 +36,8 @@ struct StreamOptions {
   uint64_t seed = 0;
   int threads = 1;                       // that make tokens
   bool one_pass = false;                 // a block ends with the epoch
-  size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times
+  size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times;
+  // fewer where the corpus is that of a few bytes, many times
 };
 
 // Where a block begins: all that is needed to make it.

@@ -235,6 +235,8 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && trainer.steps_done() % *interval == 0;
   };
+  if (trainer.steps_done() < config.batch.train_iters && !trainer.wait_for_data(signal))
+    return RunEnd::NotBegun;
   std::string told;  // of what graphs could not do
   while (trainer.steps_done() < config.batch.train_iters) {
     reach(RunPart::Step);

@@ -42,6 +42,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
 enum class RunEnd {
   Done,         // all steps, --exit-interval or --exit-duration-in-mins
   Interrupted,  // a signal: the checkpoint is saved, where --save says so
+  NotBegun,     // a signal before the first step: there is nothing to save
 };
 
 // Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the

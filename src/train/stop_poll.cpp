@@ -6,7 +6,8 @@ namespace trifold {
 
 namespace {
 
-constexpr double kEvery = 1;  // seconds
+constexpr double kEvery = 1;       // seconds
+constexpr double kPatience = 600;  // seconds
 
 }  // namespace
 
@@ -36,6 +37,19 @@ bool any_signal(Communicator& world, Stream& stream, const std::atomic<int>& sig
   Stream host = stream.host();
   world.all_reduce({&asked, DType::F64, {1}}, Reduce::Sum, host);
   return asked > 0;
+}
+
+bool wait_until_ready(Communicator& world, Stream& stream, const std::atomic<int>& signal,
+                      FunctionRef<bool(std::chrono::milliseconds)> is_ready) {
+  const auto start = Clock::now();
+  Stream host = stream.host();
+  while (true) {
+    const bool waits = !is_ready(std::chrono::milliseconds(500)) && seconds_since(start) < kPatience;
+    double sums[] = {waits ? 1.0 : 0.0, signal.load() != 0 ? 1.0 : 0.0};
+    world.all_reduce({sums, DType::F64, {2}}, Reduce::Sum, host);
+    if (sums[0] == 0) return true;
+    if (sums[1] > 0) return false;
+  }
 }
 
 }  // namespace trifold

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "comm/communicator.h"
 #include "core/clock.h"
+#include "core/function_ref.h"
 
 namespace trifold {
 
@@ -35,5 +37,11 @@ class StopPoll {
 
 // Collective: whether a signal has come to some rank. The same answer on all of them.
 bool any_signal(Communicator& world, Stream& stream, const std::atomic<int>& signal);
+
+// Collective: asks `is_ready(patience)` (DataSource::make_ready) again and again until it is true on every
+// rank. False, on all, once a signal has come to some rank before that. After ten minutes it is true as well:
+// who reads then waits for itself, and says what for.
+bool wait_until_ready(Communicator& world, Stream& stream, const std::atomic<int>& signal,
+                      FunctionRef<bool(std::chrono::milliseconds)> is_ready);
 
 }  // namespace trifold

@@ -138,6 +138,15 @@ double Trainer::rate_of(int64_t step) const {
 
 Trainer::~Trainer() = default;
 
+bool Trainer::wait_for_data(const std::atomic<int>& signal) {
+  bool ready = true;
+  abort_on_error(replica_.world(), [&] {
+    ready = wait_until_ready(replica_.world(), replica_.compute(), signal,
+                             [&](auto patience) { return train_.make_ready(consumed_samples_, patience); });
+  });
+  return ready;
+}
+
 std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
   abort_on_error(replica_.world(), [&] { run_plan(signal); });
   return reports_;

@@ -42,6 +42,10 @@ class Trainer final : public Savable {
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
+  // Before the next step: waits until its first samples can be read, which takes long where a stream has to
+  // go over what was consumed before. False, on all ranks, once one of them sees its signal meanwhile.
+  // Collective.
+  bool wait_for_data(const std::atomic<int>& signal);
   // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
   // has, each once.
   EvalReport evaluate();

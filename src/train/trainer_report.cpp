@@ -67,6 +67,12 @@ std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t sa
   const auto start = Clock::now();
   std::optional<LossSums> sums;
   abort_on_error(replica_.world(), [&] {
+    if (signal != nullptr &&
+        !wait_until_ready(replica_.world(), replica_.compute(), *signal,
+                          [&](auto patience) { return source.make_ready(0, patience); })) {
+      stop_agreed_ = true;
+      return;
+    }
     StopPoll poll(replica_.world(), replica_.compute(), signal);
     sums = loss_sums(replica_, *executor_, source, valid_batch_, samples, has_pairs, poll, watch);
     stop_agreed_ = stop_agreed_ || poll.stopped();

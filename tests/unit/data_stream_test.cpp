@@ -187,6 +187,55 @@ TEST(Stream, APassForEvaluationIsExact) {
   EXPECT_NE(sample(all, 99), sample(all, 98));
 }
 
+// A sample far behind what was made, as after a resume without a bookmark: who waits is asked again and
+// again.
+TEST(Stream, SamplesAreMadeReadyBitByBit) {
+  using std::chrono::milliseconds;
+  const TempDir dir;
+  write_corpus(dir);
+  const StreamOptions options = options_of(dir.file("corpus"));
+  constexpr int64_t kFar = 70000;
+  const StreamSamples samples(options, 1);
+  EXPECT_FALSE(samples.make_ready(kFar, milliseconds(0)));
+  int rounds = 0;
+  while (!samples.make_ready(kFar, milliseconds(5)) && rounds < 20000) ++rounds;
+  EXPECT_LT(rounds, 20000);
+  EXPECT_TRUE(samples.make_ready(kFar, milliseconds(0)));
+  EXPECT_EQ(sample(samples, kFar), sample(StreamSamples(options), kFar));
+
+  StreamOptions valid = options_of(dir.file("corpus"), "50,50");
+  valid.split = Split::Valid;
+  const StreamPass pass(valid, std::numeric_limits<int64_t>::max());
+  EXPECT_FALSE(pass.make_ready(0, milliseconds(0)));
+  // Ranks that are threads ask at one time.
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&] {
+      for (int i = 0; i < 20000 && !pass.make_ready(0, milliseconds(1)); ++i) continue;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(pass.make_ready(0, milliseconds(0)));
+  const StreamPass at_once(valid, std::numeric_limits<int64_t>::max());
+  ASSERT_EQ(pass.count(), at_once.count());
+  for (int64_t i = 0; i < pass.count(); i += 97) EXPECT_EQ(sample(pass, i), sample(at_once, i)) << i;
+}
+
+// What cannot be read is ready: reading it says why.
+TEST(Stream, AnErrorIsReady) {
+  const TempDir dir;
+  write_file(dir.file("tiny.jsonl"), R"({"text": "abc"})");
+  const StreamPass pass(options_of(dir.file("tiny.jsonl")), 10);
+  EXPECT_TRUE(pass.make_ready(0, std::chrono::minutes(1)));
+  expect_has(error_of([&] { sample(pass, 0); }), "fewer tokens than one sample needs, 65");
+}
+
+TEST(Stream, APackedCorpusOfTwoBytesIsNotOpenedWithoutEnd) {
+  const TempDir dir;
+  write_gzip(dir.file("tiny.txt.gz"), "ab");
+  const StreamSamples samples(options_of(dir.file("tiny.txt.gz")));
+  EXPECT_EQ(sample(samples, 700)[0] + sample(samples, 700)[1], 'a' + 'b');
+}
+
 TEST(Stream, DocumentsEndWithTheTokenizersToken) {
   const TempDir dir;
   write_file(dir.file("two.jsonl"),
