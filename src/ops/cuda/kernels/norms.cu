@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   const Wide along = sums[1] / static_cast<Wide>(columns);
   // To hold them from the start would take registers; where packs are not whole there are none for it here.
   const HeldRow<T, Whole, Whole> gains_again(gain, mine);
-  const HeldRow<T, Whole, false> residuals(residual + row * columns, mine);
+  const HeldRow<T, Whole, false> residuals(residual != nullptr ? residual + row * columns : nullptr, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> xs = in.pack(k, column, count);
     FullPack<T> dys = grad.pack(k, column, count);
