@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -30,7 +31,7 @@ std::string build_id() {
     for (int i = 0; i < object->dlpi_phnum; ++i) {
       const ElfW(Phdr)& header = object->dlpi_phdr[i];
       if (header.p_type != PT_NOTE) continue;
-      const auto* at = reinterpret_cast<const unsigned char*>(object->dlpi_addr + header.p_vaddr);
+      const auto* at = std::bit_cast<const unsigned char*>(object->dlpi_addr + header.p_vaddr);
       const unsigned char* end = at + header.p_memsz;
       while (static_cast<size_t>(end - at) >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) note;
