@@ -194,7 +194,7 @@ TEST(Stream, SamplesAreMadeReadyBitByBit) {
   const TempDir dir;
   write_corpus(dir);
   const StreamOptions options = options_of(dir.file("corpus"));
-  constexpr int64_t kFar = 70000;
+  constexpr int64_t kFar = 30000;
   const StreamSamples samples(options, 1);
   EXPECT_FALSE(samples.make_ready(kFar, milliseconds(0)));
   int rounds = 0;
