@@ -71,7 +71,7 @@ struct MeshConfig {
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
-  std::optional<int> threads_per_rank;    // the cores of the host, shared out over its ranks
+  std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   std::string device = "auto";            // cpu | cuda | auto
   bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)
   double distributed_timeout_minutes = 10;

@@ -33,7 +33,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .absent("host names tell; one node for a plan");
   table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
-      .absent("the cores of the host, shared out over its ranks")
+      .absent("the cores of the host, divided among its ranks")
       .of_host();
   table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
       .one_of({"cpu", "cuda", "auto"});

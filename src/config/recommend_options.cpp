@@ -130,7 +130,7 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
       .range(1, 65536);
   table.add("threads-per-rank", &config.mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
-      .absent("the cores of the host, shared out over its ranks")
+      .absent("the cores of the host, divided among its ranks")
       .of_host();
   table.add("device", &config.mesh.device, "Where tables and arithmetic are; auto is the processor.")
       .one_of({"cpu", "cuda", "auto"});

@@ -39,8 +39,8 @@ class StopPoll {
 bool any_signal(Communicator& world, Stream& stream, const std::atomic<int>& signal);
 
 // Collective: asks `is_ready(patience)` (DataSource::make_ready) again and again until it is true on every
-// rank. False, on all, once a signal has come to some rank before that. After ten minutes it is true as well:
-// who reads then waits for itself, and says what for.
+// rank. False, on all, once a signal has come to some rank before that. True after ten minutes as well: the
+// read that follows then waits, and its error names the data.
 bool wait_until_ready(Communicator& world, Stream& stream, const std::atomic<int>& signal,
                       FunctionRef<bool(std::chrono::milliseconds)> is_ready);
 

@@ -77,7 +77,7 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
 ParamStore::~ParamStore() {
   try {
     comm_stream_.synchronize();
-  } catch (...) {  // whoever waits for the stream next is told
+  } catch (...) {  // the next wait for the stream reports it
   }
 }
 

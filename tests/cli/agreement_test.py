@@ -9,7 +9,7 @@ import unittest
 from fault_test import HAS_MPI, RANKS, WHOLE, FaultTest
 from program import TEXT
 
-# Option, another value, and what the ranks are told of it.
+# Option, another value, and the expected message.
 OPTIONS = [("--lr", "2e-3", "--lr is 0.001 on ranks 0-6 and 0.002 on rank 7"),
            ("--seed", 7, "--seed is 1234 on ranks 0-6 and 7 on rank 7"),
            ("--micro-batch-size", 1, "--micro-batch-size is 2 on ranks 0-6 and 1 on rank 7"),
@@ -19,7 +19,7 @@ OPTIONS = [("--lr", "2e-3", "--lr is 0.001 on ranks 0-6 and 0.002 on rank 7"),
            ("--save", "other", "--save is d on ranks 0-6 and other on rank 7"),
            ("--clip-grad", 2, "--clip-grad is 1 on ranks 0-6 and 2 on rank 7"),
            ("--hidden-dropout", 0.1, "--hidden-dropout is 0 on ranks 0-6 and 0.1 on rank 7")]
-# Mesh, weight that rank 3 changes, when, the checkpoints that are good, and what is told.
+# Mesh, weight that changes on rank 3, phase, good checkpoints, and a pattern of the expected message.
 DRIFTS = [("data", "norm1.gain", "update:3", [2], "step 4: .*rank 3 differs from ranks 0-2 and 4-7: .*norm1.gain"),
           ("data", "norm2.bias", "update:1", [], "step 2: .*rank 3 differs from ranks 0-2 and 4-7: .*norm2.bias"),
           ("data", "embedding.tokens", "evaluate:2", [], "step 2: .*rank 3 differs from ranks 0-2 and 4-7: .*tokens"),

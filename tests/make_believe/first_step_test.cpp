@@ -81,7 +81,7 @@ void expect_nothing_new(PretrainConfig config) {
 }
 
 TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks) {
-  if (!is_make_believe()) GTEST_SKIP() << "a real device does not count";
+  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts allocations";
   for (const bool graphs : {false, true}) {
     PretrainConfig config = short_run();
     config.precision.bf16 = true;
@@ -104,7 +104,8 @@ TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks)
 
 // Tensor ranks hide collectives behind computation on a device, whatever cores their hosts have.
 TEST(FirstStep, TensorRanksHaveAStreamBesideThatOfComputation) {
-  if (!is_make_believe()) GTEST_SKIP() << "is about streams of one rank";
+  if (!is_make_believe())
+    GTEST_SKIP() << "looks at streams, not at results: checked on the make-believe device alone";
   PretrainConfig config = on_mesh(short_run(), 1, 2);
   config.mesh.device = "cuda";
   config.mesh.threads_per_rank = 64;  // none is spare

@@ -59,7 +59,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 class MemoryOfADevice : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!is_make_believe()) GTEST_SKIP() << "the memory of a real device is what it is";
+    if (!is_make_believe()) GTEST_SKIP() << "only the memory of the make-believe device can be set";
   }
 };
 

@@ -74,7 +74,7 @@ Step with_layers(const Step& of_one, const Step& of_two, int64_t layers) {
 }
 
 TEST(StepCounts, Gpt2Of1558MillionParameters) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts";
+  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts operations and bytes";
   const auto count_alone = of_make_believe<void(bool)>("make_believe_count_alone");
   count_alone(true);
   const Step step = with_layers(second_step(wide_model(1)), second_step(wide_model(2)), 48);

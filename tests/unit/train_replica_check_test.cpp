@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                            }}),
     [](const auto& test) { return test.param.name; });
 
-// What the ranks are told when those of `damaged` change a number of a parameter after a step.
+// The error message when the ranks in `damaged` change an element of a parameter after a step.
 std::string told(const Case& c, const std::vector<int>& damaged, const std::string& parameter) {
   const PretrainConfig config = run_of(c);
   const std::unique_ptr<DataSource> data = few_tokens(config.model);

@@ -15,7 +15,7 @@
 namespace trifold::test {
 namespace {
 
-// What each of four ranks is told when rank 2 has another configuration.
+// The error message on each of four ranks when rank 2 has another configuration.
 std::array<std::string, 4> told(const std::function<void(PretrainConfig&)>& change,
                                 const std::function<void(RunTerms&)>& more = {}) {
   std::array<std::string, 4> texts;
