@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "config/option_groups.h"
 #include "config/option_tables.h"
 #include "core/error.h"
 
@@ -92,8 +93,8 @@ void read_table(const OptionTable& table, const nlohmann::json& json) {
 
 OptionTable tokenizer_table(DataConfig& data) {
   OptionTable table;
-  table.add("tokenizer-type", &data.tokenizer_type, "").one_of({"byte", "sentencepiece", "huggingface"});
-  table.add("tokenizer-model", &data.tokenizer_model, "");
+  add_tokenizer_type(table, &data.tokenizer_type);
+  add_tokenizer_model(table, &data.tokenizer_model);
   return table;
 }
 

@@ -16,11 +16,17 @@ inline constexpr double kMaxCount = 1e12;
 inline constexpr double kMaxLossScale = 1e30;  // a scaled loss must stay a finite f32
 
 void add_model(OptionTable& table, ModelConfig& model);
+// The two options of a tokenizer; commands differ in what holds when they are not given.
+Option& add_tokenizer_type(OptionTable& table, Field type);
+Option& add_tokenizer_model(OptionTable& table, Field model);
 void add_data(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 void add_task(OptionTable& table, FinetuneConfig& config);
 void add_precision(OptionTable& table, PrecisionConfig& precision);
 
+// How many ranks there are, and how each of them computes: of everything that runs on ranks. Without a group.
+void add_ranks(OptionTable& table, MeshConfig& mesh);
+void add_host(OptionTable& table, MeshConfig& mesh);
 void add_mesh(OptionTable& table, MeshConfig& mesh);
 // Of commands that train; the group is that of add_mesh.
 void add_graphs(OptionTable& table, MeshConfig& mesh);
@@ -36,6 +42,8 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
 void add_eval(OptionTable& table, EvalConfig& eval);
+// How often, and where to, any kind of run reports; add_log has more.
+void add_reports(OptionTable& table, LogConfig& log);
 void add_log(OptionTable& table, LogConfig& log);
 void add_seed(OptionTable& table, uint64_t& seed, std::string help);
 

@@ -84,6 +84,20 @@ void add_model(OptionTable& table, ModelConfig& model) {
             "bert: masked tokens only; samples are one piece of text, not pairs of sentences.");
 }
 
+Option& add_tokenizer_type(OptionTable& table, Field type) {
+  return table.add("tokenizer-type", type, "How text becomes tokens.")
+      .one_of({"byte", "sentencepiece", "huggingface"});
+}
+
+Option& add_tokenizer_model(OptionTable& table, Field model) {
+  return table
+      .add("tokenizer-model", model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
+      .files("FILE")
+      .absent("none")
+      .of_host();
+}
+
 void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table
@@ -95,9 +109,7 @@ void add_data(OptionTable& table, DataConfig& data) {
       .files("[WEIGHT] PATH ...")
       .of_host();
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
-  table.add("tokenizer-type", &data.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece", "huggingface"})
-      .absent("byte for text, none for .bin/.idx");
+  add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of a JSON line that holds its text.").takes("KEY");
   table
       .add("on-bad-record", &data.on_bad_record,
@@ -107,12 +119,7 @@ void add_data(OptionTable& table, DataConfig& data) {
       .add("max-bad-records", &data.max_bad_records,
            "--on-bad-record skip: end when there are more than so many of them.")
       .range(0, kMaxCount);
-  table
-      .add("tokenizer-model", &data.tokenizer_model,
-           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
-      .files("FILE")
-      .absent("none")
-      .of_host();
+  add_tokenizer_model(table, &data.tokenizer_model);
 }
 
 void add_pairs(OptionTable& table, DataConfig& data) {

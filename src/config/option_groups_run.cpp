@@ -5,10 +5,28 @@
 
 namespace trifold {
 
-void add_mesh(OptionTable& table, MeshConfig& mesh) {
-  table.group("Mesh of ranks");
+void add_ranks(OptionTable& table, MeshConfig& mesh) {
   table.add("ranks", &mesh.ranks, "Ranks as threads of this process; under mpirun, the number of processes.")
       .range(1, kMaxRanks);
+}
+
+void add_host(OptionTable& table, MeshConfig& mesh) {
+  table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host, divided among its ranks")
+      .of_host();
+  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
+      .one_of({"cpu", "cuda", "auto"});
+  table
+      .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
+           "Minutes that a rank waits for another before it gives up, 6 times as long while the disk writes "
+           "a checkpoint; time for which the whole run was stopped does not count.")
+      .range(0.001, 525'600);
+}
+
+void add_mesh(OptionTable& table, MeshConfig& mesh) {
+  table.group("Mesh of ranks");
+  add_ranks(table, mesh);
   table.add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size, "Ranks that share each layer.")
       .range(1, kMaxRanks)
       .also("tp");
@@ -31,17 +49,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
            "--zero-group-size node.")
       .range(1, kMaxRanks)
       .absent("host names tell; one node for a plan");
-  table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
-      .range(1, 1 << 16)
-      .absent("the cores of the host, divided among its ranks")
-      .of_host();
-  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
-      .one_of({"cpu", "cuda", "auto"});
-  table
-      .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up, 6 times as long while the disk writes "
-           "a checkpoint; time for which the whole run was stopped does not count.")
-      .range(0.001, 525'600);
+  add_host(table, mesh);
 }
 
 void add_graphs(OptionTable& table, MeshConfig& mesh) {
@@ -261,13 +269,17 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
       .range(0, kMaxCount);
 }
 
-void add_log(OptionTable& table, LogConfig& log) {
+void add_reports(OptionTable& table, LogConfig& log) {
   table.group("Logging");
   table.add("log-interval", &log.log_interval, "Report progress every so many steps.").range(1, kMaxCount);
   table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
       .files("FILE")
       .absent("none")
       .of_host();
+}
+
+void add_log(OptionTable& table, LogConfig& log) {
+  add_reports(table, log);
   table
       .add("check-overlap", &log.check_overlap,
            "Compute the first so many steps twice, once with nothing at the same time; end if a bit differs.")

@@ -54,19 +54,22 @@ OptionTable options_of(ModelConfig& config) {
 
 namespace {
 
+// Of commands that write a checkpoint anew.
+void add_dtype(OptionTable& table, std::optional<std::string>& dtype) {
+  table.add("dtype", &dtype, "Type of all numbers, rounded to nearest.")
+      .one_of({"f32", "f64", "bf16", "f16"})
+      .absent("as they are");
+}
+void add_max_memory(OptionTable& table, double& mebibytes) {
+  table.add("max-memory", &mebibytes, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+}
+
 // Of commands that read a checkpoint, which may name its tokenizer.
 void add_tokenizer_of_model(OptionTable& table, std::optional<std::string>& type,
                             std::optional<std::string>& model) {
   table.group("Tokenizer");
-  table.add("tokenizer-type", &type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece", "huggingface"})
-      .absent("as the model was trained");
-  table
-      .add("tokenizer-model", &model,
-           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
-      .files("FILE")
-      .absent("as the model was trained")
-      .of_host();
+  add_tokenizer_type(table, &type).absent("as the model was trained");
+  add_tokenizer_model(table, &model).absent("as the model was trained");
 }
 
 }  // namespace
@@ -162,11 +165,9 @@ OptionTable options_of(ReshardConfig& config) {
   table.add("files", &config.files, "Cut everything into this many files of equal size, instead of a mesh.")
       .range(1, kMaxRanks)
       .absent("the mesh below");
-  table.add("dtype", &config.dtype, "Type of all numbers, rounded to nearest.")
-      .one_of({"f32", "f64", "bf16", "f16"})
-      .absent("as they are");
+  add_dtype(table, config.dtype);
   table.add("no-save-optim", &config.no_save_optim, "Leave the optimizer's state out.");
-  table.add("max-memory", &config.max_memory, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+  add_max_memory(table, config.max_memory);
   add_mesh(table, config.mesh);
   add_pipeline(table, config.pipeline);
   add_zero(table, config.zero);
@@ -182,9 +183,7 @@ OptionTable options_of(ConvertConfig& config) {
       .need()
       .files("DIR");
   table.add("save", &config.save, "Folder to write the other of the two in.").need().files("DIR");
-  table.add("dtype", &config.dtype, "Type of all numbers, rounded to nearest.")
-      .one_of({"f32", "f64", "bf16", "f16"})
-      .absent("as they are");
+  add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,
            "GB (1e9 bytes) of a safetensors file; a larger model becomes several, with an index.")
@@ -194,7 +193,7 @@ OptionTable options_of(ConvertConfig& config) {
            "Tokens of a sample, as the checkpoint remembers them; for a Hugging Face model.")
       .range(1, kMaxSize)
       .absent("as many as the model has positions");
-  table.add("max-memory", &config.max_memory, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+  add_max_memory(table, config.max_memory);
   return table;
 }
 
@@ -274,13 +273,8 @@ OptionTable options_of(TokenizeConfig& config) {
       .need()
       .takes("KEY ...");
   table.group("Tokenizer");
-  table.add("tokenizer-type", &config.tokenizer_type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece", "huggingface"});
-  table
-      .add("tokenizer-model", &config.tokenizer_model,
-           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
-      .files("FILE")
-      .absent("none");
+  add_tokenizer_type(table, &config.tokenizer_type);
+  add_tokenizer_model(table, &config.tokenizer_model);
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
   return table;
 }

@@ -122,24 +122,10 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
       .absent("no target");
 }
 
-void add_ranks(OptionTable& table, RecommendConfig& config) {
+void add_placement(OptionTable& table, RecommendConfig& config) {
   table.group("Ranks and tables");
-  table
-      .add("ranks", &config.mesh.ranks,
-           "Ranks as threads of this process; under mpirun, the number of processes.")
-      .range(1, 65536);
-  table.add("threads-per-rank", &config.mesh.threads_per_rank, "Threads of each rank for arithmetic.")
-      .range(1, 1 << 16)
-      .absent("the cores of the host, divided among its ranks")
-      .of_host();
-  table.add("device", &config.mesh.device, "Where tables and arithmetic are; auto is the processor.")
-      .one_of({"cpu", "cuda", "auto"});
-  table
-      .add("distributed-timeout-minutes", &config.mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up; time for which the whole run was "
-           "stopped "
-           "does not count.")
-      .range(0.001, 525'600);
+  add_ranks(table, config.mesh);
+  add_host(table, config.mesh);
   table
       .add("placement", &config.placement.placement,
            "Where the tables are: table, row, column, replicated, a list of these, or auto.")
@@ -156,12 +142,8 @@ void add_ranks(OptionTable& table, RecommendConfig& config) {
 void add_files(OptionTable& table, RecommendConfig& config) {
   add_saving(table, config.checkpoint);
   table.group("Logging");
-  table.add("log-interval", &config.log.log_interval, "Report progress every so many steps.")
-      .range(1, kMostClicks);
-  table.add("log-json", &config.log.log_json, "Append one JSON object a report to this file.")
-      .files("FILE")
-      .absent("none")
-      .of_host();
+  add_reports(table, config.log);
+  table.change("log-json").help = "Append one JSON object a report to this file.";
 }
 
 }  // namespace
@@ -194,7 +176,7 @@ OptionTable options_of(RecommendConfig& config) {
   add_data(table, config.data);
   add_model(table, config.model);
   add_training(table, config.training, config.seed);
-  add_ranks(table, config);
+  add_placement(table, config);
   add_files(table, config);
   return table;
 }
