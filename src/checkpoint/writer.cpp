@@ -122,7 +122,7 @@ std::vector<NamedTensor> owned_boxes(std::span<const NamedTensor> mine, const Me
     check(spec.local.elements() == tensor.data.elements(),
           "tensor {}: the box {} is given {} elements of data", spec.name, to_string(spec.local),
           tensor.data.elements());
-    if (tensor.data.elements() > 0 && is_owner(spec, coords)) out.push_back(tensor);
+    if (tensor.data.elements() > 0 && counts_here(spec, coords)) out.push_back(tensor);
   }
   return out;
 }

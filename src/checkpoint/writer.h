@@ -20,7 +20,8 @@ struct NamedTensor {
 };
 
 // Collective over `world`. Writes the checkpoint <root>/step_<ten digits> and returns its path.
-//   * `mine` are the boxes this rank holds; replicated ones are written by their owner only (is_owner), empty
+//   * `mine` are the boxes this rank holds; replicated ones are written by their owner only (counts_here),
+//   empty
 //     ones by nobody. Together the owned boxes of all ranks must hold every element of every tensor exactly
 //     once.
 //   * Refused, before anything is written, where there is no room; and where a number is infinite or NaN.

@@ -65,7 +65,7 @@ FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<in
 int tensor_copies(const ParamList& params) {
   int copies = 1;
   for (const ParamSpec& spec : params.specs()) {
-    const int own = spec.shard.tensor_copies;
+    const int own = std::max(1, spec.shard.tensor_copies);
     check(own == 1 || copies == 1 || own == copies, "{} ranks hold copies of {}, {} of another tensor", own,
           spec.shard.name, copies);
     copies = std::max(copies, own);

@@ -11,17 +11,15 @@ int64_t chunks(const FlatLayout::Segment& segment) { return (segment.count + kGr
 
 }  // namespace
 
-// A value that several ranks hold is counted by the first of them.
-GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const DataGroups& groups,
-                   const Mesh& mesh, const OpTable& ops)
+GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh,
+                   const OpTable& ops)
     : grads_(grads), mesh_(mesh), ops_(ops) {
-  const bool first_of_copies = grads.slice() ? groups.replicas().rank() == 0 : mesh.coord(Axis::Dp) == 0;
   int64_t count = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
-    if (unit.lowest_block == kCopyOfTied || !first_of_copies) continue;
+    if (unit.lowest_block == kCopyOfTied) continue;
     std::vector<FlatLayout::Segment> mine = layout.segments(unit, grads.slice());
     std::erase_if(mine, [&](const FlatLayout::Segment& segment) {
-      return !is_tensor_owner(layout.params()[segment.id].shard, mesh.coord(Axis::Tp));
+      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), grads.slices());
     });
     for (const FlatLayout::Segment& run : FlatLayout::joined(mine, [](ParamId, ParamId) { return true; })) {
       counted_.push_back(run);

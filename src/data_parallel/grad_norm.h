@@ -15,8 +15,7 @@ namespace trifold {
 class GradNorm {
  public:
   // References must outlive the object.
-  GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const DataGroups& groups, const Mesh& mesh,
-           const OpTable& ops);
+  GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh, const OpTable& ops);
 
   // Adds the squares of the gradients that this rank counts, which must be reduced already. Waits for them.
   void add_squares(ExactSum& squares, Stream& stream);

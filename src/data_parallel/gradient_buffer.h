@@ -57,6 +57,8 @@ class GradientBuffer final : public GradSink {
 
   // Which slice of each unit is summed here; all of it when absent.
   std::optional<int> slice() const;
+  // How many ranks of the data axis have slices of their own: 1 where each has all of the sums.
+  int slices() const { return how_.slices ? groups_.slices() : 1; }
   // The sums of a segment of it.
   Tensor summed(const FlatLayout::Segment& segment) const;
 

@@ -13,13 +13,21 @@ Rect even_part(const Shape& global, int dim, int part, int parts) {
   return rect;
 }
 
-bool is_tensor_owner(const ShardSpec& spec, int tp_coord) {
-  return spec.replicated.has(Axis::Tp) ? tp_coord == 0 : tp_coord % spec.tensor_copies == 0;
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords, int slices) {
+  if (spec.replicated.has(Axis::Tp)) {
+    const int place = spec.tensor_copies == 0 ? coords.tp : coords.tp % spec.tensor_copies;
+    if (place != 0) return false;
+  }
+  if (spec.replicated.has(Axis::Dp) && coords.dp >= slices) return false;
+  return !spec.replicated.has(Axis::Pp) || coords.pp == 0;
 }
 
-bool is_owner(const ShardSpec& spec, const MeshCoords& coords) {
-  return is_tensor_owner(spec, coords.tp) && !(spec.replicated.has(Axis::Dp) && coords.dp != 0) &&
-         !(spec.replicated.has(Axis::Pp) && coords.pp != 0);
+int copies_of(const ShardSpec& spec, const MeshSizes& sizes, int slices) {
+  int copies = 1;
+  if (spec.replicated.has(Axis::Tp)) copies *= spec.tensor_copies == 0 ? sizes.tp : spec.tensor_copies;
+  if (spec.replicated.has(Axis::Dp)) copies *= sizes.dp / slices;
+  if (spec.replicated.has(Axis::Pp)) copies *= sizes.pp;
+  return copies;
 }
 
 }  // namespace trifold

@@ -2,10 +2,9 @@
 // over which its gradient is partial. One value answers initialisation, gradient reduction, norm counting,
 // ZeRO ownership and checkpointing, by two rules:
 //   * a gradient is summed over exactly the axes in `partial`;
-//   * a value replicated over an axis is counted and saved by coordinate 0 of that axis.
+//   * a value that several ranks hold is counted and saved by the first of them (counts_here).
 // Where a tensor has fewer pieces than the tensor axis has ranks, `tensor_copies` ranks that follow each
-// other hold the same piece: its gradient is a partial sum over those, and the first of them counts and saves
-// it.
+// other hold the same piece, and its gradient is a partial sum over those.
 #pragma once
 
 #include <string>
@@ -21,16 +20,19 @@ struct ShardSpec {
   Rect local;          // the box held here
   AxisSet replicated;  // axes along which other ranks hold the same values
   AxisSet partial;     // axes along which gradients are partial sums
-  int tensor_copies = 1;
+  // Of a value replicated over the tensor axis: how many ranks that follow each other hold the same. 0: all.
+  int tensor_copies = 0;
 };
 
 // The box of coordinate `part` of `parts` when `dim` of `global` is cut evenly; throws when it does not
 // divide.
 Rect even_part(const Shape& global, int dim, int part, int parts);
 
-// True on exactly one of the ranks of the tensor axis that hold the same values.
-bool is_tensor_owner(const ShardSpec& spec, int tp_coord);
-// True on exactly one of the ranks that hold the same values: the one that counts and saves them.
-bool is_owner(const ShardSpec& spec, const MeshCoords& coords);
+// True on exactly one of the ranks that hold the same values: the one that counts and saves them. `slices`
+// ranks that follow each other on the data axis share the values out, so that each holds a slice of its own
+// (ZeRO); with 1 every rank holds them whole.
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords, int slices = 1);
+// How many ranks those are.
+int copies_of(const ShardSpec& spec, const MeshSizes& sizes, int slices = 1);
 
 }  // namespace trifold

@@ -24,7 +24,8 @@ ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int 
   const int tp = mesh_.size(Axis::Tp);
   const int copies = pieces > 0 && pieces < tp ? tp / static_cast<int>(pieces) : 1;
   const Rect local = even_part(global, dim, mesh_.coord(Axis::Tp) / copies, tp / copies);
-  return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay, copies);
+  if (copies == 1) return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay);
+  return add(name, global, local, {Axis::Tp, Axis::Dp}, {Axis::Dp}, init, decay, copies);
 }
 
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {

@@ -160,7 +160,7 @@ class BlockBuilder {
 
  private:
   ParamId add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
-              AxisSet partial, Init init, bool decay, int tensor_copies = 1);
+              AxisSet partial, Init init, bool decay, int tensor_copies = 0);
 
   ParamList& params_;
   const Mesh& mesh_;

@@ -9,7 +9,7 @@ std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view ki
   const ParamSpec& param = params[params[segment.id].tied_to.value_or(segment.id)];
   ShardSpec spec = param.shard;
   spec.name = fmt::format("{}/{}", kind, spec.name);
-  spec.replicated = spec.replicated.has(Axis::Tp) ? AxisSet{Axis::Tp} : AxisSet{};
+  spec.replicated = {};
   if (param.rows) spec.global[0] = *param.rows;
   std::vector<StoredBox> boxes;
   int64_t done = 0;

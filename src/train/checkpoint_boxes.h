@@ -18,8 +18,8 @@ struct StoredBox {
 
 // The boxes of a segment, under the names a checkpoint knows. Rows of padding (ParamSpec::rows) are not
 // stored, so that the tensor is the same on every mesh; a copy of a tied weight goes by the name of its
-// original. Ranks of the data axis hold other segments, or all hold the same: whoever saves chooses among
-// them, so that axis is not among the replicated ones.
+// original. Whoever saves has chosen, by counts_here of the parameter, among the ranks that hold the same
+// segment: no axis is among the replicated ones.
 std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view kind,
                                     const FlatLayout::Segment& segment);
 

@@ -51,8 +51,8 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, groups_.slices()),
       weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
       grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
-      optimizer_(layout_, groups_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype,
-                 setup.seed, compute_),
+      optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype, setup.seed,
+                 compute_),
       numbers_(ops_, 2),
       arenas_{Arena(0), Arena(0), Arena(0)},
       sums_(Buffer::shared(sizeof(double), ops_.device)),
@@ -270,8 +270,8 @@ Recommender::Scored Recommender::score() {
 std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {
   std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
   for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    if (!to_load && world_.rank() != 0) continue;  // every rank holds the same
     const ParamSpec& param = model_.params()[piece.segment.id];
+    if (!to_load && !counts_here(param.shard, mesh_.coords())) continue;
     int64_t done = 0;
     for (const Rect& rect :
          rects_of_range(param.shard.local, piece.segment.first, piece.segment.first + piece.segment.count)) {
@@ -300,8 +300,8 @@ void Recommender::check_replicas(const std::string& when) {
     held.push_back({.name = fmt::format("{}/{}", piece.kind, spec.name),
                     .place = place_of(spec.local, segment.first, segment.count),
                     .first = segment.first,
-                    .copies = world_.size(),
-                    .is_first = world_.rank() == 0,
+                    .copies = copies_of(spec, mesh_.sizes()),
+                    .is_first = counts_here(spec, mesh_.coords()),
                     .values = piece.values});
   }
   compare_copies(world_, ops_, compute_, held, when);

@@ -258,18 +258,6 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
 
 namespace {
 
-// How many ranks hold what the specification says, and `data` of the data axis; and whether this is the
-// first.
-struct Multiplicity {
-  int copies = 1;
-  bool is_first = true;
-};
-
-Multiplicity multiplicity(const ShardSpec& spec, const Mesh& mesh, int data, bool first_of_data) {
-  const int tensor = spec.replicated.has(Axis::Tp) ? mesh.size(Axis::Tp) : spec.tensor_copies;
-  return {tensor * data, first_of_data && is_tensor_owner(spec, mesh.coord(Axis::Tp))};
-}
-
 // Whether a second use of the parameter is on another rank.
 bool used_elsewhere(const ParamList& params, ParamId id) {
   for (int i = 0; i < params.size(); ++i)
@@ -284,16 +272,15 @@ class Collector {
         params_(replica.model().params),
         compares_uses_(replica.world().sums_in_rank_order()) {}
 
-  void add(std::string_view kind, const FlatLayout::Segment& segment, int data, bool first_of_data,
-           Tensor values) {
+  // `slices`: of how many ranks that share the values out this one has a slice.
+  void add(std::string_view kind, const FlatLayout::Segment& segment, int slices, Tensor values) {
     const ParamSpec& param = params_[segment.id];
-    const Multiplicity of = multiplicity(param.shard, replica_.mesh(), data, first_of_data);
     HeldCopy copy;
     copy.name = fmt::format("{}/{}", kind, param.shard.name);
     copy.place = place_of(param.shard.local, segment.first, segment.count);
     copy.first = segment.first;
-    copy.copies = of.copies;
-    copy.is_first = of.is_first;
+    copy.copies = copies_of(param.shard, replica_.mesh().sizes(), slices);
+    copy.is_first = counts_here(param.shard, replica_.mesh().coords(), slices);
     copy.values = values;
     tie(copy, kind, segment.id);
     if (copy.copies > 1 || !copy.tied.empty()) held_.push_back(std::move(copy));
@@ -326,22 +313,16 @@ std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& opti
                                   const GradientBuffer& grads) {
   replica.weights().finish(replica.compute());
   Collector found(replica);
-  const Mesh& mesh = replica.mesh();
-  const int data = mesh.size(Axis::Dp);
-  const bool first_of_data = mesh.coord(Axis::Dp) == 0;
   const ParamStore& weights = replica.weights();
   const bool masters = accumulate_type(replica.dtype()) != replica.dtype();
   // Whole weights, which include the pieces that this rank owns unless these are masters of rounded weights.
   if (!weights.sharded())
     for (const FlatLayout::Unit& unit : replica.layout().units())
       for (const FlatLayout::Segment& whole : replica.layout().segments(unit, std::nullopt))
-        found.add(masters ? "rounded" : "param", whole, data, first_of_data, weights.weight(whole.id));
-  const bool slices = grads.slice().has_value();
-  const int copies = slices ? replica.groups().replicas().size() : data;
-  const bool first = slices ? replica.groups().replicas().rank() == 0 : first_of_data;
+        found.add(masters ? "rounded" : "param", whole, 1, weights.weight(whole.id));
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces())
     if (piece.kind != "param" || masters || weights.sharded())
-      found.add(piece.kind, piece.segment, copies, first, piece.values);
+      found.add(piece.kind, piece.segment, grads.slices(), piece.values);
   return found.take();
 }
 

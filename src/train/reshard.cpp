@@ -60,7 +60,11 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   const MeshSizes sizes = mesh_sizes(run.mesh);
   const int group = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
   const bool sharded = ZeroStage::of(run.zero.zero_stage).optimizer && group > 1;
-  if (sharded ? coords.dp / group != 0 : coords.dp != 0) return {};  // others hold the same
+  const int slices = sharded ? group : 1;
+  // Every parameter is replicated over the data axis: a rank that counts no slice needs no model.
+  ShardSpec everywhere;
+  everywhere.replicated = {Axis::Dp};
+  if (!counts_here(everywhere, coords, slices)) return {};
   Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
   const std::vector<StageRange> cut =
       cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
@@ -74,11 +78,11 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   std::vector<ShardBox> boxes;
   for (const FlatLayout::Unit& unit : flat.units())
     for (const FlatLayout::Segment& segment : flat.segments(unit, slice)) {
-      if (model.params[segment.id].tied_to) continue;
+      const ParamSpec& param = model.params[segment.id];
+      if (param.tied_to || !counts_here(param.shard, coords, slices)) continue;
       for (const std::string& kind : kinds)
         for (const StoredBox& box : stored_boxes(model.params, kind, segment))
-          if (is_owner(box.spec, coords))
-            boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
+          boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
     }
   return boxes;
 }

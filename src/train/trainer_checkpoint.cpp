@@ -17,17 +17,15 @@
 
 namespace trifold {
 
-// To load, every rank names all it holds. To save, what several hold is named by the first of them: the rules
-// of ShardSpec say so for the tensor axis; along the data axis it is the first of those that own the piece. A
-// copy of a tied weight is never saved.
+// To load, every rank names all it holds; to save, what it counts. A copy of a tied weight is never saved.
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   replica_.weights().finish(replica_.compute());
   const ParamList& params = replica_.model().params;
-  const bool first =
-      grads_.slice() ? replica_.groups().replicas().rank() == 0 : replica_.mesh().coord(Axis::Dp) == 0;
   std::vector<NamedTensor> tensors;
   for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    if (!to_load && (!first || params[piece.segment.id].tied_to)) continue;
+    const ParamSpec& param = params[piece.segment.id];
+    const bool saved = !param.tied_to && counts_here(param.shard, replica_.mesh().coords(), grads_.slices());
+    if (!to_load && !saved) continue;
     for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
       const Shape& extent = box.spec.local.extent;
       tensors.push_back(

@@ -18,8 +18,8 @@ size_t ShardedOptimizer::bytes_per_element(const OptimizerConfig& config, DType 
   return parts_of(*make_update_rule(config), dtype) * size_of(accumulate_type(dtype));
 }
 
-ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& groups, const Mesh& mesh,
-                                   ParamStore& weights, const GradientBuffer& grads, const OpTable& ops,
+ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, ParamStore& weights,
+                                   const GradientBuffer& grads, const OpTable& ops,
                                    const OptimizerConfig& config, DType dtype, uint64_t seed, Stream& stream)
     : layout_(layout),
       mesh_(mesh),
@@ -28,7 +28,6 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const DataGroups& g
       ops_(ops),
       rule_(make_update_rule(config)),
       weight_decay_(config.weight_decay),
-      counts_(grads.slice() ? groups.replicas().rank() == 0 : mesh.coord(Axis::Dp) == 0),
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
       parts_(parts_of(*rule_, dtype)),
@@ -144,7 +143,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       const Tensor of_direction = squares.rows(1, 2).reshape({count});
       rule_->measure(slice_of(segment, version), values, {of_weight, of_direction}, ops_, stream);
       stream.synchronize();
-      if (!counts_ || !is_tensor_owner(params[segment.id].shard, mesh_.coord(Axis::Tp))) return;
+      if (!counts_here(params[segment.id].shard, mesh_.coords(), grads_.slices())) return;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));

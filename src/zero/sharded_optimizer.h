@@ -25,7 +25,7 @@ class ShardedOptimizer {
  public:
   // References must outlive the optimizer. State starts at zero, the weights and their masters at their
   // initial values for `seed`. Owns what `grads` sums here. Collective over the data axis.
-  ShardedOptimizer(const FlatLayout& layout, const DataGroups& groups, const Mesh& mesh, ParamStore& weights,
+  ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, ParamStore& weights,
                    const GradientBuffer& grads, const OpTable& ops, const OptimizerConfig& config,
                    DType dtype, uint64_t seed, Stream& stream);
 
@@ -82,7 +82,6 @@ class ShardedOptimizer {
   const OpTable& ops_;
   std::unique_ptr<UpdateRule> rule_;
   double weight_decay_;
-  bool counts_;  // of the ranks that hold the same slices, this one counts them
   DType dtype_;  // of masters and state
   bool masters_;
   size_t parts_;                                            // masters, where there are any, and states

@@ -24,8 +24,8 @@ class DelayedUpdates {
         replica_(world, config.mesh, config.model, DType::F64, config.seed),
         grads_(replica_.layout(), GradLayout::whole(replica_.layout()), replica_.groups(), replica_.ops(),
                DType::F64, {}, replica_.comm()),
-        optimizer_(replica_.layout(), replica_.groups(), replica_.mesh(), replica_.weights(), grads_,
-                   replica_.ops(), config.optimizer, DType::F64, config.seed, replica_.compute()) {
+        optimizer_(replica_.layout(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
+                   config.optimizer, DType::F64, config.seed, replica_.compute()) {
     add_version(0);
   }
 

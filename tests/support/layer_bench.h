@@ -111,7 +111,7 @@ class LayerBench {
   // The gradient of a whole parameter.
   Values grad(ParamId id) {
     const ShardSpec& shard = params_[id].shard;
-    return assemble(grads_->grad(id), shard.global, shard.local, is_owner(shard, mesh_.coords()));
+    return assemble(grads_->grad(id), shard.global, shard.local, counts_here(shard, mesh_.coords()));
   }
 
   static Values random(int64_t count, const char* name) {

@@ -20,39 +20,43 @@ TEST(EvenPart, RejectsWhatDoesNotDivide) {
   EXPECT_THROW(even_part({6, 4}, 0, 0, 0), Error);
 }
 
-// Over every mesh position, exactly one of the ranks that hold the same values owns them.
-TEST(IsOwner, ExactlyOneRankPerValue) {
-  const AxisSet all{Axis::Tp, Axis::Dp, Axis::Pp};
-  for (int bits = 0; bits < 8; ++bits) {
+// Over every mesh position, one of the ranks that hold the same values counts them, and copies_of says how
+// many these are.
+TEST(CountsHere, ExactlyOneRankPerValue) {
+  const MeshSizes sizes{2, 3, 4};
+  for (const AxisSet replicated :
+       {AxisSet{}, AxisSet{Axis::Tp}, AxisSet{Axis::Dp}, AxisSet{Axis::Pp}, AxisSet{Axis::Tp, Axis::Dp},
+        AxisSet{Axis::Tp, Axis::Pp}, AxisSet{Axis::Dp, Axis::Pp}, AxisSet{Axis::Tp, Axis::Dp, Axis::Pp}}) {
     ShardSpec spec;
-    const bool tp = (bits & 1) != 0;
-    const bool dp = (bits & 2) != 0;
-    const bool pp = (bits & 4) != 0;
-    if (tp && dp && pp)
-      spec.replicated = all;
-    else if (tp && dp)
-      spec.replicated = {Axis::Tp, Axis::Dp};
-    else if (tp && pp)
-      spec.replicated = {Axis::Tp, Axis::Pp};
-    else if (dp && pp)
-      spec.replicated = {Axis::Dp, Axis::Pp};
-    else if (tp)
-      spec.replicated = {Axis::Tp};
-    else if (dp)
-      spec.replicated = {Axis::Dp};
-    else if (pp)
-      spec.replicated = {Axis::Pp};
-    int owners = 0;
-    for (int t = 0; t < 2; ++t)
-      for (int d = 0; d < 3; ++d)
-        for (int p = 0; p < 4; ++p) owners += is_owner(spec, {t, d, p});
-    EXPECT_EQ(owners, (tp ? 1 : 2) * (dp ? 1 : 3) * (pp ? 1 : 4));
-    EXPECT_TRUE(is_owner(spec, {0, 0, 0}));
+    spec.replicated = replicated;
+    int counted = 0;
+    for (int rank = 0; rank < sizes.ranks(); ++rank) counted += counts_here(spec, coords_of(rank, sizes));
+    EXPECT_EQ(counted * copies_of(spec, sizes), sizes.ranks());
+    EXPECT_TRUE(counts_here(spec, {0, 0, 0}));
   }
   ShardSpec spec;
   spec.replicated = {Axis::Dp};
-  EXPECT_FALSE(is_owner(spec, {0, 1, 0}));
-  EXPECT_TRUE(is_owner(spec, {1, 0, 1}));
+  EXPECT_FALSE(counts_here(spec, {0, 1, 0}));
+  EXPECT_TRUE(counts_here(spec, {1, 0, 1}));
+}
+
+// Each of the ranks that share a value out counts its slice; other groups hold the same slices.
+TEST(CountsHere, ThoseThatShareOutCountASliceEach) {
+  ShardSpec spec;
+  spec.replicated = {Axis::Tp, Axis::Dp};
+  EXPECT_EQ(copies_of(spec, {2, 6, 1}, 3), 4);
+  for (int dp = 0; dp < 6; ++dp) {
+    EXPECT_EQ(counts_here(spec, {0, dp, 0}, 3), dp < 3);
+    EXPECT_FALSE(counts_here(spec, {1, dp, 0}, 3));
+  }
+}
+
+TEST(CountsHere, NeighboursOnTheTensorAxisMayHoldCopies) {
+  ShardSpec spec;
+  spec.replicated = {Axis::Tp, Axis::Dp};
+  spec.tensor_copies = 2;
+  EXPECT_EQ(copies_of(spec, {4, 3, 1}), 6);
+  for (int tp = 0; tp < 4; ++tp) EXPECT_EQ(counts_here(spec, {tp, 0, 0}), tp % 2 == 0);
 }
 
 }  // namespace

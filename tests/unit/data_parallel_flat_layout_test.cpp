@@ -1,0 +1,79 @@
+// Every element of a model lies in flat buffers where it is counted and saved once, on every mesh.
+#include "data_parallel/flat_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "nn/layer.h"
+
+namespace trifold::test {
+namespace {
+
+// A parameter of every kind that layers declare.
+void add_every_kind(BlockBuilder& builder, const std::string& block) {
+  builder.sharded(block + ".rows", {8, 100}, 0, {}, true);
+  builder.sharded(block + ".columns", {30, 8}, 1, {}, true);
+  builder.sharded(block + ".shared_heads", {4, 700}, 0, {}, true, 2);
+  builder.replicated(block + ".gain", {1300}, {}, false);
+  builder.replicated(block + ".inside", {24}, {}, false, true);
+}
+
+struct Layout {
+  MeshSizes sizes;
+  int group = 1;            // data-parallel ranks that share out
+  bool shared_out = false;  // or each holds all
+  bool sequence_parallel = false;
+};
+
+// The boxes of each parameter that the ranks of a mesh count.
+std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std::string, Shape>& shapes) {
+  std::map<std::string, std::vector<Rect>> boxes;
+  const int slices = in.shared_out ? in.group : 1;
+  for (int rank = 0; rank < in.sizes.ranks(); ++rank) {
+    const Mesh mesh(in.sizes, coords_of(rank, in.sizes));
+    ParamList params;
+    std::vector<int> mine;
+    for (int block = 0; block < 2 * in.sizes.pp; ++block) {
+      BlockBuilder builder(params, mesh, block, 1, in.sequence_parallel);
+      add_every_kind(builder, std::to_string(block));
+      if (block / 2 == mesh.coord(Axis::Pp)) mine.push_back(block);
+    }
+    params.hold_blocks(mine);
+    const FlatLayout layout(params, {mine}, 1, in.group);
+    std::optional<int> slice;
+    if (in.shared_out) slice = mesh.coord(Axis::Dp) % in.group;
+    for (const FlatLayout::Unit& unit : layout.units())
+      for (const FlatLayout::Segment& segment : layout.segments(unit, slice)) {
+        const ShardSpec& spec = params[segment.id].shard;
+        shapes[spec.name] = spec.global;
+        if (!counts_here(spec, mesh.coords(), slices)) continue;
+        for (const Rect& rect : rects_of_range(spec.local, segment.first, segment.first + segment.count))
+          boxes[spec.name].push_back(rect);
+      }
+  }
+  return boxes;
+}
+
+TEST(FlatLayout, EveryElementIsCountedOnce) {
+  const std::vector<MeshSizes> meshes{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 4, 1},
+                                      {1, 1, 3}, {2, 2, 2}, {4, 4, 1}, {4, 6, 2}};
+  for (const MeshSizes& sizes : meshes)
+    for (const bool sequence_parallel : {false, true})
+      for (const bool shared_out : {false, true})
+        for (int group = 1; group <= sizes.dp; ++group) {
+          if (sizes.dp % group != 0) continue;
+          SCOPED_TRACE(fmt::format("tp {} dp {} pp {}, groups of {}, shared out {}, sequence parallel {}",
+                                   sizes.tp, sizes.dp, sizes.pp, group, shared_out, sequence_parallel));
+          std::map<std::string, Shape> shapes;
+          const auto boxes = counted({sizes, group, shared_out, sequence_parallel}, shapes);
+          EXPECT_EQ(shapes.size(), static_cast<size_t>(10 * sizes.pp));
+          for (const auto& [name, shape] : shapes) {
+            ASSERT_TRUE(boxes.contains(name)) << name;
+            EXPECT_NO_THROW(check_exact_cover(name, shape, boxes.at(name)));
+          }
+        }
+}
+
+}  // namespace
+}  // namespace trifold::test
