@@ -93,7 +93,7 @@ tsan_unit() {
 # Fuzzers: a minute each.
 fuzz() { build asan fuzzers && tests/fuzz/run.sh build/asan build/release/launch/trifold; }
 
-shell_scripts() { shellcheck tests/*.sh tests/fuzz/*.sh tools/*.sh launch/*.sh .ci/run; }
+shell_scripts() { shellcheck tests/*.sh tests/gpu/*.sh tests/fuzz/*.sh tools/*.sh tools/bundle/*.sh launch/*.sh .ci/run; }
 
 say_what_is_not_here() {
   if ! command -v nvidia-smi >/dev/null; then skip "tests on a GPU" "this machine has none"; fi

@@ -99,8 +99,7 @@ find "$root/build" "$root/lib" -type f -exec objdump -T {} + 2>/dev/null | grep 
 # ---- what tests/gpu.sh and the programs read ----
 
 mkdir -p "$root/tests" "$root/tools" "$root/launch/configs" "$root/data"
-cp tests/gpu.sh "$root/tests/"
-cp -r tests/golden tests/data "$root/tests/"
+cp -r tests/gpu.sh tests/gpu tests/golden tests/data "$root/tests/"
 cp -r tools/reference "$root/tools/"
 cp launch/configs/*.cfg "$root/launch/configs/"
 cp data/tinyshakespeare.txt "$root/data/"

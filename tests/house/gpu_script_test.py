@@ -31,9 +31,9 @@ class GpuScript(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
-        for name in ("tests/gpu.sh",):
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, self.folder / name)
+        (self.folder / "tests").mkdir()
+        shutil.copy(ROOT / "tests/gpu.sh", self.folder / "tests")
+        shutil.copytree(ROOT / "tests/gpu", self.folder / "tests/gpu")
         for name, text in PROGRAMS.items():
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# That the card computes what the processor does, for tests/gpu.sh.
+# shellcheck disable=SC2154,SC2317  # variables of tests/gpu.sh and parts.sh; functions called through part()
+
+# The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
+on_device() { TRIFOLD_TEST_DEVICE=cuda limited "$@"; }
+
+# The GPUs that CUDA shows: those of CUDA_VISIBLE_DEVICES, of which it takes as many as come before a -1.
+count_gpus() {
+  if [[ -v CUDA_VISIBLE_DEVICES ]]; then
+    tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" | sed '/^ *-1/,$d' | grep -c '[^ ]'
+  else
+    nvidia-smi -L | grep -c ^GPU
+  fi
+}
+
+# What communicators promise, over as many ranks as there are GPUs; one rank where there is no MPI to start more.
+over_nccl() {
+  local gpus start=()
+  gpus=$(count_gpus)
+  if command -v mpiexec >/dev/null && [[ -e $modules/trifold_mpi.so ]]; then
+    start=(mpiexec -n "$gpus")
+    [[ $(mpiexec --version) =~ Open\ MPI|OpenRTE|PRRTE ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$gpus")
+  fi
+  limited "${start[@]}" "$tests/conformance/conformance_device" --gtest_filter='Nccl*' || return 1
+  row "ranks over NCCL: $([[ ${#start[@]} == 0 ]] && echo "1, for there is no mpiexec" || echo "$gpus")"
+}
+
+# sanitized TOOL: kernels under memcheck or racecheck.
+sanitized() {
+  command -v compute-sanitizer >/dev/null || { row "compute-sanitizer is not on this machine"; return 0; }
+  limited compute-sanitizer --tool "$1" --error-exitcode 9 "$tests/cuda/cuda_ops" \
+    --gtest_filter='*layer_norm*:*column_sum*:*embedding*:*products*:*cross*'
+}
+
+# curve DEVICE NAME STEPS PRECISION...: the losses of a short run on Shakespeare.
+curve() {
+  local device=$1 name=$2 steps=$3
+  shift 3
+  rm -f "$out/$name.jsonl"
+  limited "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
+    --hidden-size 128 --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --lr 1e-3 --min-lr 1e-4 \
+    --lr-decay-style cosine --lr-warmup-iters 20 --train-iters "$steps" --seed 7 --log-json "$out/$name.jsonl" "$@"
+}
+
+# follows NAME STEPS TOLERANCE LAST PRECISION...: the run on the GPU against the same on the processor: every loss
+# within TOLERANCE, or, where LAST is more than one, the mean of the last LAST.
+follows() {
+  local name=$1 steps=$2 tolerance=$3 last=$4
+  shift 4
+  curve cuda "gpu-$name" "$steps" "$@" && curve cpu "cpu-$name" "$steps" "$@" || return 1
+  same_losses "$name" "$tolerance" "$last"
+}
+
+# same_losses NAME TOLERANCE LAST: of the two runs whose logs these are.
+same_losses() {
+  local name=$1 tolerance=$2 last=$3 text status
+  text=$(python3 - "$out/gpu-$name.jsonl" "$out/cpu-$name.jsonl" "$last" "$name" "$tolerance" <<'PY'
+import json, math, sys
+def losses(path):  # what is not finite is null there
+    steps = [json.loads(line) for line in open(path)]
+    return [math.nan if step["loss"] is None else step["loss"] for step in steps if "loss" in step]
+gpu, cpu = losses(sys.argv[1]), losses(sys.argv[2])
+last, most = int(sys.argv[3]), float(sys.argv[5])
+if not gpu or len(gpu) != len(cpu):
+    sys.exit(f"{len(gpu)} losses on the GPU, {len(cpu)} on the processor")
+pairs = [(sum(gpu[-last:]) / last, sum(cpu[-last:]) / last)] if last > 1 else list(zip(gpu, cpu))
+gaps = [abs(a - b) / abs(b) for a, b in pairs]
+print(f"{sys.argv[4]}: {len(gpu)} steps, largest difference {max(gaps):.2e}")
+sys.exit(not all(gap <= most for gap in gaps))
+PY
+)
+  status=$?
+  row "$text"
+  return "$status"
+}
