@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "conformance/op_table.h"
+#include "conformance/race_report.h"
 #include "ops/cuda/emulation/emulated_ops.h"
 #include "ops/cuda/emulation/emulation.cuh"
 #include "ops/cuda/kernels/kernels.h"
@@ -39,6 +40,20 @@ TEST_P(EmulatedOps, DoesNotDependOnWhichThreadIsFirst) {
     ASSERT_EQ(got.size(), first.size());
     for (size_t i = 0; i < got.size(); ++i)
       EXPECT_EQ(got[i].values, first[i].values) << "output " << i << " in order " << order;
+  }
+}
+
+// Nothing is left to luck: two threads touch the same bytes and no barrier orders them. In 16 bits packs are
+// moved in other pieces than in f32.
+TEST_P(EmulatedOps, HasNoRaces) {
+  if (!cuda::emulation::RaceCheck::is_available())
+    GTEST_SKIP() << "kernels of builds with a sanitizer do not report accesses";
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    if (dtype == DType::BF16 && GetParam().wide_only) continue;
+    const cuda::emulation::RaceCheck check;
+    OpRun run(cuda::emulated_ops(), stream_, dtype, dtype);
+    GetParam().body(run);
+    EXPECT_EQ(report(check.races()), "") << "in " << name_of(dtype);
   }
 }
 

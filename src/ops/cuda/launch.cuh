@@ -43,7 +43,7 @@ struct alignas(16) Pack {
 // Adds to a whole number in the memory of a block, to which all of its threads may add.
 __device__ inline void add_to_shared(int64_t* number, int64_t amount) {
 #if defined(TRIFOLD_CUDA_EMULATION)
-  *number += amount;
+  __atomic_fetch_add(number, amount, __ATOMIC_RELAXED);
 #else
   atomicAdd(reinterpret_cast<unsigned long long*>(number), static_cast<unsigned long long>(amount));
 #endif

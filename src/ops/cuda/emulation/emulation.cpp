@@ -1,11 +1,16 @@
+// longjmp goes to another stack here, which its checked form takes for a mistake.
+#undef _FORTIFY_SOURCE
+
 #include "ops/cuda/emulation/emulation.cuh"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <memory>
 #include <vector>
 
 #include "core/error.h"
+#include "ops/cuda/emulation/shadow_memory.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -28,11 +33,14 @@ namespace {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
-enum class State : uint8_t { New, Ready, AtBlock, AtWarp, Done };
+enum class State : uint8_t { New, Ready, AtBlock, AtWarp, AtExchange, Done };
 
-// A stack that runs CUDA threads: one after another, unless one has to wait on it.
+// A stack that runs CUDA threads: one after another, unless one has to wait on it. It is entered by a context
+// and after that left and entered by jumps, which take no system call.
 struct Fiber {
   ucontext_t context;
+  jmp_buf place;  // where it was left
+  bool entered = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   void* shadow = nullptr;  // what AddressSanitizer keeps of a stack that is left
 };
@@ -50,18 +58,21 @@ struct Warp {
 
 class Machine {
  public:
-  void run(dim3 grid, dim3 block, FunctionRef<void()> body) {
+  void run(dim3 grid, dim3 block, FunctionRef<void()> body, const char* kernel) {
     body_ = &body;
+    shadow_ = ShadowMemory::active;
     place.block_size = block;
     place.grid_size = grid;
     const unsigned count = block.x * block.y * block.z;
     check(count >= 1 && count <= 1024 && grid.x >= 1 && grid.y >= 1 && grid.y <= 65535 && grid.z == 1,
           "a grid of {}x{}x{} blocks of {} threads cannot be launched", grid.x, grid.y, grid.z, count);
+    if (shadow_ != nullptr) shadow_->begin_launch(kernel);
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         place.block = {x, y, 0};
         run_block(count);
       }
+    if (shadow_ != nullptr) shadow_->end_launch();
   }
 
   void wait(State what) {
@@ -80,6 +91,9 @@ class Machine {
     turn_.assign(count, 0);
     warps_.resize((count + kWarp - 1) / kWarp);
     started_ = 0;
+    if (shadow_ != nullptr)
+      shadow_->begin_block(place.block.y * place.grid_size.x + place.block.x,
+                           static_cast<unsigned>(warps_.size()));
     while (started_ < count) resume(free_fiber());
     while (release())
       for (unsigned i = 0; i < count; ++i) {
@@ -103,14 +117,17 @@ class Machine {
     bool any = false;
     if (at_block == count) {
       for (Thread& t : threads_) t.state = State::Ready;
+      if (shadow_ != nullptr) shadow_->block_barrier();
       return true;
     }
     for (unsigned first = 0; first < count; first += kWarp) {
       const unsigned last = first + kWarp < count ? first + kWarp : count;
-      bool all = true;
-      for (unsigned t = first; t < last; ++t) all = all && threads_[t].state == State::AtWarp;
+      const State what = threads_[first].state;
+      bool all = what == State::AtWarp || what == State::AtExchange;
+      for (unsigned t = first; t < last; ++t) all = all && threads_[t].state == what;
       if (!all) continue;
       any = true;
+      if (shadow_ != nullptr && what == State::AtWarp) shadow_->warp_barrier(first / kWarp);
       for (unsigned t = first; t < last; ++t) threads_[t].state = State::Ready;
     }
     check(any,
@@ -128,6 +145,7 @@ class Machine {
   void enter(unsigned t) {
     current_ = t;
     threads_[t].state = State::New;
+    if (shadow_ != nullptr) shadow_->runs(t);
     const dim3& size = place.block_size;
     place.thread = {t % size.x, t / size.x % size.y, t / size.x / size.y};
   }
@@ -166,22 +184,27 @@ class Machine {
     makecontext(&fiber.context, fiber_main, 0);
   }
 
-  void resume(Fiber& fiber) {
+  [[gnu::noinline]] void resume(Fiber& fiber) {
     running_ = &fiber;
+    if (shadow_ != nullptr) shadow_->on_stack(fiber.stack.get(), kStackBytes);
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     __sanitizer_start_switch_fiber(&scheduler_shadow_, fiber.stack.get(), kStackBytes);
 #endif
-    swapcontext(&scheduler_, &fiber.context);
+    if (_setjmp(scheduler_) == 0) {
+      if (running_->entered) _longjmp(running_->place, 1);
+      running_->entered = true;
+      setcontext(&running_->context);
+    }
     arrive(scheduler_shadow_);
   }
 
-  void to_scheduler() {
-    Fiber* mine = running_;
+  [[gnu::noinline]] void to_scheduler() {
+    Fiber* const mine = running_;
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     __sanitizer_start_switch_fiber(&mine->shadow, scheduler_stack_, scheduler_stack_bytes_);
 #endif
-    swapcontext(&mine->context, &scheduler_);
-    arrive(mine->shadow);
+    if (_setjmp(mine->place) == 0) _longjmp(scheduler_, 1);
+    arrive(running_->shadow);  // whoever jumped here has made it the running one
   }
 
   // A sanitizer is told that the stack has changed. Where it was before is the scheduler's the first time.
@@ -204,12 +227,13 @@ class Machine {
 
  private:
   FunctionRef<void()>* body_ = nullptr;
+  ShadowMemory* shadow_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<uint32_t> turn_;  // exchanges of each thread so far
   std::vector<Warp> warps_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
   [[maybe_unused]] void* scheduler_shadow_ = nullptr;
   [[maybe_unused]] const void* scheduler_stack_ = nullptr;
   [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;
@@ -220,8 +244,8 @@ class Machine {
 
 }  // namespace
 
-void launch(dim3 grid, dim3 block, FunctionRef<void()> thread) {
-  Machine::machine().run(grid, block, thread);
+void launch(dim3 grid, dim3 block, FunctionRef<void()> thread, const char* kernel) {
+  Machine::machine().run(grid, block, thread, kernel);
 }
 
 void await_block() { Machine::machine().wait(State::AtBlock); }
@@ -233,7 +257,7 @@ uint64_t* leave_for_warp(uint64_t bits) {
   Machine& machine = Machine::machine();
   uint64_t* slots = machine.slots_of_current();
   slots[lane()] = bits;
-  machine.wait(State::AtWarp);
+  machine.wait(State::AtExchange);
   return slots;
 }
 

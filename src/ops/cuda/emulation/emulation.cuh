@@ -5,7 +5,8 @@
 // Blocks run one after another; the threads of a block are fibers that give way to each other at barriers and
 // wherever a warp exchanges values. What it finds: wrong indices and sums, threads that miss a barrier
 // (an Error), and, because the order of threads between barriers can be changed (`thread_order`), most
-// missing barriers. What it cannot find: races within one access, real memory ordering, speed.
+// missing barriers; a RaceCheck (race_check.h) finds all that a launch needs. What it cannot find: races
+// within one access, real memory ordering, speed.
 #pragma once
 
 #include <cstdint>
@@ -52,15 +53,15 @@ extern thread_local Place place;  // of the running CUDA thread
 // must not depend on it.
 extern thread_local int thread_order;
 
-// Runs `thread` for every thread of the grid.
-void launch(dim3 grid, dim3 block, FunctionRef<void()> thread);
+// Runs `thread` for every thread of the grid. `kernel` is its name, for findings.
+void launch(dim3 grid, dim3 block, FunctionRef<void()> thread, const char* kernel = "a function");
 
-// Gives way until all threads of the block, or the 32 of the warp, are here too.
+// Gives way until all threads of the block, or the 32 of the warp, are here too: barriers for memory as well.
 void await_block();
 void await_warp();
 
 // `bits` as the other lanes of the warp see them: every lane leaves its own, and reads after all have.
-// Slots are used in turn, so that one wait suffices.
+// Slots are used in turn, so that one wait suffices. It orders no accesses to memory.
 uint64_t* leave_for_warp(uint64_t bits);
 
 template <class T>
@@ -120,5 +121,6 @@ inline long long __double_as_longlong(double number) {
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 #define TRIFOLD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-  (static_cast<void>(stream), trifold::cuda::emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))
+  (static_cast<void>(stream), trifold::cuda::emulation::launch(        \
+                                  grid, block, [&] { kernel(__VA_ARGS__); }, #kernel))
 // NOLINTEND(readability-identifier-naming)

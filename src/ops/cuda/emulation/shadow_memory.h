@@ -1,0 +1,94 @@
+// ShadowMemory: what a RaceCheck knows of every word that a launch has touched.
+//
+// The emulation says where it is (launch, block, thread, barriers); access() is called before each load and
+// store. For each word, or each byte where smaller pieces were touched, it keeps the last write and of the
+// reads since then enough to find every reader that a later write is not ordered behind. Barriers cost
+// nothing: each access has the number of its segment, the time of one warp between two barriers, and segments
+// of earlier launches have smaller numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ops/cuda/emulation/race_check.h"
+
+namespace trifold::cuda::emulation {
+
+class ShadowMemory {
+ public:
+  ShadowMemory();
+
+  // Of the calling thread; null while nothing is checked.
+  static thread_local ShadowMemory* active;
+
+  void begin_launch(const char* kernel);
+  void end_launch() { checking_ = false; }
+  void begin_block(unsigned block, unsigned warps);
+  void block_barrier();
+  void warp_barrier(unsigned warp) { segment_of_warp_[warp] = 0; }
+  void runs(unsigned thread) { thread_ = thread; }
+  // Memory of the thread alone: its stack.
+  void on_stack(const void* begin, size_t bytes);
+
+  void access(const void* address, size_t bytes, AccessKind kind, const void* code);
+  const std::vector<Race>& races() const { return races_; }
+
+ private:
+  struct Access {
+    uint32_t segment = 0;
+    int32_t code = 0;  // from anchor() on
+    uint16_t thread = 0;
+    AccessKind kind = AccessKind::Read;
+  };
+  // Of the reads since the write, and atomic accesses, which order each other: the last, and the last before
+  // it by another thread of its warp, by another warp of its block and by another block.
+  struct Cell {
+    Access write, last, other_thread, other_warp, other_block;
+  };
+  struct Word {
+    Cell whole;
+    std::unique_ptr<std::array<Cell, 4>> bytes;  // in place of `whole`, from the first access of a part on
+  };
+  static constexpr size_t kPageWords = 256;
+  using Page = std::array<Word, kPageWords>;
+
+  struct Segment {
+    unsigned block, warp, block_barriers;
+  };
+
+  Word& word_at(uintptr_t address);
+  uint32_t segment();
+  bool is_shared(uintptr_t address) const;
+  bool is_current(const Access& access) const { return access.segment >= first_segment_; }
+  const Segment& segment_of(const Access& access) const { return segments_[access.segment - first_segment_]; }
+  bool is_ordered(const Access& before, const Access& now, bool shared) const;
+  void touch(Cell& cell, uintptr_t address, const Access& now);
+  void remember_read(Cell& cell, const Access& now) const;
+  void check(const Access& before, const Access& now, uintptr_t address);
+  RaceAccess public_form(const Access& access) const;
+
+  bool checking_ = false;
+  const char* kernel_ = "";
+  unsigned block_ = 0, thread_ = 0, block_barriers_ = 0;
+  uintptr_t stack_ = 0;
+  size_t stack_bytes_ = 0;
+  uint32_t first_segment_ = 1;
+  std::vector<Segment> segments_;                        // of this launch, from first_segment_ on
+  std::vector<uint32_t> segment_of_warp_;                // 0: begins with its next access
+  std::vector<std::pair<uintptr_t, uintptr_t>> shared_;  // where __shared__ variables of this thread are
+  std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
+  struct Recent {
+    uintptr_t number = 0;
+    Page* page = nullptr;
+  };
+  std::array<Recent, 64> recent_{};             // of pages_, by the last bits of their number
+  std::set<std::pair<int32_t, int32_t>> seen_;  // pairs of instructions
+  std::vector<Race> races_;
+};
+
+}  // namespace trifold::cuda::emulation

@@ -1,0 +1,16 @@
+// Findings of the emulation's race check as text that names lines of source.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/cuda/emulation/race_check.h"
+
+namespace trifold::conformance {
+
+// One line each, "race in norm_kernel<float>, shared memory at 0x...: thread 0 of block 0 writes it
+// (group.cuh:45), thread 32 of block 0 reads it (...), and nothing orders the two"; empty where there is
+// none. Lines come from addr2line; without it, instructions have their addresses.
+std::string report(const std::vector<cuda::emulation::Race>& races);
+
+}  // namespace trifold::conformance

@@ -1,0 +1,95 @@
+#include "conformance/racy_kernels.h"
+
+#include "ops/cuda/launch.cuh"
+
+namespace trifold::conformance {
+
+namespace {
+
+constexpr int kThreads = 64;
+
+__global__ void sum_kernel(bool right, float* to, const float* from) {
+  __shared__ float tile[kThreads];
+  tile[threadIdx.x] = from[threadIdx.x];
+  if (right) __syncthreads();
+  if (threadIdx.x != 0) return;
+  float sum = 0;
+  for (int i = 0; i < kThreads; ++i) sum += tile[i];
+  to[0] = sum;
+}
+
+__global__ void swap_kernel(bool right, float* to, const float* from) {
+  __shared__ float tile[kThreads];
+  tile[threadIdx.x] = from[threadIdx.x];
+  if (right)
+    __syncwarp();
+  else
+    __shfl_xor_sync(~0U, 0, 1);
+  to[threadIdx.x] = tile[threadIdx.x ^ 1];
+}
+
+__global__ void twice_kernel(bool right, float* to, const float* from) {
+  __shared__ float tile[kThreads];
+  float sum = 0;
+  for (int time = 0; time < 2; ++time) {
+    if (right) __syncthreads();
+    tile[threadIdx.x] = from[threadIdx.x];
+    __syncthreads();
+    sum += tile[kThreads - 1 - threadIdx.x];
+  }
+  to[threadIdx.x] = sum;
+}
+
+__global__ void blocks_kernel(bool right, float* to) {
+  to[(right ? blockIdx.x * kThreads : 0) + threadIdx.x] = 1;
+}
+
+__global__ void everyone_kernel(bool right, float* to) {
+  if (!right || threadIdx.x == 0) to[0] = 1;
+}
+
+__global__ void count_kernel(bool right, int64_t* to) {
+  __shared__ int64_t count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  if (right)
+    cuda::add_to_shared(&count, 1);
+  else
+    count += 1;
+  __syncthreads();
+  if (threadIdx.x == 0) to[0] = count;
+}
+
+__global__ void bytes_kernel(bool right, uint8_t* to) {
+  __shared__ uint32_t words[kThreads / 4];
+  auto* tile = reinterpret_cast<uint8_t*>(words);
+  tile[threadIdx.x] = static_cast<uint8_t>(threadIdx.x);
+  if (right) __syncthreads();
+  to[threadIdx.x] = static_cast<uint8_t>(words[threadIdx.x / 4] >> (threadIdx.x % 4 * 8));
+}
+
+}  // namespace
+
+void sum_through_shared(bool right, float* to, const float* from) {
+  TRIFOLD_LAUNCH(sum_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to, from);
+}
+void swap_neighbours(bool right, float* to, const float* from) {
+  TRIFOLD_LAUNCH(swap_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to, from);
+}
+void fill_twice(bool right, float* to, const float* from) {
+  TRIFOLD_LAUNCH(twice_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to, from);
+}
+void one_place_for_all_blocks(bool right, float* to) {
+  TRIFOLD_LAUNCH(blocks_kernel, dim3(3), dim3(kThreads), 0, nullptr, right, to);
+}
+void everyone_writes(bool right, float* to) {
+  TRIFOLD_LAUNCH(everyone_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to);
+}
+void count_threads(bool right, int64_t* to) {
+  TRIFOLD_LAUNCH(count_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to);
+}
+void bytes_of_words(bool right, uint8_t* to) {
+  TRIFOLD_LAUNCH(bytes_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to);
+}
+
+}  // namespace trifold::conformance
