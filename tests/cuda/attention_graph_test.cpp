@@ -126,6 +126,31 @@ TEST(AttentionGraph, OtherCardsTakeWhatIsChosenForThem) {
       }
 }
 
+// What cuDNN's heuristics choose for models of today, as a table: the first engine that they propose, which
+// is the one that is taken. The work space that plans count is enough for it.
+TEST(AttentionGraph, EnginesAndWorkspacesOnDescribedCards) {
+  const std::vector<Case> kModels{{"GPT-2 1558M", {16, 1024, 25, 25, 64, DType::BF16, true}},
+                                  {"Llama 8B", {1, 8192, 32, 8, 128, DType::BF16, true}},
+                                  {"Llama 70B, a rank of 8", {1, 8192, 8, 1, 128, DType::BF16, true}}};
+  for (const auto& [name, model] : kModels)
+    for (const char* card : {"h100", "h200", "b200"})
+      for (const char* what : {"forward", "backward", "backward, deterministic"}) {
+        AttentionShape shape = model;
+        shape.deterministic = std::string(what).ends_with("deterministic");
+        const Graph graph = what[0] == 'f' ? attention_forward_graph(shape) : attention_backward_graph(shape);
+        const auto verdicts = first_engine(graph, card);
+        ASSERT_FALSE(verdicts.empty()) << name << " " << card << " " << what;
+        const Verdict& last = verdicts.back();
+        EXPECT_TRUE(taken(last.status)) << name << " " << card << " " << what << ": " << last.message;
+        fmt::print("{:22} {} {:23} engine {}, number {} of its list, {:10} bytes\n", name, card, what,
+                   last.engine.value_or(-1), verdicts.size(), last.workspace.value_or(-1));
+        EXPECT_LE(last.workspace.value_or(0),
+                  static_cast<int64_t>(cudnn_backward_workspace(
+                      {shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width})))
+            << name << " " << card << " " << what;
+      }
+}
+
 // What no engine can do is refused by name, so the tests above can fail.
 TEST(AttentionGraph, HeadsOfOddWidthAreRefused) {
   const Descriptor device = device_of("h200");

@@ -36,6 +36,33 @@ TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   EXPECT_EQ(device_workspace(bert), device_workspace(gpt2_124m()) + 256);
 }
 
+// The most that cuDNN 9.19 says its first engine takes on an H100, H200 or B200 for a deterministic backward
+// (cuda.attention_engines asks it), and a sum for each row beside it.
+TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
+  struct Model {
+    const char* name;
+    int64_t batch, seq, heads, groups, width, tensor;
+    size_t engine;  // bytes
+  };
+  for (const Model& model : {Model{"GPT-2 1558M", 16, 1024, 25, 25, 64, 1, 838'861'056},
+                             Model{"Llama 8B", 1, 8192, 32, 8, 128, 1, 4'429'185'280},
+                             Model{"Llama 70B on 8 tensor ranks", 1, 8192, 64, 8, 128, 8, 1'107'296'512}}) {
+    PretrainConfig config = gpt2_124m();
+    config.model.hidden_size = model.heads * model.width;
+    config.model.ffn_hidden_size = 4 * model.heads * model.width;
+    config.model.num_attention_heads = model.heads;
+    config.model.group_query_attention = model.groups != model.heads;
+    config.model.num_query_groups = model.groups;
+    config.model.seq_length = config.model.max_position_embeddings.emplace(model.seq);
+    config.batch.micro_batch_size = model.batch;
+    config.mesh.tensor_model_parallel_size = model.tensor;
+    const auto sums =
+        static_cast<size_t>(model.batch * model.heads / model.tensor * model.seq) * sizeof(float);
+    EXPECT_GE(device_workspace(config), model.engine + sums) << model.name;
+    EXPECT_LE(device_workspace(config), model.engine + sums + 1024) << model.name;
+  }
+}
+
 TEST(DeviceWorkspace, ProductsTakeWhatCublasLtIsGiven) {
   PretrainConfig config = gpt2_124m();
   config.precision.bf16 = false;  // attention in f32 is the plain kernels'

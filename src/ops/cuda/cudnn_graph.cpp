@@ -241,6 +241,19 @@ std::optional<int64_t> workspace_of(const Descriptor& engine) {
   return bytes;
 }
 
+std::optional<int64_t> number_of(const Descriptor& configuration) {
+  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t handle = engine.get();
+  int64_t number = 0;
+  int64_t count = 0;
+  if (cudnn().get(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                  static_cast<void*>(&handle)) != CUDNN_STATUS_SUCCESS ||
+      cudnn().get(handle, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &number) !=
+          CUDNN_STATUS_SUCCESS)
+    return std::nullopt;
+  return number;
+}
+
 std::vector<Descriptor> engines_for(const Descriptor& graph, const Target& target) {
   static const cudnnBackendHeurMode_t kMode = CUDNN_HEUR_MODE_A;
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -280,8 +293,8 @@ std::vector<Verdict> try_engines(const Graph& graph, const Target& target,
                static_cast<const void*>(&target.handle));
     if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
     const cudnnStatus_t status = plan.try_finalize();
-    verdicts.push_back(
-        {status, status == CUDNN_STATUS_SUCCESS ? "" : cudnn().why(status), workspace_of(engine)});
+    verdicts.push_back({status, status == CUDNN_STATUS_SUCCESS ? "" : cudnn().why(status),
+                        workspace_of(engine), number_of(engine)});
     if (!see(plan, status)) break;
   }
   return verdicts;

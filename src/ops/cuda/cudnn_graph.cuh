@@ -120,6 +120,7 @@ struct Verdict {
   cudnnStatus_t status;
   std::string message;
   std::optional<int64_t> workspace;  // bytes it would take
+  std::optional<int64_t> engine;     // its number among those for such graphs
 };
 
 // A graph made executable by the first engine that takes it.
