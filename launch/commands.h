@@ -3,7 +3,6 @@
 #pragma once
 
 #include "config/config.h"
-#include "train/pretrain.h"
 #include "train/ranks.h"
 
 namespace trifold::launch {
@@ -27,8 +26,5 @@ int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);
-
-// What is said after a run that a signal ended, and its exit status.
-int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint);
 
 }  // namespace trifold::launch

@@ -111,25 +111,58 @@ void JsonLog::write(int64_t step, const Scores& scores) {
   write_line(line.dump());
 }
 
-Progress::Progress(const LogConfig& config, std::FILE* out)
+ProgressLines::ProgressLines(const LogConfig& config, std::FILE* out)
     : config_(config), out_(out), terminal_(isatty(fileno(out)) != 0) {
   if (config.log_json) json_.emplace(*config.log_json);
 }
 
-void Progress::print_line(const std::string& text) {
+void ProgressLines::print_line(const std::string& text) {
   say(out_, fmt::format("{}{}\n", line_open_ ? "\r\033[K" : "", printable_message(text)));
   line_open_ = false;
 }
 
-void Progress::finish() {
-  if (unshown_) print_line(describe(*unshown_));
+void ProgressLines::finish() {
+  if (unshown_) print_line(*unshown_);
   unshown_.reset();
 }
 
-void Progress::on_start(const RunReport& report) {
-  first_step_ = report.first_step;
-  last_step_ = report.last_step;
+void ProgressLines::begin(int64_t first_step, int64_t last_step) {
+  first_step_ = first_step;
+  last_step_ = last_step;
   start_ = std::chrono::steady_clock::now();
+}
+
+bool ProgressLines::show_step(int64_t step, const std::string& text) {
+  unshown_.reset();
+  if (step % config_.log_interval == 0 || step == last_step_) {
+    print_line(text);
+    return true;
+  }
+  unshown_ = text;
+  if (!terminal_) return false;
+  say(out_, "\r\033[K" + text);
+  line_open_ = true;
+  return false;
+}
+
+std::string ProgressLines::remaining(int64_t step) const {
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const auto done = static_cast<double>(step - first_step_ + 1);
+  return duration_text(elapsed / done * static_cast<double>(last_step_ - step));
+}
+
+void ProgressLines::tell_saved(const std::string& directory) {
+  finish();
+  print_line("saved       " + directory);
+}
+
+void ProgressLines::tell_warning(const std::string& text) {
+  finish();
+  print_line("WARNING     " + text);
+}
+
+void Progress::on_start(const RunReport& report) {
+  begin(report.first_step, report.last_step);
   print_line(fmt::format("mesh        {}; operations {}", report.mesh, report.operations));
   for (const std::string& line : report.processes) print_line("processes   " + line);
   print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
@@ -152,62 +185,44 @@ void Progress::on_start(const RunReport& report) {
         report.eval_samples, report.eval_samples_asked));
 }
 
-std::string Progress::remaining(const StepReport& report) const {
-  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const auto done = static_cast<double>(report.step - first_step_ + 1);
-  return duration_text(elapsed / done * static_cast<double>(last_step_ - report.step));
-}
-
 std::string Progress::describe(const StepReport& report) const {
   const std::string scale = report.loss_scale == 1 ? "" : fmt::format("loss scale {:g}  ", report.loss_scale);
   return fmt::format(
       "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step_, report.loss, report.grad_norm, report.lr, scale,
+      report.step, last_step(), report.loss, report.grad_norm, report.lr, scale,
       report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
-      remaining(report));
+      remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {
-  if (json_) json_->write(report);
+  if (json()) json()->write(report);
   if (report.skipped)
     print_line(fmt::format("step {:>6}/{}  skipped: gradients overflowed with loss scale {:g}; {}",
-                           report.step, last_step_, report.loss_scale,
+                           report.step, last_step(), report.loss_scale,
                            report.next_loss_scale == report.loss_scale
                                ? "it stays for now"
                                : fmt::format("it is {:g} from here on", report.next_loss_scale)));
-  const bool due = report.step % config_.log_interval == 0 || report.step == last_step_;
-  unshown_.reset();
-  if (due) return print_line(describe(report));
-  unshown_ = report;
-  if (!terminal_) return;
-  say(out_, "\r\033[K" + describe(report));
-  line_open_ = true;
+  show_step(report.step, describe(report));
 }
 
 void Progress::on_eval(const EvalReport& report) {
-  if (json_) json_->write(report);
-  const std::string of = last_step_ > 0 ? fmt::format("/{}", last_step_) : "";  // no run: no last step
+  if (json()) json()->write(report);
+  const std::string of = last_step() > 0 ? fmt::format("/{}", last_step()) : "";  // no run: no last step
   print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
                          report.loss, report.tokens, report.unit, report.seconds));
 }
 
 void Progress::on_scores(int64_t step, const Scores& scores) {
-  if (json_) json_->write(step, scores);
+  if (json()) json()->write(step, scores);
   std::string text;
   for (const auto& [name, value] : scores) text += fmt::format("  {} {:.4f}", name, value);
   print_line(fmt::format("step {:>6}{}", step, text));
 }
 
-void Progress::on_saved(int64_t, const std::string& directory) {
-  finish();
-  print_line("saved       " + directory);
-}
+void Progress::on_saved(int64_t, const std::string& directory) { tell_saved(directory); }
+
+void Progress::on_warning(const std::string& text) { tell_warning(text); }
 
 void print_warning(const std::string& text) { fmt::print(stderr, "WARNING     {}\n", text); }
-
-void Progress::on_warning(const std::string& text) {
-  finish();
-  print_line("WARNING     " + text);
-}
 
 }  // namespace trifold::launch

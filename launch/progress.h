@@ -1,6 +1,6 @@
-// Progress: tells a person, and a file, how a run goes. On a terminal one line is updated in place; otherwise
-// a plain line is printed every log_interval steps. The JSON log has one object a step with full-precision
-// numbers.
+// What tells a person, and a file, how a run goes: ProgressLines for runs of any kind, Progress for language
+// models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval
+// steps. The JSON log has one object a step with full-precision numbers.
 #pragma once
 
 #include <chrono>
@@ -34,13 +34,51 @@ class JsonLog {
   std::ofstream file_;
 };
 
-class Progress final : public RunObserver {
+class ProgressLines {
  public:
   // Prints to `out`, which must outlive it.
-  Progress(const LogConfig& config, std::FILE* out);
-  ~Progress() override { finish(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ProgressLines(const LogConfig& config, std::FILE* out);
+  virtual ~ProgressLines() { finish(); }
+  ProgressLines(const ProgressLines&) = delete;
+  ProgressLines& operator=(const ProgressLines&) = delete;
+
+  // Ends the updating line; the last step is always shown.
+  void finish();
+
+ protected:
+  // The clock of `remaining` starts.
+  void begin(int64_t first_step, int64_t last_step);
+  int64_t last_step() const { return last_step_; }
+  void print_line(const std::string& text);  // stays
+  // The line of a step: stays every log_interval steps and after the last one; others are shown on a terminal
+  // until the next. Returns whether it stays.
+  bool show_step(int64_t step, const std::string& text);
+  // "1:02:03", until the last step.
+  std::string remaining(int64_t step) const;
+  // Appends what `object` returns to the JSON log, where there is one.
+  template <class Object>
+  void write_json(Object&& object) {
+    if (json_) json_->write(object().dump());
+  }
+  std::optional<JsonLog>& json() { return json_; }
+  void tell_saved(const std::string& directory);
+  void tell_warning(const std::string& text);
+
+ private:
+  LogConfig config_;
+  std::FILE* out_;
+  bool terminal_;
+  bool line_open_ = false;
+  std::optional<JsonLog> json_;
+  std::optional<std::string> unshown_;  // the last step, when no line of it stays
+  int64_t first_step_ = 1;
+  int64_t last_step_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+class Progress final : public RunObserver, public ProgressLines {
+ public:
+  using ProgressLines::ProgressLines;
 
   void on_start(const RunReport& report) override;
   void on_step(const StepReport& report) override;
@@ -48,23 +86,9 @@ class Progress final : public RunObserver {
   void on_scores(int64_t step, const Scores& scores) override;
   void on_saved(int64_t step, const std::string& directory) override;
   void on_warning(const std::string& text) override;
-  // Ends the updating line; the last step is always shown.
-  void finish();
 
  private:
   std::string describe(const StepReport& report) const;
-  void print_line(const std::string& text);  // stays
-  std::string remaining(const StepReport& report) const;
-
-  LogConfig config_;
-  std::FILE* out_;
-  bool terminal_;
-  bool line_open_ = false;
-  std::optional<JsonLog> json_;
-  std::optional<StepReport> unshown_;  // the last step, when no line of it stays
-  int64_t first_step_ = 1;
-  int64_t last_step_ = 0;
-  std::chrono::steady_clock::time_point start_;
 };
 
 // Prints one to stderr, for commands that have no progress to show.

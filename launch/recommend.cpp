@@ -1,18 +1,12 @@
 #include <fmt/core.h>
 
-#include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "core/printable.h"
 #include "launch/commands.h"
-#include "launch/crash_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
-#include "launch/say.h"
-#include "launch/signals.h"
-#include "train/ranks.h"
+#include "launch/training.h"
 #include "train/recommend.h"
-#include "train/run_saver.h"
 
 namespace trifold::launch {
 
@@ -24,15 +18,12 @@ nlohmann::json number(const std::optional<double>& value) {
 
 std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : "-"; }
 
-// Tells a person, and a file, how a run goes.
-class ClickProgress final : public RecommendObserver {
+class ClickProgress final : public RecommendObserver, public ProgressLines {
  public:
-  explicit ClickProgress(const LogConfig& config) : config_(config) {
-    if (config.log_json) json_.emplace(*config.log_json);
-  }
+  ClickProgress(const LogConfig& config, std::FILE* out) : ProgressLines(config, out) {}
 
   void on_start(const RecommendReport& report) override {
-    last_step_ = report.last_step;
+    begin(report.first_step, report.last_step);
     best_auc_ = report.best_auc;
     line("ranks       {}; operations {}", report.mesh, report.operations);
     for (const std::string& each : report.processes) line("processes   {}", each);
@@ -52,46 +43,48 @@ class ClickProgress final : public RecommendObserver {
   void on_step(const ClickStep& step) override {
     samples_ += step.samples;
     seconds_ += step.seconds;
-    if (json_)
-      json_->write(nlohmann::ordered_json{{"step", step.step},
-                                          {"loss", step.loss},
-                                          {"lr", step.lr},
-                                          {"samples", step.samples},
-                                          {"step_seconds", step.seconds},
-                                          {"samples_per_second", step.samples_per_second()}}
-                       .dump());
-    if (step.step % config_.log_interval != 0 && step.step != last_step_) return;
-    line("step {:>6}/{}  loss {:.5f}  lr {:.3e}  {:.0f} samples/s", step.step, last_step_, step.loss, step.lr,
-         static_cast<double>(samples_) / seconds_);
+    write_json([&] {
+      return nlohmann::ordered_json{{"step", step.step},
+                                    {"loss", step.loss},
+                                    {"lr", step.lr},
+                                    {"samples", step.samples},
+                                    {"step_seconds", step.seconds},
+                                    {"samples_per_second", step.samples_per_second()}};
+    });
+    const std::string text =
+        fmt::format("step {:>6}/{}  loss {:.5f}  lr {:.3e}  {:.0f} samples/s  ETA {}", step.step, last_step(),
+                    step.loss, step.lr, static_cast<double>(samples_) / seconds_, remaining(step.step));
+    if (!show_step(step.step, text)) return;
     samples_ = 0;
     seconds_ = 0;
   }
 
   void on_eval(const ClickEvaluation& evaluation) override {
     const ClickScores& scores = evaluation.scores;
-    if (json_)
-      json_->write(nlohmann::ordered_json{{"step", evaluation.step},
-                                          {"valid_auc", number(scores.auc)},
-                                          {"valid_log_loss", scores.log_loss},
-                                          {"valid_normalised_entropy", number(scores.normalised_entropy)},
-                                          {"valid_accuracy", scores.accuracy},
-                                          {"valid_calibration", number(scores.calibration)},
-                                          {"valid_samples", scores.samples},
-                                          {"seconds", evaluation.seconds}}
-                       .dump());
+    write_json([&] {
+      return nlohmann::ordered_json{{"step", evaluation.step},
+                                    {"valid_auc", number(scores.auc)},
+                                    {"valid_log_loss", scores.log_loss},
+                                    {"valid_normalised_entropy", number(scores.normalised_entropy)},
+                                    {"valid_accuracy", scores.accuracy},
+                                    {"valid_calibration", number(scores.calibration)},
+                                    {"valid_samples", scores.samples},
+                                    {"seconds", evaluation.seconds}};
+    });
     std::string best;
     if (best_auc_ && scores.auc && *best_auc_ > 0.5)
       best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
     line(
         "step {:>6}/{}  AUC {}{}  log loss {:.5f}  normalised entropy {}  accuracy {:.4f}  calibration {}  "
         "({} samples in {:.1f} s)",
-        evaluation.step, last_step_, text(scores.auc), best, scores.log_loss, text(scores.normalised_entropy),
-        scores.accuracy, text(scores.calibration), scores.samples, evaluation.seconds);
+        evaluation.step, last_step(), text(scores.auc), best, scores.log_loss,
+        text(scores.normalised_entropy), scores.accuracy, text(scores.calibration), scores.samples,
+        evaluation.seconds);
   }
 
-  void on_saved(int64_t, const std::string& directory) override { line("saved       {}", directory); }
+  void on_saved(int64_t, const std::string& directory) override { tell_saved(directory); }
 
-  void on_warning(const std::string& text) override { line("WARNING     {}", text); }
+  void on_warning(const std::string& text) override { tell_warning(text); }
 
   void on_target(int64_t step, double auc, double target) override {
     line("target      AUC {:.5f} of {:.5f} reached after step {}", auc, target, step);
@@ -100,14 +93,11 @@ class ClickProgress final : public RecommendObserver {
  private:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    say(stderr, printable_message(fmt::format(format, std::forward<Args>(args)...)) + "\n");
+    print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  LogConfig config_;
-  std::optional<JsonLog> json_;
   std::optional<double> best_auc_;
-  int64_t last_step_ = 0;
-  int64_t samples_ = 0;
+  int64_t samples_ = 0;  // since a step was shown
   double seconds_ = 0;
 };
 
@@ -117,19 +107,11 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   RecommendJob job;
   ranks.agree([&] { job = prepare(config); });
   ranks.compare(job.terms);
-  if (job.is_finished) {
-    tidy_save_folder(job.config.checkpoint);
-    fmt::print(stderr, "trifold: all steps are done already; nothing is left to train\n");
-    return kDone;
-  }
-  job.at_save_phase = kill_at_save_phase();
-  ClickProgress progress(job.config.log);
-  const std::atomic<int>& signal = catch_signals();
-  std::atomic<RunEnd> end{RunEnd::Done};
-  ranks.run(job.config.mesh, [&](Communicator& world) {
-    end = recommend(world, job, progress, signal);  // the same on every rank
-  });
-  return end == RunEnd::Done ? kDone : told_of_interruption(end, job.config.checkpoint);
+  ClickProgress progress(job.config.log, stderr);
+  const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
+    return recommend(world, job, progress, signal);
+  };
+  return train_on_ranks(ranks, job, job.config.mesh, job.config.checkpoint, progress, train);
 }
 
 }  // namespace trifold::launch

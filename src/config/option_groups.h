@@ -35,6 +35,8 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline);
 void add_recompute(OptionTable& table, MeshConfig& mesh);
 void add_memory_limit(OptionTable& table, MeshConfig& mesh);
 void add_batch(OptionTable& table, BatchConfig& batch);
+// When a run ends before its last step.
+void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optional<double>& minutes);
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed);
 void add_lr(OptionTable& table, LrConfig& lr);
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);

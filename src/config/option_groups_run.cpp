@@ -151,6 +151,18 @@ void add_batch(OptionTable& table, BatchConfig& batch) {
       .absent("--micro-batch-size x data parallel size");
 }
 
+void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optional<double>& minutes) {
+  table.add("exit-interval", &interval, "Stop, with a checkpoint, after a step divisible by this.")
+      .range(1, kMaxCount)
+      .absent("train to the end");
+  table
+      .add("exit-duration-in-mins", &minutes,
+           "Stop, with a checkpoint, after the first step that ends more than so many minutes after the "
+           "start.")
+      .range(0.001, 525'600)
+      .absent("no limit");
+}
+
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
   table.group("Length of the run");
   table.add("train-iters", &batch.train_iters, "Steps to train.").need("train-epochs").range(1, kMaxCount);
@@ -161,15 +173,7 @@ void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
            "last global batch has what is left.")
       .range(1, kMaxCount)
       .absent("--train-iters counts");
-  table.add("exit-interval", &batch.exit_interval, "Stop, with a checkpoint, after a step divisible by this.")
-      .range(1, kMaxCount)
-      .absent("train to the end");
-  table
-      .add("exit-duration-in-mins", &batch.exit_duration_in_mins,
-           "Stop, with a checkpoint, after the first step that ends more than so many minutes after the "
-           "start.")
-      .range(0.001, 525'600)
-      .absent("no limit");
+  add_exit(table, batch.exit_interval, batch.exit_duration_in_mins);
   table.add("seed", &seed, "Seed of initial weights, order of the data and dropout.");
 }
 

@@ -45,6 +45,8 @@ struct ClickTrainingConfig {
   int64_t global_batch_size = 2048;
   std::optional<int64_t> train_iters;  // one epoch
   std::optional<int64_t> train_epochs;
+  std::optional<int64_t> exit_interval;         // as BatchConfig's
+  std::optional<double> exit_duration_in_mins;  // the same
   double lr = 0.1;
   std::optional<double> embedding_lr;  // lr
   int64_t lr_warmup_iters = 0;

@@ -97,6 +97,7 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
   table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
       .range(1, kMostClicks)
       .absent("1, where --train-iters is not given");
+  add_exit(table, training.exit_interval, training.exit_duration_in_mins);
   table.add("lr", &training.lr, "Learning rate.").positive();
   table.add("embedding-lr", &training.embedding_lr, "Learning rate of the tables.").positive().absent("--lr");
   table.add("lr-warmup-iters", &training.lr_warmup_iters, "Steps in which the rates rise from 0.")

@@ -11,9 +11,8 @@
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"
-#include "train/nodes.h"
 #include "train/output_files.h"
-#include "train/run_saver.h"
+#include "train/run_loop.h"
 #include "train/step_plan.h"
 #include "train/training_text.h"
 #include "zero/file_memory.h"
@@ -61,24 +60,6 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
       "--tokenizer-type byte if bytes are meant",
       from->directory, named);
 }
-
-// Everything about a run that depends on files; mistakes are collected so that all are told at once.
-class Preparation {
- public:
-  template <class Part>
-  void attempt(Part&& part) {
-    try {
-      part();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::BadInput) throw;
-      problems_.emplace_back(error.what());
-    }
-  }
-  void finish() const { throw_problems(problems_); }
-
- private:
-  std::vector<std::string> problems_;
-};
 
 // Whole passes say how long the run is.
 void open_passes(PretrainJob& job, const TrainingText& corpus) {
@@ -142,15 +123,14 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
-  if (checkpoint.save) files.attempt([&] { check_save(checkpoint, job.start, first_step); });
+  files.check_outputs(job.start, checkpoint, job.config.log, first_step);
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload); });
-  if (job.config.log.log_json)
-    files.attempt([&] { check_writable_file("--log-json", *job.config.log.log_json); });
   files.finish();
-  job.terms.add(options_of(job.config));
+  const BatchConfig& batch = job.config.batch;
+  job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins};
+  job.add_terms(options_of(job.config));
   job.terms.add(job.config.data, job.fingerprint);
-  if (job.start.from && !job.start.may_fall_back) job.terms.add_checkpoint(*job.start.from);
   job.is_finished = is_finished(job.start, job.config);
   if (!job.is_finished) check_memory_fits(job.config);
   return job;
@@ -175,105 +155,98 @@ std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
   };
 }
 
-// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
-std::span<const StepReport> advance(Trainer& trainer, RunSaver& saver, const std::atomic<int>& signal,
-                                    const LoadedStart& loaded) {
-  try {
-    const std::span<const StepReport> reports = trainer.advance(&signal);
-    if (std::any_of(reports.begin(), reports.end(), [](const StepReport& step) { return !step.skipped; }))
-      saver.step_was_finite();
-    return reports;
-  } catch (const Error& error) {
-    const std::optional<int64_t> failed = trainer.failed_step();
-    if (!failed) throw;
-    throw saver.not_finite(*failed, error, loaded);
+// One rank's run.
+class PretrainRun final : public TrainingRun {
+ public:
+  // `observer` is null on all ranks but 0.
+  PretrainRun(Communicator& world, const PretrainJob& job, RunObserver* observer, const Measure& measure)
+      : job_(job),
+        config_(job.config),
+        observer_(observer),
+        measure_(measure),
+        trainer_(world, config_, *job.train, job.valid.get()) {
+    trainer_.describe_data(job.fingerprint);
+    if (job.probe != nullptr) trainer_.watch(job.probe->watch(world.rank()));
   }
+
+  Savable& state() override { return trainer_; }
+  std::vector<std::string> load(const std::string& path) override {
+    return trainer_.load(path, job_.start.part);
+  }
+  void begin(std::vector<std::string> changes, std::vector<std::string> processes) override {
+    trainer_.measure_peak();
+    RunReport report = trainer_.report();
+    report.changes = std::move(changes);
+    report.processes = std::move(processes);
+    if (observer_ != nullptr) observer_->on_start(report);
+  }
+  bool wait_for_data(const std::atomic<int>& signal) override { return trainer_.wait_for_data(signal); }
+  bool advance(const std::atomic<int>& signal) override;
+  std::optional<int64_t> failed_step() const override { return trainer_.failed_step(); }
+  bool evaluation_due() const override { return validates() || measures(); }
+  bool evaluate(const std::atomic<int>& signal) override;
+  bool stop_agreed() const override { return trainer_.stop_agreed(); }
+  void poll_stop(const std::atomic<int>& signal) override { trainer_.poll_stop(signal); }
+  void reach(RunPart part) override {
+    if (job_.probe != nullptr) job_.probe->reach(part, trainer_);
+  }
+  void tell_bad_records() {
+    if (observer_ == nullptr || job_.bad_records == nullptr) return;
+    for (const std::string& news : job_.bad_records->take_news()) observer_->on_warning(news);
+  }
+
+ private:
+  bool interval_ends() const {
+    const std::optional<int64_t>& interval = config_.eval.eval_interval;
+    return interval && trainer_.steps_done() % *interval == 0;
+  }
+  bool validates() const { return job_.valid != nullptr && interval_ends(); }
+  bool measures() const {
+    return measure_ && (interval_ends() || trainer_.steps_done() == config_.batch.train_iters);
+  }
+
+  const PretrainJob& job_;
+  const PretrainConfig& config_;
+  RunObserver* observer_;
+  const Measure& measure_;
+  Trainer trainer_;
+  std::string told_;  // of what graphs could not do
+};
+
+bool PretrainRun::advance(const std::atomic<int>& signal) {
+  const std::span<const StepReport> steps = trainer_.advance(&signal);
+  if (observer_ != nullptr) {
+    for (const StepReport& step : steps) observer_->on_step(step);
+    if (trainer_.capture_note() != told_) {
+      told_ = trainer_.capture_note();
+      observer_->on_warning("--enable-cuda-graph: " + told_);
+    }
+  }
+  tell_bad_records();
+  return std::any_of(steps.begin(), steps.end(), [](const StepReport& step) { return !step.skipped; });
 }
 
-// Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
-bool is_late(Communicator& world, const PretrainJob& job) {
-  const std::optional<double>& minutes = job.config.batch.exit_duration_in_mins;
-  if (!minutes) return false;
-  double late = seconds_since(job.began) > 60 * *minutes ? 1 : 0;
-  ThreadPool pool(1);
-  Stream host(Stream::Mode::Inline, pool);
-  world.broadcast({&late, DType::F64, {1}}, 0, host);
-  return late > 0;
+bool PretrainRun::evaluate(const std::atomic<int>& signal) {
+  if (validates()) {
+    reach(RunPart::Evaluate);
+    if (const std::optional<EvalReport> report = trainer_.evaluate(&signal); report && observer_ != nullptr)
+      observer_->on_eval(*report);
+  }
+  if (measures() && !trainer_.stop_agreed()) measure_(trainer_);
+  return false;
 }
 
 }  // namespace
 
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
                 const std::atomic<int>& signal, const Measure& measure) {
-  const PretrainConfig& config = job.config;
-  const bool speaks = world.rank() == 0;
   check_same_data(world, *job.train);
-  Trainer trainer(world, config, *job.train, job.valid.get());
-  trainer.describe_data(job.fingerprint);
-  const auto reach = [&](RunPart part) {
-    if (job.probe != nullptr) job.probe->reach(part, trainer);
-  };
-  if (job.probe != nullptr) trainer.watch(job.probe->watch(world.rank()));
-  RunSaver saver(world, trainer, config.checkpoint, job.start, speaks ? &observer : nullptr,
-                 save_listener(job, world.rank()));
-  reach(RunPart::Load);
-  LoadedStart loaded = load_start(
-      job.start, world, [&](const std::string& path) { return trainer.load(path, job.start.part); });
-  for (const std::string& warning : loaded.warnings)
-    if (speaks) observer.on_warning(warning);
-  saver.loaded(job.start);
-  trainer.measure_peak();
-  RunReport report = trainer.report();
-  report.changes = std::move(loaded.changes);
-  report.processes = processes_of_ranks(world);
-  if (speaks) observer.on_start(report);
-
-  const auto tell_bad_records = [&] {
-    if (!speaks || job.bad_records == nullptr) return;
-    for (const std::string& news : job.bad_records->take_news()) observer.on_warning(news);
-  };
-  const auto due = [&](const std::optional<int64_t>& interval) {
-    return interval && trainer.steps_done() % *interval == 0;
-  };
-  if (trainer.steps_done() < config.batch.train_iters && !trainer.wait_for_data(signal))
-    return RunEnd::NotBegun;
-  std::string told;  // of what graphs could not do
-  while (trainer.steps_done() < config.batch.train_iters) {
-    reach(RunPart::Step);
-    for (const StepReport& step : advance(trainer, saver, signal, loaded))
-      if (speaks) observer.on_step(step);
-    reach(RunPart::Updated);
-    tell_bad_records();
-    if (speaks && trainer.capture_note() != told) {
-      told = trainer.capture_note();
-      observer.on_warning("--enable-cuda-graph: " + told);
-    }
-    const bool evaluates = due(config.eval.eval_interval);
-    const bool is_last = trainer.steps_done() == config.batch.train_iters;
-    if (job.valid && evaluates && !trainer.stop_agreed()) {
-      reach(RunPart::Evaluate);
-      if (const std::optional<EvalReport> eval = trainer.evaluate(&signal); eval && speaks)
-        observer.on_eval(*eval);
-    }
-    if (measure && (evaluates || is_last) && !trainer.stop_agreed()) measure(trainer);
-    if (speaks && trainer.stop_agreed() && ((job.valid && evaluates) || (measure && (evaluates || is_last))))
-      observer.on_warning("the evaluation was left out, as a signal asks the run to stop");
-    saver.poll();
-    saver.check_when_due();
-    if (due(config.checkpoint.save_interval)) {
-      reach(RunPart::Save);
-      saver.save();
-      trainer.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
-    }
-    if (trainer.stop_agreed() && trainer.steps_done() < config.batch.train_iters) {
-      saver.finish();
-      return RunEnd::Interrupted;
-    }
-    if (due(config.batch.exit_interval) || is_late(world, job)) break;
-  }
-  tell_bad_records();
-  saver.finish();
-  return RunEnd::Done;
+  RunObserver* const mine = world.rank() == 0 ? &observer : nullptr;
+  PretrainRun run(world, job, mine, measure);
+  const RunEnd end =
+      run_loop(world, run, job, job.config.checkpoint, mine, save_listener(job, world.rank()), signal);
+  run.tell_bad_records();
+  return end;
 }
 
 }  // namespace trifold

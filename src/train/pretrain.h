@@ -7,29 +7,21 @@
 #include <memory>
 
 #include "config/config.h"
-#include "core/clock.h"
 #include "data/bad_records.h"
 #include "data/batch.h"
 #include "train/metrics.h"
+#include "train/run_job.h"
 #include "train/run_probe.h"
-#include "train/run_start.h"
-#include "train/run_terms.h"
 #include "train/trainer.h"
 
 namespace trifold {
 
-struct PretrainJob {
+struct PretrainJob : RunJob {
   PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;        // null where nothing is evaluated
-  DataFingerprint fingerprint;              // of the files of --data-path
   std::shared_ptr<BadRecords> bad_records;  // what the sources skip; null where they skip nothing
-  RunStart start;
-  RunTerms terms;                                // what it must have in common with the jobs of other ranks
-  Clock::time_point began = Clock::now();        // what --exit-duration-in-mins counts from
-  bool is_finished = false;                      // --auto-resume found that nothing is left to train
-  std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
-  RunProbe* probe = nullptr;                     // the same for all parts of the run
+  RunProbe* probe = nullptr;                // the same for all parts of the run
 };
 
 // Opens the data and looks into the checkpoint to load. BadInput before anything is written.
@@ -38,12 +30,6 @@ PretrainJob prepare(PretrainConfig config);
 // with
 // --train-epochs the length of the run.
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
-
-enum class RunEnd {
-  Done,         // all steps, --exit-interval or --exit-duration-in-mins
-  Interrupted,  // a signal: the checkpoint is saved, where --save says so
-  NotBegun,     // a signal before the first step: there is nothing to save
-};
 
 // Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
 // run after the step all ranks are in.

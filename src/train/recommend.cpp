@@ -13,11 +13,9 @@
 #include "train/checkpoint_data.h"
 #include "train/click_record.h"
 #include "train/device.h"
-#include "train/nodes.h"
-#include "train/output_files.h"
 #include "train/ranks.h"
 #include "train/recommender_setup.h"
-#include "train/run_saver.h"
+#include "train/run_loop.h"
 #include "train/stop_poll.h"
 #include "train/tensors_on_host.h"
 
@@ -91,99 +89,68 @@ int64_t check_start(RecommendJob& job) {
 RecommendJob prepare(RecommendConfig config) {
   RecommendJob job;
   job.config = std::move(config);
-  std::vector<std::string> problems;
-  const auto attempt = [&](auto&& part) {
-    try {
-      part();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::BadInput) throw;
-      problems.emplace_back(error.what());
-    }
-  };
   const RecommendConfig& c = job.config;
+  Preparation files;
   std::optional<int64_t> first_step;  // unknown while something is wrong with the start
-  attempt([&] { check_device(c.mesh); });
-  attempt([&] {
+  files.attempt([&] { check_device(c.mesh); });
+  files.attempt([&] {
     job.start = choose_start(c.checkpoint);
     if (!job.start.from) first_step = 0;
   });
-  attempt([&] {
+  files.attempt([&] {
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
+    job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
+                  c.training.exit_duration_in_mins};
     if (!job.start.from) return;
     first_step = check_start(job);
-    const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
-    const int64_t last = last_step(c, feed.batches_per_epoch());
+    const int64_t last = job.limits.last_step;
     job.is_finished = job.start.may_fall_back && *first_step >= last;
     if (*first_step >= last && !job.is_finished)
       bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
   });
-  if (c.checkpoint.save) attempt([&] { check_save(c.checkpoint, job.start, first_step); });
-  if (c.log.log_json) attempt([&] { check_writable_file("--log-json", *c.log.log_json); });
-  throw_problems(problems);
-  job.terms.add(options_of(job.config));
+  files.check_outputs(job.start, c.checkpoint, c.log, first_step);
+  files.finish();
+  job.add_terms(options_of(job.config));
   job.terms.add("--train-data", job.fingerprint);
   if (c.data.valid_data) job.terms.add("--valid-data", fingerprint_of_paths({{*c.data.valid_data}}));
-  if (job.start.from && !job.start.may_fall_back) job.terms.add_checkpoint(*job.start.from);
   return job;
 }
 
 namespace {
 
 // One rank's run.
-class RecommendRun final : public Savable {
+class RecommendRun final : public TrainingRun, Savable {
  public:
-  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver& observer)
+  // `observer` is null on all ranks but 0.
+  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver* observer)
       : world_(world),
         job_(job),
         config_(job.config),
         observer_(observer),
-        speaks_(world.rank() == 0),
         feed_(*job.data.train, job.config.seed, job.config.training.global_batch_size),
-        model_(world, recommender_setup(job.config, job.data.schema(), world.size())),
-        last_step_(last_step(job.config, feed_.batches_per_epoch())) {
+        model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
-    saver_.emplace(world, *this, config_.checkpoint, job.start, speaks_ ? &observer : nullptr,
-                   job.at_save_phase);
-    loaded_ = load_start(job.start, world, [&](const std::string& path) { return load(path); });
-    for (const std::string& warning : loaded_.warnings)
-      if (speaks_) observer_.on_warning(warning);
-    saver_->loaded(job.start);
-    const std::vector<std::string> processes = processes_of_ranks(world_);
-    if (speaks_) observer_.on_start(report(processes));
   }
 
-  RunEnd run(const std::atomic<int>& signal) {
-    fetch_training();
-    while (done_ < last_step_) {
-      train();
-      bool stop = agree(signal.load() != 0);
-      const bool evaluating = evaluation_due();
-      if (evaluating && !stop && evaluate(signal, stop)) break;
-      if (evaluating && stop && speaks_)
-        observer_.on_warning("the evaluation was left out, as a signal asks the run to stop");
-      saver_->poll();
-      saver_->check_when_due();
-      if (config_.checkpoint.save_interval && done_ % *config_.checkpoint.save_interval == 0) {
-        saver_->save();
-        // A save may take long: do not begin another step, and save once more.
-        stop = stop || agree(signal.load() != 0);
-      }
-      if (stop && done_ < last_step_) {
-        saver_->finish();
-        return RunEnd::Interrupted;
-      }
-      if (evaluating && done_ < last_step_) fetch_training();
-    }
-    saver_->finish();
-    return RunEnd::Done;
+  Savable& state() override { return *this; }
+  std::vector<std::string> load(const std::string& path) override;
+  void begin(std::vector<std::string> changes, std::vector<std::string> processes) override;
+  bool advance(const std::atomic<int>& signal) override;
+  std::optional<int64_t> failed_step() const override { return failed_step_; }
+  bool evaluation_due() const override { return evaluates_after(done_); }
+  bool evaluate(const std::atomic<int>& signal) override;
+  bool stop_agreed() const override { return stop_agreed_; }
+  void poll_stop(const std::atomic<int>& signal) override {
+    stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
   }
 
+ private:
   int64_t steps_done() const override { return done_; }
   void check_replicas(const std::string& when) override { model_.check_replicas(when); }
-
   std::string save(const std::string& root, const SaveOptions& options) override {
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
@@ -197,72 +164,16 @@ class RecommendRun final : public Savable {
     return saver.start(root, meta(), host.tensors(), model_.mesh().coords(), options);
   }
 
- private:
-  bool evaluation_due() const {
+  bool evaluates_after(int64_t step) const {
     if (!valid_feed_) return false;
     const int64_t interval = config_.training.eval_interval.value_or(0);
-    return done_ == last_step_ || (interval > 0 && done_ % interval == 0);
+    return step == job_.limits.last_step || (interval > 0 && step % interval == 0);
   }
 
   void fetch(const ClickFeed& feed, int64_t step) {
     model_.fetch([this, &feed, step](ClickBatchBuffer& out) {
       feed.read(step, world_.rank(), model_.samples(), out);
     });
-  }
-  void fetch_training() { fetch(feed_, done_); }
-
-  void train() {
-    const auto start = Clock::now();
-    const ClickTrainingConfig& training = config_.training;
-    const ClickSchedule schedule{training.lr_warmup_iters, training.lr_decay_start, training.lr_decay_iters};
-    ClickStep step;
-    step.step = ++done_;
-    step.samples = feed_.real_samples(done_ - 1);
-    step.lr = schedule.rate(training.lr, done_);
-    const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), done_);
-    // An evaluation between two steps needs the place that the next batch would take.
-    const bool ahead = done_ < last_step_ && !evaluation_due();
-    try {
-      step.loss = model_.train(step.samples, done_, step.lr, table_lr, [&] {
-        if (ahead) fetch_training();
-      });
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Agreed) throw;  // what all ranks find together is that it is not finite
-      throw saver_->not_finite(done_, error, loaded_);
-    }
-    saver_->step_was_finite();
-    step.seconds = seconds_since(start);
-    if (speaks_) observer_.on_step(step);
-  }
-
-  // True when the target was reached. Abandoned within seconds, on all ranks, once one of them sees its
-  // signal: `stop` is true then.
-  bool evaluate(const std::atomic<int>& signal, bool& stop) {
-    const auto start = Clock::now();
-    ClickMetrics metrics;
-    StopPoll poll(world_, model_.compute(), &signal);
-    for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
-      if ((stop = poll.stops())) return false;
-      fetch(*valid_feed_, step);
-      const Recommender::Scored scored = model_.score();
-      metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
-                  scored.batch->first_sample);
-    }
-    Stream host = model_.compute().host();
-    ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
-    evaluation.seconds = seconds_since(start);
-    if (speaks_) observer_.on_eval(evaluation);
-    const auto& target = config_.training.target_auc;
-    if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;
-    if (speaks_) observer_.on_target(done_, *evaluation.scores.auc, *target);
-    return true;
-  }
-
-  bool agree(bool requested) {
-    double count = requested ? 1 : 0;
-    Stream host = model_.compute().host();
-    world_.all_reduce({&count, DType::F64, {1}}, Reduce::Sum, host);
-    return count > 0;
   }
 
   CheckpointMeta meta() const {
@@ -281,66 +192,119 @@ class RecommendRun final : public Savable {
     return meta;
   }
 
-  std::vector<std::string> load(const std::string& path) {
-    gather_texts(world_, "loading " + path, [&]() -> std::string {
-      CheckpointReader reader(path);
-      compare_with_record(reader, config_.data.train_data, job_.data.schema());
-      compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
-      TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
-      reader.load(host.tensors());
-      host.put_back();
-      done_ = reader.meta().step;
-      return {};
-    });
-    model_.loaded();
-    return {};
-  }
-
-  RecommendReport report(std::vector<std::string> processes) {
-    RecommendReport report;
-    report.processes = std::move(processes);
-    report.mesh =
-        fmt::format("{} {} rank{}, {} thread{} each", world_.size(), world_.backend(),
-                    world_.size() == 1 ? "" : "s", model_.threads(), model_.threads() == 1 ? "" : "s");
-    report.operations = model_.ops().name;
-    report.parameters = model_.parameters();
-    report.flops_per_sample = model_.flops_per_sample();
-    report.first_step = done_ + 1;
-    report.last_step = last_step_;
-    report.steps_per_epoch = feed_.batches_per_epoch();
-    report.train_samples = job_.data.train->samples();
-    report.valid_samples = job_.data.valid == nullptr ? 0 : job_.data.valid->samples();
-    report.best_auc = job_.data.best_auc;
-    report.memory = model_.memory();
-    report.notes = job_.data.notes;
-    const auto tables = model_.placement().tables();
-    const auto choice = model_.placement().choice();
-    report.tables.assign(tables.begin(), tables.end());
-    report.placement.assign(choice.begin(), choice.end());
-    report.loads = loads_of(model_.placement(), placement_input(config_, world_.size()));
-    return report;
-  }
-
   Communicator& world_;
   const RecommendJob& job_;
   const RecommendConfig& config_;
-  RecommendObserver& observer_;
-  bool speaks_;
+  RecommendObserver* observer_;
   ClickFeed feed_;
   std::optional<ClickFeed> valid_feed_;
   Recommender model_;  // after the feeds: what it fetches reads from them
-  int64_t last_step_;
   int64_t done_ = 0;
-  LoadedStart loaded_;
-  std::optional<RunSaver> saver_;  // last: a save in the background ends before what it saves
+  bool is_fetched_ = false;  // the batch of the next step
+  bool stop_agreed_ = false;
+  std::optional<int64_t> failed_step_;
 };
+
+std::vector<std::string> RecommendRun::load(const std::string& path) {
+  gather_texts(world_, "loading " + path, [&]() -> std::string {
+    CheckpointReader reader(path);
+    compare_with_record(reader, config_.data.train_data, job_.data.schema());
+    compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
+    TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
+    reader.load(host.tensors());
+    host.put_back();
+    done_ = reader.meta().step;
+    return {};
+  });
+  model_.loaded();
+  return {};
+}
+
+// Reports what the run is.
+void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::string> processes) {
+  RecommendReport report;
+  report.processes = std::move(processes);
+  report.mesh =
+      fmt::format("{} {} rank{}, {} thread{} each", world_.size(), world_.backend(),
+                  world_.size() == 1 ? "" : "s", model_.threads(), model_.threads() == 1 ? "" : "s");
+  report.operations = model_.ops().name;
+  report.parameters = model_.parameters();
+  report.flops_per_sample = model_.flops_per_sample();
+  report.first_step = done_ + 1;
+  report.last_step = job_.limits.last_step;
+  report.steps_per_epoch = feed_.batches_per_epoch();
+  report.train_samples = job_.data.train->samples();
+  report.valid_samples = job_.data.valid == nullptr ? 0 : job_.data.valid->samples();
+  report.best_auc = job_.data.best_auc;
+  report.memory = model_.memory();
+  report.notes = job_.data.notes;
+  const auto tables = model_.placement().tables();
+  const auto choice = model_.placement().choice();
+  report.tables.assign(tables.begin(), tables.end());
+  report.placement.assign(choice.begin(), choice.end());
+  report.loads = loads_of(model_.placement(), placement_input(config_, world_.size()));
+  if (observer_ != nullptr) observer_->on_start(report);
+}
+
+bool RecommendRun::advance(const std::atomic<int>& signal) {
+  if (!is_fetched_) fetch(feed_, done_);
+  const auto start = Clock::now();
+  const ClickTrainingConfig& training = config_.training;
+  const ClickSchedule schedule{training.lr_warmup_iters, training.lr_decay_start, training.lr_decay_iters};
+  ClickStep step;
+  step.step = done_ + 1;
+  step.samples = feed_.real_samples(done_);
+  step.lr = schedule.rate(training.lr, step.step);
+  const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), step.step);
+  // An evaluation between two steps needs the place that the next batch would take.
+  is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
+  try {
+    step.loss = model_.train(step.samples, step.step, step.lr, table_lr, [&] {
+      if (is_fetched_) fetch(feed_, step.step);
+    });
+  } catch (const Error& error) {
+    // What all ranks find together is that it is not finite.
+    if (error.kind() == ErrorKind::Agreed) failed_step_ = step.step;
+    throw;
+  }
+  done_ = step.step;
+  step.seconds = seconds_since(start);
+  if (observer_ != nullptr) observer_->on_step(step);
+  poll_stop(signal);
+  return true;
+}
+
+bool RecommendRun::evaluate(const std::atomic<int>& signal) {
+  const auto start = Clock::now();
+  ClickMetrics metrics;
+  StopPoll poll(world_, model_.compute(), &signal);
+  for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
+    if ((stop_agreed_ = poll.stops())) return false;
+    fetch(*valid_feed_, step);
+    const Recommender::Scored scored = model_.score();
+    metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
+                scored.batch->first_sample);
+  }
+  Stream host = model_.compute().host();
+  ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
+  evaluation.seconds = seconds_since(start);
+  if (observer_ != nullptr) observer_->on_eval(evaluation);
+  const auto& target = config_.training.target_auc;
+  if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;
+  if (observer_ != nullptr) observer_->on_target(done_, *evaluation.scores.auc, *target);
+  return true;
+}
 
 }  // namespace
 
 RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
                  const std::atomic<int>& signal) {
+  RecommendObserver* const mine = world.rank() == 0 ? &observer : nullptr;
   RunEnd end = RunEnd::Done;
-  abort_on_error(world, [&] { end = RecommendRun(world, job, observer).run(signal); });
+  abort_on_error(world, [&] {
+    RecommendRun run(world, job, mine);
+    end = run_loop(world, run, job, job.config.checkpoint, mine, job.at_save_phase, signal);
+  });
   return end;
 }
 

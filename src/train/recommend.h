@@ -7,23 +7,18 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data/data_fingerprint.h"
 #include "embedding/planner.h"
 #include "train/click_data.h"
 #include "train/click_metrics.h"
-#include "train/pretrain.h"
+#include "train/metrics.h"
 #include "train/recommender.h"
+#include "train/run_job.h"
 
 namespace trifold {
 
-struct RecommendJob {
+struct RecommendJob : RunJob {
   RecommendConfig config;  // resolved
   ClickData data;
-  DataFingerprint fingerprint;  // of the clicks to train on
-  RunStart start;
-  bool is_finished = false;                      // --auto-resume found that nothing is left to train
-  std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
-  RunTerms terms;                                // what it must have in common with the jobs of other ranks
 };
 
 RecommendJob prepare(RecommendConfig config);

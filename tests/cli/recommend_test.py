@@ -30,6 +30,23 @@ class Recommend(ProgramTest):
         for one, other in zip(whole, parts):
             self.assertLess(abs(one - other), 2e-5 * one)
 
+    def test_planned_stops_go_on_bit_for_bit(self):
+        self.recommend("--save", "whole", "--save-interval", 7, "--log-json", "whole.jsonl")
+        for _ in range(3):
+            _, told = self.recommend("--save", "d", "--auto-resume", "--exit-interval", 7, "--log-json", "parts.jsonl")
+        self.assertIn("steps       15 to 20", told)
+        self.assertEqual(self.losses("parts.jsonl"), self.losses("whole.jsonl"))
+        out, _ = self.trifold("inspect", "whole", "--diff", "d")
+        self.assertIn("are bitwise equal", out)
+        _, told = self.recommend("--save", "d", "--auto-resume")
+        self.assertIn("all 20 steps are done already; nothing is left to train", told)
+
+    def test_stops_when_its_time_is_over(self):
+        line = ("--train-iters", 10_000_000, "--save", "d")
+        _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)
+        self.assertIn("saved       d/step_", told)
+        self.recommend(*line, "--exit-duration-in-mins", 0, status=2)
+
     def test_evaluation_is_told_with_everything(self):
         _, message = self.recommend("--eval-interval", 10, "--log-json", "log.jsonl")
         self.assertRegex(message, r"step +20/20  AUC 0\.\d{4} \(\d+\.\d % of the best excess\)  log loss")

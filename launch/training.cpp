@@ -1,0 +1,51 @@
+#include "launch/training.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+
+#include "launch/commands.h"
+#include "launch/crash_test.h"
+#include "launch/say.h"
+#include "launch/signals.h"
+#include "train/run_saver.h"
+
+namespace trifold::launch {
+
+namespace {
+
+// Says what a run that a signal ended leaves; its exit status.
+int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
+  if (end == RunEnd::NotBegun) {
+    say(stderr, "trifold: stopped on a signal before the first step; begin again with the same line\n");
+    return kInterrupted;
+  }
+  if (!checkpoint.save) {
+    say(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
+    return kFailed;
+  }
+  say(stderr, fmt::format("trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
+                          checkpoint.auto_resume ? "the same line" : "--load " + *checkpoint.save));
+  return kInterrupted;
+}
+
+}  // namespace
+
+int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
+                   ProgressLines& progress,
+                   FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train) {
+  if (job.is_finished) {
+    tidy_save_folder(checkpoint);
+    say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
+                            job.limits.last_step));
+    return kDone;
+  }
+  job.at_save_phase = kill_at_save_phase();
+  const std::atomic<int>& signal = catch_signals();
+  std::atomic<RunEnd> end{RunEnd::Done};
+  ranks.run(mesh, [&](Communicator& world) { end = train(world, signal); });
+  progress.finish();
+  return end == RunEnd::Done ? kDone : told_of_interruption(end, checkpoint);
+}
+
+}  // namespace trifold::launch

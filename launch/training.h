@@ -1,0 +1,18 @@
+// What the commands that train (`pretrain`, `finetune`, `recommend`) do around their run.
+#pragma once
+
+#include "config/config.h"
+#include "core/function_ref.h"
+#include "launch/progress.h"
+#include "train/ranks.h"
+#include "train/run_job.h"
+
+namespace trifold::launch {
+
+// Runs `train` on the ranks of `mesh`, unless nothing is left to do, and says how it ended. `train` gets what
+// catch_signals() returns, and returns the same on every rank. Returns the command's exit status.
+int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
+                   ProgressLines& progress,
+                   FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train);
+
+}  // namespace trifold::launch

@@ -1,0 +1,81 @@
+#include "train/run_loop.h"
+
+#include "train/nodes.h"
+#include "train/run_saver.h"
+
+namespace trifold {
+
+namespace {
+
+// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
+void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
+  try {
+    if (run.advance(signal)) saver.step_was_finite();
+  } catch (const Error& error) {
+    const std::optional<int64_t> failed = run.failed_step();
+    if (!failed) throw;
+    throw saver.not_finite(*failed, error, loaded);
+  }
+}
+
+// Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
+bool is_late(Communicator& world, const RunJob& job) {
+  const std::optional<double>& minutes = job.limits.exit_duration_in_mins;
+  if (!minutes) return false;
+  double late = seconds_since(job.began) > 60 * *minutes ? 1 : 0;
+  ThreadPool pool(1);
+  Stream host(Stream::Mode::Inline, pool);
+  world.broadcast({&late, DType::F64, {1}}, 0, host);
+  return late > 0;
+}
+
+LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunSaver& saver,
+                  SaveObserver* observer) {
+  run.reach(RunPart::Load);
+  LoadedStart loaded = load_start(job.start, world, [&](const std::string& path) { return run.load(path); });
+  if (observer != nullptr)
+    for (const std::string& warning : loaded.warnings) observer->on_warning(warning);
+  saver.loaded(job.start);
+  run.begin(std::move(loaded.changes), processes_of_ranks(world));
+  return loaded;
+}
+
+}  // namespace
+
+RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
+                SaveObserver* observer, std::function<void(SavePhase)> at_save_phase,
+                const std::atomic<int>& signal) {
+  RunSaver saver(world, run.state(), checkpoint, job.start, observer, std::move(at_save_phase));
+  const LoadedStart loaded = start(world, run, job, saver, observer);
+  const auto is_over = [&] { return run.state().steps_done() >= job.limits.last_step; };
+  const auto due = [&](const std::optional<int64_t>& interval) {
+    return interval && run.state().steps_done() % *interval == 0;
+  };
+  if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
+  while (!is_over()) {
+    run.reach(RunPart::Step);
+    advance(run, saver, loaded, signal);
+    run.reach(RunPart::Updated);
+    if (run.evaluation_due()) {
+      if (!run.stop_agreed() && run.evaluate(signal)) break;
+      if (run.stop_agreed() && observer != nullptr)
+        observer->on_warning("the evaluation was left out, as a signal asks the run to stop");
+    }
+    saver.poll();
+    saver.check_when_due();
+    if (due(checkpoint.save_interval)) {
+      run.reach(RunPart::Save);
+      saver.save();
+      run.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
+    }
+    if (run.stop_agreed() && !is_over()) {
+      saver.finish();
+      return RunEnd::Interrupted;
+    }
+    if (due(job.limits.exit_interval) || is_late(world, job)) break;
+  }
+  saver.finish();
+  return RunEnd::Done;
+}
+
+}  // namespace trifold
