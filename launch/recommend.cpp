@@ -44,16 +44,19 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     samples_ += step.samples;
     seconds_ += step.seconds;
     write_json([&] {
-      return nlohmann::ordered_json{{"step", step.step},
+      nlohmann::ordered_json object{{"step", step.step},
                                     {"loss", step.loss},
                                     {"lr", step.lr},
                                     {"samples", step.samples},
                                     {"step_seconds", step.seconds},
                                     {"samples_per_second", step.samples_per_second()}};
+      if (step.grad_norm) object["grad_norm"] = *step.grad_norm;
+      return object;
     });
-    const std::string text =
-        fmt::format("step {:>6}/{}  loss {:.5f}  lr {:.3e}  {:.0f} samples/s  ETA {}", step.step, last_step(),
-                    step.loss, step.lr, static_cast<double>(samples_) / seconds_, remaining(step.step));
+    const std::string norm = step.grad_norm ? fmt::format("grad norm {:.3f}  ", *step.grad_norm) : "";
+    const std::string text = fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {:.0f} samples/s  ETA {}",
+                                         step.step, last_step(), step.loss, norm, step.lr,
+                                         static_cast<double>(samples_) / seconds_, remaining(step.step));
     if (!show_step(step.step, text)) return;
     samples_ = 0;
     seconds_ = 0;

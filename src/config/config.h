@@ -103,7 +103,7 @@ struct BatchConfig {
   std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
 };
 
-enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial };
+enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial, Parabola };
 enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };
 
 struct LrConfig {
@@ -111,7 +111,8 @@ struct LrConfig {
   double min_lr = 0;
   LrDecayStyle lr_decay_style = LrDecayStyle::Linear;
   double lr_decay_power = 0.5;            // of polynomial decay
-  std::optional<int64_t> lr_decay_iters;  // train_iters
+  int64_t lr_decay_start = 0;             // of a parabola; 0: no decay
+  std::optional<int64_t> lr_decay_iters;  // train_iters; of a parabola the length of its fall
   int64_t lr_warmup_iters = 0;
   std::optional<double> lr_warmup_fraction;  // of lr_decay_iters; excludes lr_warmup_iters
   double lr_warmup_init = 0;
@@ -368,9 +369,12 @@ struct PreprocessConfig {
 
 // `trifold recommend`
 struct RecommendConfig {
+  RecommendConfig();
+
   ClickDataConfig data;
   DlrmConfig model;
   ClickTrainingConfig training;
+  LrConfig lr;  // of the MLPs; the tables' follow it
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
   CheckpointConfig checkpoint;

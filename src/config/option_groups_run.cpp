@@ -182,10 +182,17 @@ void add_lr(OptionTable& table, LrConfig& lr) {
   table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
   table.add("min-lr", &lr.min_lr, "Learning rate after decay.").at_least(0);
   table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.")
-      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD", "polynomial"});
+      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD", "polynomial", "parabola"});
   table.add("lr-decay-power", &lr.lr_decay_power, "polynomial: power of the share of the decay that is left.")
       .positive();
-  table.add("lr-decay-iters", &lr.lr_decay_iters, "Step at which decay ends.")
+  table
+      .add("lr-decay-start", &lr.lr_decay_start,
+           "parabola: step, counted from 1, from which the rate falls by the square of what is left; 0: "
+           "never.")
+      .range(0, kMaxCount);
+  table
+      .add("lr-decay-iters", &lr.lr_decay_iters,
+           "Step at which decay ends; of a parabola the steps of its fall.")
       .range(1, kMaxCount)
       .absent("--train-iters");
   table.add("lr-warmup-iters", &lr.lr_warmup_iters, "Steps of linear warm-up.").range(0, kMaxCount);

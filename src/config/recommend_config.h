@@ -47,14 +47,11 @@ struct ClickTrainingConfig {
   std::optional<int64_t> train_epochs;
   std::optional<int64_t> exit_interval;         // as BatchConfig's
   std::optional<double> exit_duration_in_mins;  // the same
-  double lr = 0.1;
-  std::optional<double> embedding_lr;  // lr
-  int64_t lr_warmup_iters = 0;
-  int64_t lr_decay_start = 0;  // 0: no decay
-  int64_t lr_decay_iters = 0;
-  std::string optimizer = "sgd";            // sgd | adagrad | adam: of the MLPs
-  std::string embedding_optimizer = "sgd";  // sgd | adagrad | rowwise-adagrad | adam
+  std::optional<double> embedding_lr;           // RecommendConfig::lr
+  std::string optimizer = "sgd";                // sgd | adagrad | adam: of the MLPs
+  std::string embedding_optimizer = "sgd";      // sgd | adagrad | rowwise-adagrad | adam
   double eps = 1e-8;
+  double clip_grad = 0;  // of the MLPs' gradient; 0 switches clipping off
   bool f64 = false;
   std::optional<int64_t> eval_interval;  // absent or 0: only at the end
   std::optional<double> target_auc;

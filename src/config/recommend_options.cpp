@@ -7,8 +7,14 @@
 #include "config/problems.h"
 #include "config/validate.h"
 #include "config/validate_data.h"
+#include "config/validate_training.h"
 
 namespace trifold {
+
+RecommendConfig::RecommendConfig() {
+  lr.lr = 0.1;
+  lr.lr_decay_style = LrDecayStyle::Parabola;
+}
 
 namespace {
 
@@ -87,7 +93,8 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       .one_of({"bce", "mse"});
 }
 
-void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& seed) {
+void add_training(OptionTable& table, RecommendConfig& config) {
+  ClickTrainingConfig& training = config.training;
   table.group("Training");
   table.add("global-batch-size", &training.global_batch_size, "Samples of a step, over all ranks.")
       .range(1, 1 << 30);
@@ -98,20 +105,28 @@ void add_training(OptionTable& table, ClickTrainingConfig& training, uint64_t& s
       .range(1, kMostClicks)
       .absent("1, where --train-iters is not given");
   add_exit(table, training.exit_interval, training.exit_duration_in_mins);
-  table.add("lr", &training.lr, "Learning rate.").positive();
-  table.add("embedding-lr", &training.embedding_lr, "Learning rate of the tables.").positive().absent("--lr");
-  table.add("lr-warmup-iters", &training.lr_warmup_iters, "Steps in which the rates rise from 0.")
-      .range(0, kMostClicks);
-  table.add("lr-decay-start", &training.lr_decay_start, "Step from which they fall; 0: never.")
-      .range(0, kMostClicks);
-  table.add("lr-decay-iters", &training.lr_decay_iters, "Steps of the fall, a parabola that ends at 0.")
-      .range(0, kMostClicks);
+  add_lr(table, config.lr);
+  table.change("lr").optional();
+  table.change("lr-decay-iters").range(0, kMaxCount).absent("the steps of the run; of a parabola no fall");
+  table
+      .add("embedding-lr", &training.embedding_lr,
+           "Learning rate of the tables; it rises and falls as --lr does.")
+      .positive()
+      .absent("--lr");
+  table.group("Optimizer");
   table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
   table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.")
       .one_of({"sgd", "adagrad", "rowwise-adagrad", "adam"});
   table.add("eps", &training.eps, "Added to roots in adagrad and adam.").positive();
+  table
+      .add(
+          "clip-grad", &training.clip_grad,
+          "Largest norm of the gradient of the MLPs and the cross network, summed over all ranks; 0 switches "
+          "clipping off. The tables' rows neither count nor are clipped, as with TorchRec's fused tables.")
+      .at_least(0);
   table.add("f64", &training.f64, "Compute everything in double precision, for checks of the mathematics.");
-  table.add("seed", &seed, "Of the initial values, the order of the samples and the synthetic clicks.");
+  table.add("seed", &config.seed,
+            "Of the initial values, the order of the samples and the synthetic clicks.");
   table.group("Evaluation");
   table
       .add("eval-interval", &training.eval_interval,
@@ -176,7 +191,7 @@ OptionTable options_of(RecommendConfig& config) {
   OptionTable table;
   add_data(table, config.data);
   add_model(table, config.model);
-  add_training(table, config.training, config.seed);
+  add_training(table, config);
   add_placement(table, config);
   add_files(table, config);
   return table;
@@ -277,14 +292,9 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
     problems.add("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd");
 }
 
-void check_schedule(Problems& problems, const ClickTrainingConfig& training) {
+void check_length(Problems& problems, const ClickTrainingConfig& training) {
   if (training.train_iters && training.train_epochs)
     problems.add("--train-iters and --train-epochs both say how long to train: give one of them");
-  if ((training.lr_decay_start > 0) != (training.lr_decay_iters > 0))
-    problems.add("--lr-decay-start and --lr-decay-iters are given together");
-  if (training.lr_decay_start > 0 && training.lr_decay_start < training.lr_warmup_iters)
-    problems.add("--lr-decay-start {} is inside the warm-up of {} steps", training.lr_decay_start,
-                 training.lr_warmup_iters);
 }
 
 }  // namespace
@@ -296,7 +306,8 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
   Problems problems(options_of(copy));
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
   check_tables(problems, config);
-  check_schedule(problems, config.training);
+  check_length(problems, config.training);
+  check_lr(config.lr, config.training.train_iters.value_or(0), problems);
   check_unused(problems, config);
   const ClickDataConfig& data = config.data;
   check_synthetic(problems, data, measured);
@@ -316,7 +327,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
 }
 
 RecommendConfig filled(RecommendConfig config) {
-  if (!config.training.embedding_lr) config.training.embedding_lr = config.training.lr;
+  if (!config.training.embedding_lr) config.training.embedding_lr = config.lr.lr;
   return config;
 }
 

@@ -57,6 +57,20 @@ void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
                  *lr.lr_wsd_decay_iters, decay, decay);
 }
 
+// Of a parabola, whose fall has a beginning of its own.
+void check_parabola(const LrConfig& lr, Problems& problems) {
+  if ((lr.lr_decay_start > 0) != (lr.lr_decay_iters.value_or(0) > 0))
+    problems.add("--lr-decay-start and --lr-decay-iters are given together");
+  if (lr.lr_decay_start > 0 && lr.lr_decay_start < lr.lr_warmup_iters)
+    problems.add("--lr-decay-start {} is inside the warm-up of {} steps", lr.lr_decay_start,
+                 lr.lr_warmup_iters);
+  if (lr.lr_warmup_fraction)
+    problems.add(
+        "--lr-warmup-fraction {} has no effect with --lr-decay-style parabola: give --lr-warmup-iters",
+        format_double(*lr.lr_warmup_fraction));
+  check_wsd(lr, 0, problems);
+}
+
 }  // namespace
 
 void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
@@ -83,6 +97,14 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
   if (lr.lr_decay_style != LrDecayStyle::Polynomial && lr.lr_decay_power != LrConfig().lr_decay_power)
     problems.add("--lr-decay-power {} has no effect: it needs --lr-decay-style polynomial",
                  format_double(lr.lr_decay_power));
+  if (lr.lr_decay_style == LrDecayStyle::Parabola) return check_parabola(lr, problems);
+  if (lr.lr_decay_start > 0)
+    problems.add("--lr-decay-start {} has no effect: it needs --lr-decay-style parabola", lr.lr_decay_start);
+  if (lr.lr_decay_iters == 0) {  // which recommenders may give, for a parabola without a fall
+    if (problems.sound({"lr-decay-iters"}))
+      problems.add("--lr-decay-iters 0 leaves no step for the decay: give at least 1, or leave it out");
+    return;
+  }
   if (train_iters == 0 && !lr.lr_decay_iters) return;  // looked at again when the length of the run is known
   const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
   check_warmup(lr, decay, problems);

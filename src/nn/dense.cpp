@@ -15,7 +15,8 @@ Init bias_init(int64_t out) { return {Init::Kind::Normal, std::sqrt(1.0 / static
 }  // namespace
 
 DenseLayer::DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form)
-    : in_(in),
+    : name_(name),
+      in_(in),
       out_(out),
       form_(form),
       weight_(builder.replicated(name + ".weight", {out, in}, weight_init(in, out), true)),
@@ -28,6 +29,7 @@ Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   saved[y_] = run.keep.take(run.dtype, {x.row_count(), out_});
   run.ops.linear(run.stream, saved[y_], x, run.weight(weight_), run.weight(bias_), form_.relu);
+  run.show(name_, "output", saved[y_]);
   return saved[y_];
 }
 
@@ -40,6 +42,7 @@ Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (form_.first) return {};
   const Tensor dx = run.flow.take(run.dtype, {dy.row_count(), in_});
   run.ops.gemm(run.stream, dx, dy, false, run.weight(weight_), false, 1, 0);
+  run.show(name_, "input gradient", dx);
   return dx;
 }
 
@@ -76,7 +79,7 @@ CrossNetwork::CrossNetwork(BlockBuilder& builder, const std::string& name, int64
   for (int l = 0; l < layers; ++l) {
     const std::string part = fmt::format("{}.{}", name, l);
     const Init init = weight_init(width, rank);
-    parts_.push_back({builder.replicated(part + ".v", {rank, width}, init, true),
+    parts_.push_back({part, builder.replicated(part + ".v", {rank, width}, init, true),
                       builder.replicated(part + ".w", {width, rank}, init, true),
                       builder.replicated(part + ".bias", {width}, {Init::Kind::Zeros}, false), builder.slot(),
                       builder.slot(), builder.slot(), builder.slot(), builder.slot()});
@@ -94,6 +97,7 @@ Tensor CrossNetwork::forward(Run& run, Tensor x, Saved& saved) const {
                    false);
     const Tensor y = run.keep.take(run.dtype, x.shape);
     run.ops.cross(run.stream, y, start, saved[part.u], x);
+    run.show(part.name, "output", y);
     x = y;
   }
   return x;
@@ -114,6 +118,7 @@ Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
     run.ops.column_sum(run.stream, run.grad(part.bias), saved[part.du]);
     run.ops.gemm(run.stream, saved[part.dlow], saved[part.du], false, run.weight(part.up), false, 1, 0);
     run.ops.gemm(run.stream, dy, saved[part.dlow], false, run.weight(part.down), false, 1, 1);
+    run.show(part.name, "input gradient", dy);
   }
   run.ops.add(run.stream, dy, dy, from_start);
   return dy;

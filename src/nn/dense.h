@@ -24,6 +24,7 @@ class DenseLayer final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
 
  private:
+  std::string name_;
   int64_t in_, out_;
   Form form_;
   ParamId weight_, bias_;
@@ -56,6 +57,7 @@ class CrossNetwork final : public Layer {
 
  private:
   struct Part {
+    std::string name;
     ParamId down, up, bias;
     SlotId x, low, u, du, dlow;
   };

@@ -58,7 +58,9 @@ LrSchedule::LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_
   warmup_ = config.lr_warmup_fraction ? *config.lr_warmup_fraction * decay_
                                       : static_cast<double>(config.lr_warmup_iters) * batch_;
   wsd_decay_ = 0;
-  if (config.lr_decay_style == LrDecayStyle::Constant) return;  // there is no decay to be wrong
+  // There is no decay to be wrong, or one that fits anywhere.
+  if (config.lr_decay_style == LrDecayStyle::Constant || config.lr_decay_style == LrDecayStyle::Parabola)
+    return;
 
   if (decay_iters < 1) bad_input("--lr-decay-iters is {}; it must be at least 1", decay_iters);
   if (warmup_ >= decay_)
@@ -86,8 +88,20 @@ double LrSchedule::decay_factor(double samples) const {
                               : wsd_factor(config_.lr_wsd_decay_style, (samples - wsd_begin) / wsd_decay_);
 }
 
+double LrSchedule::parabola_at(int64_t step) const {
+  const double lr = config_.lr, init = config_.lr_warmup_init;
+  if (step < config_.lr_warmup_iters)
+    return init + (lr - init) * static_cast<double>(step) / static_cast<double>(config_.lr_warmup_iters);
+  const int64_t start = config_.lr_decay_start, steps = config_.lr_decay_iters.value_or(0);
+  if (start == 0 || step < start) return lr;
+  const double share =
+      static_cast<double>(std::max<int64_t>(0, steps - (step - start))) / static_cast<double>(steps);
+  return std::min(lr, std::max({1e-7, config_.min_lr, lr * share * share}));
+}
+
 double LrSchedule::at(int64_t step) const {
   check(step >= 0, "the learning rate of step {} was asked for; steps count from 0", step);
+  if (config_.lr_decay_style == LrDecayStyle::Parabola) return parabola_at(step + 1);
   const double samples = static_cast<double>(step) * batch_;
   if (warmup_ > 0 && samples <= warmup_)
     return config_.lr_warmup_init + (config_.lr - config_.lr_warmup_init) * samples / warmup_;

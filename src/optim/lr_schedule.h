@@ -25,6 +25,18 @@
 //                            Cosine       (1 + cos(pi r)) / 2
 //                            MinusSqrt    1 - sqrt(r)
 //
+// Parabola is that of MLPerf's recommenders: linear warm-up, a plateau, a parabola down to almost nothing. It
+// counts steps from 1, s = k + 1. With W = lr_warmup_iters, d = lr_decay_start (0: no decay) and N =
+// lr_decay_iters, the first line that applies gives the rate:
+//
+//   s < W                lr_warmup_init + (lr - lr_warmup_init) * s / W
+//   d = 0 or s < d       lr
+//   otherwise            lr * ((N - (s - d)) / N)^2, never below the larger of min_lr and 1e-7, where it
+//   stays
+//
+// The plateau is lr itself, as in NVIDIA's DLRM and HugeCTR; facebookresearch/dlrm holds the last value of
+// its warm-up, lr * (W - 1) / W.
+//
 // InverseSquareRoot does not end at min_lr: it jumps there after d if it has not fallen that far. It is also
 // the only style that depends on the unit: it counts samples, so without warm-up the rate falls faster for a
 // larger batch.
@@ -48,6 +60,7 @@ class LrSchedule {
 
  private:
   double decay_factor(double samples) const;
+  double parabola_at(int64_t step) const;
 
   LrConfig config_;
   double batch_;      // samples per step

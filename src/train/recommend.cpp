@@ -9,7 +9,7 @@
 #include "config/validate.h"
 #include "core/clock.h"
 #include "core/read_json.h"
-#include "optim/click_schedule.h"
+#include "optim/lr_schedule.h"
 #include "train/checkpoint_data.h"
 #include "train/click_record.h"
 #include "train/device.h"
@@ -26,6 +26,16 @@ namespace {
 int64_t last_step(const RecommendConfig& config, int64_t steps_per_epoch) {
   if (config.training.train_iters) return *config.training.train_iters;
   return config.training.train_epochs.value_or(1) * steps_per_epoch;
+}
+
+// The rates of the tables: those of the MLPs in the ratio of --embedding-lr to --lr.
+LrConfig table_rates(const RecommendConfig& config) {
+  LrConfig rates = config.lr;
+  rates.lr = config.training.embedding_lr.value_or(config.lr.lr);
+  const double ratio = rates.lr / config.lr.lr;
+  rates.min_lr = std::min(rates.lr, ratio * config.lr.min_lr);
+  rates.lr_warmup_init = std::min(rates.lr, ratio * config.lr.lr_warmup_init);
+  return rates;
 }
 
 // What must agree for the tensors of a checkpoint to fit.
@@ -104,6 +114,7 @@ RecommendJob prepare(RecommendConfig config) {
     const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins};
+    LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // whether it has one
     if (!job.start.from) return;
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
@@ -131,6 +142,8 @@ class RecommendRun final : public TrainingRun, Savable {
         config_(job.config),
         observer_(observer),
         feed_(*job.data.train, job.config.seed, job.config.training.global_batch_size),
+        rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
+        table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
         model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
@@ -198,6 +211,7 @@ class RecommendRun final : public TrainingRun, Savable {
   RecommendObserver* observer_;
   ClickFeed feed_;
   std::optional<ClickFeed> valid_feed_;
+  LrSchedule rates_, table_rates_;
   Recommender model_;  // after the feeds: what it fetches reads from them
   int64_t done_ = 0;
   bool is_fetched_ = false;  // the batch of the next step
@@ -249,17 +263,14 @@ void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::
 bool RecommendRun::advance(const std::atomic<int>& signal) {
   if (!is_fetched_) fetch(feed_, done_);
   const auto start = Clock::now();
-  const ClickTrainingConfig& training = config_.training;
-  const ClickSchedule schedule{training.lr_warmup_iters, training.lr_decay_start, training.lr_decay_iters};
   ClickStep step;
   step.step = done_ + 1;
   step.samples = feed_.real_samples(done_);
-  step.lr = schedule.rate(training.lr, step.step);
-  const double table_lr = schedule.rate(training.embedding_lr.value_or(training.lr), step.step);
+  step.lr = rates_.at(done_);
   // An evaluation between two steps needs the place that the next batch would take.
   is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
   try {
-    step.loss = model_.train(step.samples, step.step, step.lr, table_lr, [&] {
+    step.loss = model_.train(step.samples, step.step, step.lr, table_rates_.at(done_), [&] {
       if (is_fetched_) fetch(feed_, step.step);
     });
   } catch (const Error& error) {
@@ -267,6 +278,7 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
     if (error.kind() == ErrorKind::Agreed) failed_step_ = step.step;
     throw;
   }
+  if (config_.training.clip_grad > 0) step.grad_norm = model_.grad_norm();
   done_ = step.step;
   step.seconds = seconds_since(start);
   if (observer_ != nullptr) observer_->on_step(step);

@@ -25,10 +25,11 @@ RecommendJob prepare(RecommendConfig config);
 
 // One training step; the same on every rank but for the time.
 struct ClickStep {
-  int64_t step = 0;     // counts from 1
-  int64_t samples = 0;  // real ones of the global batch
-  double loss = 0;      // before the update
-  double lr = 0;
+  int64_t step = 0;                 // counts from 1
+  int64_t samples = 0;              // real ones of the global batch
+  double loss = 0;                  // before the update
+  double lr = 0;                    // of the MLPs
+  std::optional<double> grad_norm;  // of the MLPs, before clipping; only with --clip-grad
   double seconds = 0;
   double samples_per_second() const { return static_cast<double>(samples) / seconds; }
 };

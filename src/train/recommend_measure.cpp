@@ -136,10 +136,9 @@ double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
       world.barrier();
       start = Clock::now();
     }
-    model.train(feed.real_samples(step), step + 1, config.run.training.lr, *config.run.training.embedding_lr,
-                [&] {
-                  if (step + 1 < steps && step + 1 != kWarmUpSteps) fetch(step + 1);
-                });
+    model.train(feed.real_samples(step), step + 1, config.run.lr.lr, *config.run.training.embedding_lr, [&] {
+      if (step + 1 < steps && step + 1 != kWarmUpSteps) fetch(step + 1);
+    });
     if (step + 1 == kWarmUpSteps) fetch(step + 1);
   }
   model.synchronize();

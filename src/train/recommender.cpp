@@ -57,6 +57,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       arenas_{Arena(0), Arena(0), Arena(0)},
       sums_(Buffer::shared(sizeof(double), ops_.device)),
       logits_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)) {
+  if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare.
@@ -163,7 +164,7 @@ Tensor Recommender::dense_of(Run& run, Tensor dense) {
 }
 
 Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
-  const Tensor features = features_ = run.keep.take(run.dtype, {samples_, setup_.model.features()});
+  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
   mark(StepPart::Lookups, true);
   tables_->forward(*fetched.lookups, features);
   mark(StepPart::Lookups, false);
@@ -171,6 +172,7 @@ Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
   model_.bottom(run, features, dense_of(run, fetched.dense), saved);
   mark(StepPart::Bottom, false);
   tables_->finish_forward(*fetched.lookups, features);
+  run.show("tables", "vectors", features);
   mark(StepPart::Top, true);
   return model_.top(run, features, saved);
 }
@@ -179,6 +181,7 @@ Event Recommender::sum_losses(Run& run, const Fetched& fetched, Tensor logits) {
   const Tensor losses = run.keep.take(run.dtype, logits.shape);
   run.ops.fill(run.stream, run.loss_sum, 0);
   run.ops.click_loss(run.stream, losses, logits, fetched.labels, setup_.loss);
+  run.show("samples", "losses", losses);
   run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), fetched.weights);
   return run.stream.record();
 }
@@ -212,21 +215,28 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     grads_.zero(compute_);
     const Tensor logits = forward(run, fetched, saved);
     const Event summed = sum_losses(run, fetched, logits);
-    const Tensor dfeatures =
-        backward(run, fetched, logits, saved,
-                 late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale));
+    const Factor loss_scale = late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale);
+    const Tensor dfeatures = backward(run, fetched, logits, saved, loss_scale);
     loss = mean_loss(summed, real);
-    if (!std::isfinite(loss)) fail_not_finite(fetched, logits, loss, step);
+    grad_norm_ = norm_ ? norm_of_gradients() : 0;
+    if (!std::isfinite(loss) || !std::isfinite(grad_norm_)) explain(fetched, loss_scale, loss, step);
     mark(StepPart::Update, true);
     tables_->update(*fetched.lookups, dfeatures, rule);
     mark(StepPart::Update, false);
     mark(StepPart::DenseUpdate, true);
-    grads_.finish(compute_);
-    optimizer_.step(0, {dense_lr, step, 1}, compute_);
+    if (!norm_) grads_.finish(compute_);
+    optimizer_.step(0, {dense_lr, step, clip_factor(grad_norm_, setup_.clip_grad)}, compute_);
     mark(StepPart::DenseUpdate, false);
     fetched.used = compute_.record();
   });
   return loss;
+}
+
+double Recommender::norm_of_gradients() {
+  grads_.finish(compute_);
+  ExactSum squares;
+  norm_->add_squares(squares, compute_);
+  return norm_->norms({&squares, 1}, compute_).front();
 }
 
 // Returns the gradient of the features.

@@ -27,6 +27,7 @@
 
 #include "config/config.h"
 #include "data/click_batch.h"
+#include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
@@ -42,7 +43,8 @@ struct RecommenderSetup {
   int64_t global_batch = 0;  // shared out evenly, rounded up: padding fills the rest
   DType dtype = DType::F32;
   OptimizerConfig dense_optimizer;
-  SparseRule sparse;  // its lr and step are those of each step
+  double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
+  SparseRule sparse;     // its lr and step are those of each step
   ClickLoss loss = ClickLoss::Logistic;
   bool mean = false;  // bags are averaged
   bool bf16_exchange = false;
@@ -80,11 +82,14 @@ class Recommender {
   void fetch(Read read);
 
   // Trains on the oldest fetched batch. `real` are the samples of the global batch that are not padding.
-  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Where it is not
-  // finite nothing is changed, and all ranks throw the same error (Agreed), which names the first number that
-  // is not finite. Collective. `next` is called as soon as a batch may be fetched.
+  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Where that or
+  // grad_norm() is not finite nothing is changed: the step is computed once more, and all ranks throw the
+  // same error (Agreed), which names the first number that is not finite (train/finite_search.h). Collective.
+  // `next` is called as soon as a batch may be fetched.
   double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                const std::function<void()>& next);
+  // Of the MLPs' gradient in the last step, before clipping; 0 where nothing is clipped.
+  double grad_norm() const { return grad_norm_; }
   // Logits [samples(), 1] of the oldest fetched batch, and the batch, both on the host: valid until the next
   // call of `score` or `train`, and for the batch until two more are fetched.
   // Collective.
@@ -139,13 +144,19 @@ class Recommender {
   };
 
   Run run_with(Stream& stream, Arenas& arenas);
+  class Search;
+
   Tensor dense_of(Run& run, Tensor dense);
   Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
   Fetched& oldest();
   Tensor backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, const Factor& loss_scale);
   Event sum_losses(Run& run, const Fetched& fetched, Tensor logits);
   double mean_loss(const Event& summed, int64_t real);
-  [[noreturn]] void fail_not_finite(const Fetched& fetched, Tensor logits, double loss, int64_t step);
+  // Once the gradients are on their way: finishes their sums and returns their norm. Collective.
+  double norm_of_gradients();
+  // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
+  // Agreed.
+  [[noreturn]] void explain(const Fetched& fetched, const Factor& loss_scale, double loss, int64_t step);
   std::array<Stream*, 3> streams();
   // Of a part that compute_ does.
   void mark(StepPart part, bool begins) {
@@ -170,13 +181,14 @@ class Recommender {
   ParamStore weights_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
+  std::optional<GradNorm> norm_;  // where gradients are clipped
+  double grad_norm_ = 0;
   StepNumbers numbers_;  // the rule of the tables; the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
   Arenas arenas_;
-  Buffer sums_;      // f64: the loss; the host reads it
-  Buffer logits_;    // of `score`, for the host
-  Tensor features_;  // of the step under way
+  Buffer sums_;    // f64: the loss; the host reads it
+  Buffer logits_;  // of `score`, for the host
   std::vector<std::unique_ptr<Fetched>> fetched_;
   int64_t fetches_ = 0;
   int64_t used_ = 0;

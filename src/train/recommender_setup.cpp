@@ -64,6 +64,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
+  setup.clip_grad = training.clip_grad;
   setup.sparse.kind = sparse_kind(training.embedding_optimizer);
   setup.sparse.eps = training.eps;
   setup.loss = config.model.loss == "mse" ? ClickLoss::Squared : ClickLoss::Logistic;

@@ -1,6 +1,7 @@
 """Recommenders from the command line: ranks, placements, checkpoints that move between them, bad input."""
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -46,6 +47,30 @@ class Recommend(ProgramTest):
         _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)
         self.assertIn("saved       d/step_", told)
         self.recommend(*line, "--exit-duration-in-mins", 0, status=2)
+
+    def test_rates_follow_the_styles_of_pretrain(self):
+        self.recommend("--lr-decay-style", "cosine", "--lr-warmup-iters", 5, "--min-lr", 0.02, "--log-json", "log.jsonl")
+        rates = [line["lr"] for line in self.log() if "lr" in line]
+        expected = [0.2 * step / 5 if step <= 5 else
+                    0.02 + 0.18 * (1 + math.cos(math.pi * (step - 5) / 15)) / 2 for step in range(20)]
+        for got, wanted in zip(rates, expected, strict=True):
+            self.assertAlmostEqual(got, wanted, delta=1e-12)
+        for arguments, message in (
+                (["--lr-decay-style", "cosine", "--lr-decay-start", 3], "--lr-decay-start 3 has no effect: it needs"),
+                (["--lr-warmup-fraction", 0.1], "--lr-warmup-fraction 0.1 has no effect with --lr-decay-style parabola"),
+                (["--lr-decay-start", 3], "--lr-decay-start and --lr-decay-iters are given together"),
+                (["--lr-decay-style", "linear", "--lr-warmup-iters", 30], "--lr-warmup-iters")):
+            _, told = self.recommend(*arguments, status=2)
+            self.assertIn(message, told)
+
+    def test_tables_rates_follow_those_of_the_mlps(self):
+        line = ("--train-iters", 1, "--embedding-optimizer", "sgd")
+        self.recommend(*line, "--lr", 0.1, "--embedding-lr", 0.025, "--save", "plain")
+        self.recommend(*line, "--lr", 0.2, "--embedding-lr", 0.05, "--lr-decay-style", "linear", "--lr-warmup-iters", 5,
+                       "--lr-warmup-init", 0.1, "--lr-decay-iters", 20, "--save", "warm")
+        out, _ = self.trifold("inspect", "plain", "--diff", "warm")
+        self.assertIn("are bitwise equal", out)
+        self.assertNotIn("differ", out.splitlines()[-1])
 
     def test_evaluation_is_told_with_everything(self):
         _, message = self.recommend("--eval-interval", 10, "--log-json", "log.jsonl")
@@ -121,8 +146,15 @@ class Recommend(ProgramTest):
             self.assertIn(message, told)
 
     def test_a_number_that_is_not_finite_is_named(self):
-        _, told = self.recommend("--embedding-optimizer", "sgd", "--lr", 1e30, "--embedding-lr", 1e30, status=1)
-        self.assertRegex(told, r"step \d+: the loss is -?(nan|inf); the first number that is not finite is among .* on rank 0")
+        # A rate of 1e45 is infinite in f32: one step breaks what it is of.
+        cases = (("--lr", "--embedding-lr", r"on rank 0 \(.*\), element \d+ of the weight (bottom|top)\.\d\.weight"),
+                 ("--embedding-lr", "--lr", r"in sample \d+ of the epoch on rank \d \(.*\), element \d+ of the vectors of "
+                                            r"table "))
+        for broken, other, place in cases:
+            for clip in ([], ["--clip-grad", 1]):
+                _, told = self.recommend("--embedding-optimizer", "sgd", broken, 1e45, other, 1e-3, "--ranks", 2, *clip,
+                                         status=1)
+                self.assertRegex(told, r"step 2: the loss is (nan|-?inf); the first number that is not finite appears " + place)
 
     def test_ids_and_files_that_do_not_fit(self):
         def line(first_id, label="1"):

@@ -32,7 +32,7 @@ RecommendConfig small_recommender() {
   config.training.global_batch_size = 67;  // no number of ranks divides it
   config.training.train_iters = 6;
   config.training.eval_interval = 3;
-  config.training.lr = 0.1;
+  config.lr.lr = 0.1;
   config.training.eps = 1e-3;
   config.mesh.threads_per_rank = 1;
   config.mesh.distributed_timeout_minutes = 1;
@@ -245,9 +245,9 @@ TEST_F(DeviceRecommender, ANumberThatIsNotFiniteIsNamed) {
   RecommendConfig config = small_recommender();
   config.mesh.ranks = 2;
   config.placement.placement = "table";
-  config.training.lr = 1e30;
+  config.lr.lr = 1e30;
   const std::string told = error_of(config);
-  EXPECT_NE(told.find("the first number that is not finite is among"), std::string::npos) << told;
+  EXPECT_NE(told.find("the first number that is not finite appears"), std::string::npos) << told;
   EXPECT_EQ(error_of(on_device(config)), told);
 }
 

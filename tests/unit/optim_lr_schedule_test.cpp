@@ -208,5 +208,45 @@ TEST(LrSchedule, RefusesWhatMakesNoSchedule) {
   EXPECT_THROW(LrSchedule(config_of(LrDecayStyle::Linear), 4, kDecay).at(-1), Error);
 }
 
+// The rates of MLPerf's recommenders at the convergence point for batches of 32768; steps count from 1.
+LrConfig parabola(double lr, int64_t warmup, int64_t start, int64_t steps) {
+  LrConfig config;
+  config.lr = lr;
+  config.lr_decay_style = LrDecayStyle::Parabola;
+  config.lr_warmup_iters = warmup;
+  config.lr_decay_start = start;
+  config.lr_decay_iters = steps;
+  return config;
+}
+
+double rate_of_step(const LrConfig& config, int64_t step) {
+  return learning_rate(config, 32'768, 100, step - 1);
+}
+
+TEST(Parabola, RisesInALineAndStays) {
+  const LrConfig mlperf = parabola(18, 8000, 70'000, 30'000);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 1), 18.0 / 8000);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 4000), 9);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 7999), 18.0 * 7999 / 8000);
+  for (const int64_t step : {8000, 69'999, 70'000}) EXPECT_DOUBLE_EQ(rate_of_step(mlperf, step), 18);
+}
+
+TEST(Parabola, FallsToAFloorAndStaysThere) {
+  LrConfig mlperf = parabola(18, 8000, 70'000, 30'000);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 85'000), 18.0 / 4);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 97'000), 18.0 / 100);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 100'000), 1e-7);
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 10'000'000), 1e-7);
+  EXPECT_DOUBLE_EQ(rate_of_step(parabola(1e-9, 8000, 70'000, 30'000), 100'000), 1e-9);  // it lifts no rate
+  mlperf.min_lr = 0.5;
+  EXPECT_DOUBLE_EQ(rate_of_step(mlperf, 99'999), 0.5);
+}
+
+TEST(Parabola, WithoutAFallItIsConstant) {
+  for (const int64_t step : {1, 2, 1000}) EXPECT_DOUBLE_EQ(rate_of_step(parabola(0.1, 0, 0, 0), step), 0.1);
+  EXPECT_DOUBLE_EQ(rate_of_step(parabola(0.1, 4, 0, 0), 100), 0.1);
+  EXPECT_DOUBLE_EQ(rate_of_step(parabola(1, 0, 2, 4), 4), 0.25);  // without warm-up
+}
+
 }  // namespace
 }  // namespace trifold
