@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -179,7 +178,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
 Json rank_json(const PlanReport& report, size_t rank) {
   const MemoryReport& memory = report.memory[rank];
   const TrafficReport& traffic = report.traffic[rank];
-  const RankReport& simulated = report.simulation.ranks[rank];
+  const SimulatedRank& simulated = report.simulation.ranks[rank];
   return {
       {"busy_seconds", simulated.busy},
       {"idle_seconds", simulated.idle},
@@ -229,11 +228,6 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
           {"reductions", std::move(reductions)},
           {"zero", zero_json(zero)},
           {"pipeline_ranks", std::move(ranks)}};
-}
-
-void write_file(const char* option, const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  if (!(file << text << std::flush)) bad_input("{} {}: the file cannot be written", option, path);
 }
 
 std::string schedule_text(const std::string& format, const PlanReport& report) {

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -10,6 +9,7 @@
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "train/output_files.h"
+#include "train/plan_svg.h"
 #include "train/recommend_plan.h"
 #include "train/recommender_setup.h"
 
@@ -82,13 +82,13 @@ void print_times(const RecommendPlan& plan) {
     fmt::print("{}\n", plan.measured ? fmt::format("  {:>9.3f} ms", 1e3 * measured) : "");
   };
   for (size_t i = 0; i < kStepPartNames.size(); ++i)
-    row(kStepPartNames[i], plan.predicted.parts[i], plan.measured ? plan.measured->parts[i] : 0);
-  row("step", plan.predicted.step, plan.measured ? plan.measured->step : 0);
+    row(kStepPartNames[i], plan.step.times.parts[i], plan.measured ? plan.measured->parts[i] : 0);
+  row("step", plan.step.times.step, plan.measured ? plan.measured->step : 0);
   if (plan.measured)
     fmt::print(
         "            parts in steps whose parts are waited for one by one, the step in others that are "
         "not\n");
-  fmt::print("            {:.0f} samples/s predicted", samples / plan.predicted.step);
+  fmt::print("            {:.0f} samples/s predicted", samples / plan.step.times.step);
   fmt::print("{}\n", plan.measured ? fmt::format(", {:.0f} measured", samples / plan.measured->step) : "");
   if (plan.measured && plan.loads.size() > 1)
     fmt::print("sent        {} of vectors, gradients and copies by rank 0 in a step; {} counted\n",
@@ -128,7 +128,7 @@ Json to_json(const RecommendPlan& plan) {
             {"ranks", std::move(ranks)},
             {"imbalance", imbalance(plan.loads)},
             {"dense_parameters", plan.dense_parameters},
-            {"predicted_seconds", times_json(plan.predicted)}};
+            {"predicted_seconds", times_json(plan.step.times)}};
   if (plan.measured) {
     json["measured_seconds"] = times_json(*plan.measured);
     json["formula_sent_bytes"] = plan.formula_vectors;
@@ -137,10 +137,22 @@ Json to_json(const RecommendPlan& plan) {
   return json;
 }
 
+PictureText picture_text(const RecommendPlan& plan) {
+  return {
+      fmt::format("A step of a recommender: {} tables, {} samples over {} rank{}",
+                  plan.placement.tables().size(), plan.setup.global_batch, plan.placement.ranks(),
+                  plan.placement.ranks() == 1 ? "" : "s"),
+      fmt::format("{:.3f} ms predicted; what one rank does at the same time, of each part the rank that has "
+                  "most of it",
+                  1e3 * plan.step.times.step),
+      {"compute", "exchange", "fetch"}};
+}
+
 }  // namespace
 
 int run(const PlanRecommenderConfig& config) {
   if (config.json) check_writable_file("--json", *config.json);
+  if (config.svg) check_writable_file("--svg", *config.svg);
   const RecommendPlan plan = make_recommend_plan(config);
   const PlacementInput input = placement_input(config.run, config.run.mesh.ranks);
   double rows = 0, bytes = 0;
@@ -160,10 +172,9 @@ int run(const PlanRecommenderConfig& config) {
   print_ranks(plan);
   print_memory(plan);
   print_times(plan);
-  if (!config.json) return kDone;
-  std::ofstream file(*config.json, std::ios::binary);
-  if (!(file << to_json(plan).dump(2) << "\n" << std::flush))
-    bad_input("--json {}: the file cannot be written", *config.json);
+  fmt::print("actions     {}", to_string(Plan{plan.step.row}));
+  if (config.svg) write_file("--svg", *config.svg, timeline_svg(plan.step.simulation, picture_text(plan)));
+  if (config.json) write_file("--json", *config.json, to_json(plan).dump(2) + "\n");
   return kDone;
 }
 

@@ -391,6 +391,7 @@ struct PlanRecommenderConfig {
   double link_bandwidth = 25;     // GB/s between ranks
   double link_latency = 5;        // microseconds of a message
   int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
+  std::optional<std::string> svg;
   std::optional<std::string> json;
 };
 

@@ -205,6 +205,9 @@ OptionTable options_of(PlanRecommenderConfig& config) {
            "Measure this host's rates, train so many steps on synthetic clicks with --ranks threads, and "
            "show both.")
       .range(0, 1'000'000);
+  table.add("svg", &config.svg, "Draw the step in this file: what a rank does at the same time.")
+      .files("FILE.svg")
+      .absent("none");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();

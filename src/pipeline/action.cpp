@@ -12,9 +12,10 @@ namespace trifold {
 namespace {
 
 // In the order of ActionKind.
-constexpr std::array<std::string_view, 13> kNames{
-    "F",      "I",       "W",       "B",           "SEND_F",      "RECV_F", "SEND_B",
-    "RECV_B", "UNSHARD", "RESHARD", "REDUCE_TIED", "REDUCE_GRAD", "STEP"};
+constexpr std::array<std::string_view, 20> kNames{
+    "F",      "I",       "W",       "B",           "SEND_F",      "RECV_F",     "SEND_B",
+    "RECV_B", "UNSHARD", "RESHARD", "REDUCE_TIED", "REDUCE_GRAD", "STEP",       "READ",
+    "LOOKUP", "COLLECT", "RETURN",  "LOSS",        "NORM",        "UPDATE_ROWS"};
 
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
@@ -97,6 +98,7 @@ bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind); }
 bool adds_to_gradients(ActionKind kind, bool last_block) {
   return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);
 }
+bool is_of_tables(ActionKind kind) { return kind >= ActionKind::Read; }
 std::string_view name_of(ActionKind kind) { return kNames.at(static_cast<size_t>(kind)); }
 
 std::string to_string(const Action& action) {

@@ -8,7 +8,8 @@
 // "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
 // suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", and
 // "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after which
-// gradients are reduced, where that is done after each.
+// gradients are reduced, where that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
+// "0NORM" and "0UPDATE_ROWS" are of models with embedding tables (table_step.h).
 //
 // A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is a step without work and is
 // dropped. "(0F7;7B3)OVERLAP_F_B" is one cell and two actions.
@@ -35,6 +36,14 @@ enum class ActionKind : uint8_t {
   ReduceTied,  // add up the gradients of the weight that the first and the last stage share
   ReduceGrad,  // start summing the gradients of a bucket over the data axis
   Step,        // finish the reductions, then update the weights
+  // Of a step with embedding tables (table_step.h).
+  Read,        // start to fetch the next batch
+  Lookup,      // look up rows of tables, and send the vectors to the ranks whose samples they are of
+  Collect,     // take the vectors that arrived
+  Return,      // send the gradients of the vectors back
+  Loss,        // the mean loss over all ranks; ends the run where it is not finite
+  Norm,        // finish the reductions, and find the norm of the gradients
+  UpdateRows,  // update the rows that were looked up
 };
 
 struct Action {
@@ -64,6 +73,7 @@ bool has_micro(ActionKind kind);    // compute and messages; REDUCE_GRAD may hav
 // Whether such an action on a block adds to the gradients of the block's weights. A forward does on the
 // model's last block only (nn/layer.h).
 bool adds_to_gradients(ActionKind kind, bool last_block);
+bool is_of_tables(ActionKind kind);         // Read to UpdateRows
 std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 
 // The action without regard to overlaps_next, which only a row can show.

@@ -190,6 +190,13 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     case ActionKind::RecvF:
     case ActionKind::SendB:
     case ActionKind::RecvB:
+    case ActionKind::Read:
+    case ActionKind::Lookup:
+    case ActionKind::Collect:
+    case ActionKind::Return:
+    case ActionKind::Loss:
+    case ActionKind::Norm:
+    case ActionKind::UpdateRows:
       break;
   }
   fail("this executor has no way to do it");

@@ -68,7 +68,7 @@ struct TimelineEntry {
   bool communication;  // a message or a reduction
 };
 
-struct RankReport {
+struct SimulatedRank {
   double busy = 0;           // computing F, I, W, B
   double idle = 0;           // makespan - busy
   double own_span_idle = 0;  // the same from its first to its last computation
@@ -81,7 +81,7 @@ struct RankReport {
 struct Simulation {
   double makespan = 0;  // until every rank is done
   double bubble = 0;    // idle time of all ranks / (ranks * makespan)
-  std::vector<RankReport> ranks;
+  std::vector<SimulatedRank> ranks;
   std::vector<TimelineEntry> timeline;  // by rank, then by begin
 };
 

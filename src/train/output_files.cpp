@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <filesystem>
+#include <fstream>
 
 #include "core/error.h"
 
@@ -54,6 +55,11 @@ void check_writable_folder(const std::string& option, const std::string& path) {
   if (!fs::is_directory(there, ignored))
     bad_input("{} {}: {} is a file; name a folder", option, path, there.string());
   if (!writable(there)) bad_input("{} {}: {} cannot be written to", option, path, there.string());
+}
+
+void write_file(const std::string& option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  if (!(file << text << std::flush)) bad_input("{} {}: the file cannot be written", option, path);
 }
 
 }  // namespace trifold

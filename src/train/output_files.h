@@ -1,4 +1,4 @@
-// Where a run will write, looked at before anything is written.
+// Files that the user names for output: looked at before anything is written, and written.
 #pragma once
 
 #include <string>
@@ -10,5 +10,8 @@ void check_writable_file(const std::string& option, const std::string& path);
 
 // BadInput, naming `option`, unless the folder is there and can be written to, or can be made. Makes nothing.
 void check_writable_folder(const std::string& option, const std::string& path);
+
+// Writes a file anew. BadInput, naming `option`, where that fails.
+void write_file(const std::string& option, const std::string& path, const std::string& text);
 
 }  // namespace trifold

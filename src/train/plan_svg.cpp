@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostBoxes = 12'000;
 
 // What is told apart by colour.
-enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step };
+enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read };
 
 struct LookInfo {
   const char* name;
@@ -25,14 +25,17 @@ struct LookInfo {
   const char* legend;
 };
 
-constexpr std::array<LookInfo, 8> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
-                                          {"B", {0xe6, 0x9f, 0x00}, "B backward"},
-                                          {"I", {0xd5, 0x5e, 0x00}, "I input gradient"},
-                                          {"W", {0x00, 0x9e, 0x73}, "W weight gradient"},
-                                          {"S", {0x6b, 0x6b, 0x6b}, "send"},
-                                          {"R", {0xb0, 0xb0, 0xb0}, "receive"},
-                                          {"G", {0xcc, 0x79, 0xa7}, "gradient reduction"},
-                                          {"U", {0x20, 0x20, 0x20}, "weight update"}}};
+constexpr std::array<LookInfo, 11> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
+                                           {"B", {0xe6, 0x9f, 0x00}, "B backward"},
+                                           {"I", {0xd5, 0x5e, 0x00}, "I input gradient"},
+                                           {"W", {0x00, 0x9e, 0x73}, "W weight gradient"},
+                                           {"S", {0x6b, 0x6b, 0x6b}, "send"},
+                                           {"R", {0xb0, 0xb0, 0xb0}, "receive"},
+                                           {"G", {0xcc, 0x79, 0xa7}, "gradient reduction"},
+                                           {"U", {0x20, 0x20, 0x20}, "weight update"},
+                                           {"L", {0x56, 0xb4, 0xe9}, "lookup"},
+                                           {"V", {0xcc, 0x79, 0xa7}, "vectors and their gradients"},
+                                           {"N", {0x8c, 0x8c, 0x8c}, "next batch"}}};
 
 Look look_of(ActionKind kind) {
   switch (kind) {
@@ -51,7 +54,15 @@ Look look_of(ActionKind kind) {
     case ActionKind::RecvB:
       return Look::Receive;
     case ActionKind::Step:
+    case ActionKind::UpdateRows:
       return Look::Step;
+    case ActionKind::Lookup:
+      return Look::Lookup;
+    case ActionKind::Collect:
+    case ActionKind::Return:
+      return Look::Travel;
+    case ActionKind::Read:
+      return Look::Read;
     default:
       return Look::Reduce;
   }
@@ -191,12 +202,14 @@ class Picture {
   void rows() {
     const size_t every = row_ + gap_ >= 11 ? 1 : static_cast<size_t>(std::ceil(11 / (row_ + gap_)));
     for (size_t rank = 0; rank < ranks(); ++rank) {
+      const bool named = rank < text_.lines.size();
       print("<path d=\"M{:.1f} {:.1f}h{:.1f}\" stroke=\"#eeeeec\" stroke-width=\"{:.1f}\"/>\n", kLeft,
             y(rank) + row_ / 2, plot_, row_);
       if (rank % every != 0) continue;
-      const bool two_lines = row_ >= 24;
-      print("<text class=\"r\" x=\"{:.1f}\" y=\"{:.1f}\">rank {}</text>\n", kLeft - 10,
-            y(rank) + (two_lines ? row_ / 2 - 1 : row_ / 2 + 4), rank);
+      const bool two_lines = row_ >= 24 && !named;
+      print("<text class=\"r\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kLeft - 10,
+            y(rank) + (two_lines ? row_ / 2 - 1 : row_ / 2 + 4),
+            named ? escaped(text_.lines[rank]) : fmt::format("rank {}", rank));
       if (two_lines)
         print("<text class=\"s\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kLeft - 10, y(rank) + row_ / 2 + 11,
               stages_text(static_cast<int>(rank)));

@@ -1,4 +1,4 @@
-// A drawing of a simulated step: one row a pipeline rank, time to the right.
+// A drawing of a simulated step: one row a pipeline rank, or a line of work of each rank, time to the right.
 //
 // Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
 // pointer; computation stands in the row, messages and reductions in a thin band below it. Where there are
@@ -8,14 +8,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "pipeline/simulate.h"
 
 namespace trifold {
 
 struct PictureText {
-  std::string title;     // one line
-  std::string subtitle;  // one line
+  std::string title;                    // one line
+  std::string subtitle;                 // one line
+  std::vector<std::string> lines = {};  // what the rows are instead of ranks
 };
 
 // The text of an SVG file, complete with title, legend and time axis.

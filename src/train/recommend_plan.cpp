@@ -39,30 +39,64 @@ double parameters_of(const DlrmShape& shape) {
   return count;
 }
 
-// The dense parts of a step for `b` samples, numbers of `size` bytes.
-void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double size, const RankRates& rates) {
+// Multiplications of the matrix products of the dense actions for one sample.
+struct Products {
+  double bottom_forward = 0, top_forward = 0, top_input = 0, top_weight = 0, bottom_backward = 0;
+};
+
+// Of the interaction: of a dot interaction both factors have gradients; a cross network has weights.
+double meeting_of(const DlrmShape& shape) {
+  const auto vectors = static_cast<double>(shape.vectors());
+  if (shape.interaction == InteractionKind::Dot) return vectors * vectors * static_cast<double>(shape.width);
+  if (shape.interaction != InteractionKind::Cross) return 0;
+  return 2.0 * shape.cross_layers * static_cast<double>(shape.features()) *
+         static_cast<double>(shape.cross_rank);
+}
+
+Products products_of(const DlrmShape& shape) {
   const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
   const double first =
       shape.bottom.empty() ? 0 : static_cast<double>(shape.dense) * static_cast<double>(shape.bottom[0]);
-  const auto vectors = static_cast<double>(shape.vectors());
-  const auto features = static_cast<double>(shape.features());
-  double meeting = 0, meeting_numbers = features;
-  if (shape.interaction == InteractionKind::Dot)
-    meeting = vectors * vectors * static_cast<double>(shape.width);
-  if (shape.interaction == InteractionKind::Cross) {
-    meeting = 2.0 * shape.cross_layers * features * static_cast<double>(shape.cross_rank);
-    meeting_numbers = features * 2 * shape.cross_layers;
-  }
   const bool cross = shape.interaction == InteractionKind::Cross;
-  const auto part = [&](StepPart which, double products, double numbers) {
-    times[which] = b * (2 * products / rates.flops + numbers * size / rates.memory);
+  const double meeting = meeting_of(shape);
+  return {bottom.products, top.products + meeting, top.products + (cross ? 1 : 2) * meeting,
+          top.products + (cross ? meeting : 0), 2 * bottom.products - first};
+}
+
+// The dense parts of a step for `b` samples, numbers of `size` bytes.
+void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double size, const RankRates& rates) {
+  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
+  const Products products = products_of(shape);
+  const double meeting_numbers = static_cast<double>(shape.features()) *
+                                 (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
+  const auto part = [&](StepPart which, double count, double numbers) {
+    times[which] = b * (2 * count / rates.flops + numbers * size / rates.memory);
   };
-  part(StepPart::Bottom, bottom.products, 2 * bottom.outputs);
-  // Forward and the gradients of inputs; of a dot interaction both factors' gradients.
-  part(StepPart::Top, 2 * top.products + (cross ? 2 : 3) * meeting,
+  part(StepPart::Bottom, products.bottom_forward, 2 * bottom.outputs);
+  part(StepPart::Top, products.top_forward + products.top_input,
        4 * top.outputs + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
-  part(StepPart::WeightGradients, top.products + 2 * bottom.products - first + (cross ? meeting : 0),
+  part(StepPart::WeightGradients, products.top_weight + products.bottom_backward,
        2 * bottom.outputs + top.outputs);
+}
+
+// The parts of several actions are shared out by their products.
+TableStepCost cost_of(const DlrmShape& shape, const StepTimes& times) {
+  const Products products = products_of(shape);
+  const double forward = products.top_forward / (products.top_forward + products.top_input);
+  const double weight = products.top_weight / (products.top_weight + products.bottom_backward);
+  TableStepCost cost;
+  cost.read = times[StepPart::Fetch];
+  cost.lookup = times[StepPart::Lookups];
+  cost.vectors = times[StepPart::Vectors];
+  cost.gradients = times[StepPart::Gradients];
+  cost.bottom_forward = times[StepPart::Bottom];
+  cost.top_forward = forward * times[StepPart::Top];
+  cost.top_input = times[StepPart::Top] - cost.top_forward;
+  cost.top_weight = weight * times[StepPart::WeightGradients];
+  cost.bottom_backward = times[StepPart::WeightGradients] - cost.top_weight;
+  cost.update_rows = times[StepPart::Update];
+  cost.step = times[StepPart::DenseUpdate];
+  return cost;
 }
 
 template <class Member>
@@ -97,9 +131,10 @@ ClickSchema schema_to_plan(RecommendConfig& run) {
 
 }  // namespace
 
-StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
-                       const RankRates& rates, bool spare_core) {
-  StepTimes times;
+PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
+                         const RankRates& rates, bool spare_core) {
+  PlannedStep planned;
+  StepTimes& times = planned.times;
   const auto ranks = static_cast<double>(loads.size());
   const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
   const auto size = static_cast<double>(size_of(setup.dtype));
@@ -117,12 +152,12 @@ StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad
     times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
     times[StepPart::DenseUpdate] += 2 * (ranks - 1) / ranks * parameters / rates.link + latency;
   }
-  times.step = times[StepPart::Lookups] + std::max(times[StepPart::Bottom], times[StepPart::Vectors]) +
-               times[StepPart::Top] + std::max(times[StepPart::WeightGradients], times[StepPart::Gradients]) +
-               times[StepPart::Update] + times[StepPart::DenseUpdate];
-  times.step =
-      spare_core ? std::max(times.step, times[StepPart::Fetch]) : times.step + times[StepPart::Fetch];
-  return times;
+  TableStepShape shape = step_shape(setup);
+  shape.fetches_ahead = spare_core;
+  planned.row = table_step(shape);
+  planned.simulation = simulate_table_step(planned.row, shape, cost_of(setup.model, times));
+  times.step = planned.simulation.makespan;
+  return planned;
 }
 
 RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
@@ -149,7 +184,7 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
     plan.formula_vectors = plan.loads[0].vectors_out + plan.loads[0].vectors_back + plan.loads[0].copies_out;
     spare_core = measurement.spare_core;
   }
-  plan.predicted = predict_step(plan.setup, plan.loads, plan.rates, spare_core);
+  plan.step = predict_step(plan.setup, plan.loads, plan.rates, spare_core);
   return plan;
 }
 

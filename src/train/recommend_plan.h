@@ -5,21 +5,23 @@
 //   lookups           bytes that they move / memory bandwidth
 //   bottom, top,
 //   weight gradients  floating-point operations of matrix products / rate, and what is made between them,
-//   written once and
-//                     read once for each use, / memory bandwidth
+//                     written once and read once for each use, / memory bandwidth
 //   vectors,
 //   gradients         the larger of what a rank sends and gets / link bandwidth, and a latency for each other
-//   rank update            bytes that it moves / memory bandwidth, and the sums of replicated tables'
-//   gradients dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth, five passes over them
-//   / memory bandwidth step              lookups + max(bottom, vectors) + top + max(weight gradients,
-//   gradients) + update + dense update;
-//                     with the fetch of the next batch where no core is spare for it
+//                     rank
+//   update            bytes that it moves / memory bandwidth, and the sums of replicated tables' gradients
+//   dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth, five passes over them / memory
+//                     bandwidth
+//   step              of the simulated plan (pipeline/table_step.h): lookups + max(bottom, vectors) + top +
+//                     max(weight gradients, gradients) + update + dense update; with the fetch of the next
+//                     batch where no core is spare for it
 #pragma once
 
 #include <array>
 
 #include "embedding/planner.h"
 #include "embedding/step_marks.h"
+#include "pipeline/table_step.h"
 #include "train/recommend.h"
 
 namespace trifold {
@@ -40,9 +42,16 @@ struct StepTimes {
   double operator[](StepPart part) const { return parts[static_cast<size_t>(part)]; }
 };
 
+// A step as its plan, and when a rank would do what of it.
+struct PlannedStep {
+  StepTimes times;
+  RankPlan row;
+  Simulation simulation;  // of the lines of a rank
+};
+
 // `spare_core`: the next batch is fetched behind the step.
-StepTimes predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
-                       const RankRates& rates, bool spare_core);
+PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
+                         const RankRates& rates, bool spare_core);
 
 struct RecommendPlan {
   RecommenderSetup setup;
@@ -50,7 +59,7 @@ struct RecommendPlan {
   std::vector<RankLoad> loads;
   std::vector<RecommenderMemory> memory;  // of each rank
   RankRates rates;
-  StepTimes predicted;
+  PlannedStep step;
   int64_t dense_parameters = 0;
   // Of this host, with measure_steps; the prediction is then with the rates measured here.
   std::optional<StepTimes> measured;

@@ -1,7 +1,6 @@
 #include "train/recommender.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "train/device.h"
@@ -10,6 +9,10 @@
 #include "train/replica_check.h"
 
 namespace trifold {
+
+TableStepShape step_shape(const RecommenderSetup& setup) {
+  return {.has_bottom = setup.model.has_bottom(), .clips = setup.clip_grad > 0};
+}
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width) {
   std::vector<EmbeddingTable> tables;
@@ -53,10 +56,12 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
       optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype, setup.seed,
                  compute_),
+      row_(table_step(step_shape(setup))),
       numbers_(ops_, 2),
       arenas_{Arena(0), Arena(0), Arena(0)},
       sums_(Buffer::shared(sizeof(double), ops_.device)),
       logits_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)) {
+  check_table_step(row_, step_shape(setup));
   if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
@@ -154,127 +159,6 @@ Recommender::Fetched& Recommender::oldest() {
   Fetched& fetched = *fetched_[static_cast<size_t>(used_++ % 2)];
   compute_.wait(fetched.ready);
   return fetched;
-}
-
-Tensor Recommender::dense_of(Run& run, Tensor dense) {
-  if (run.dtype == DType::F32 || !setup_.model.has_bottom()) return dense;
-  const Tensor converted = run.keep.take(run.dtype, dense.shape);
-  run.ops.convert(run.stream, converted, dense);
-  return converted;
-}
-
-Tensor Recommender::forward(Run& run, const Fetched& fetched, Saved& saved) {
-  const Tensor features = run.keep.take(run.dtype, {samples_, setup_.model.features()});
-  mark(StepPart::Lookups, true);
-  tables_->forward(*fetched.lookups, features);
-  mark(StepPart::Lookups, false);
-  mark(StepPart::Bottom, true);
-  model_.bottom(run, features, dense_of(run, fetched.dense), saved);
-  mark(StepPart::Bottom, false);
-  tables_->finish_forward(*fetched.lookups, features);
-  run.show("tables", "vectors", features);
-  mark(StepPart::Top, true);
-  return model_.top(run, features, saved);
-}
-
-Event Recommender::sum_losses(Run& run, const Fetched& fetched, Tensor logits) {
-  const Tensor losses = run.keep.take(run.dtype, logits.shape);
-  run.ops.fill(run.stream, run.loss_sum, 0);
-  run.ops.click_loss(run.stream, losses, logits, fetched.labels, setup_.loss);
-  run.show("samples", "losses", losses);
-  run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), fetched.weights);
-  return run.stream.record();
-}
-
-double Recommender::mean_loss(const Event& summed, int64_t real) {
-  Stream host = compute_.host();
-  host.wait(summed);
-  const Tensor sum = sums_.tensor(DType::F64, {1});
-  world_.all_reduce(sum, Reduce::Sum, host);
-  return *sum.as<double>() / static_cast<double>(real);
-}
-
-double Recommender::train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
-                          const std::function<void()>& next) {
-  check(real >= 1, "step {}: there is no real sample in the global batch", step);
-  double loss = 0;
-  abort_on_error(world_, [&] {
-    Fetched& fetched = oldest();
-    if (next) next();
-    arenas_.keep.reset();
-    arenas_.flow.reset();
-    Run run = run_with(compute_, arenas_);
-    Saved saved(model_.slots());
-    SparseRule rule = setup_.sparse;
-    rule.lr = sparse_lr;
-    rule.step = step;
-    const double scale = 1.0 / static_cast<double>(real);
-    numbers_.send(compute_, [&](int64_t row) { return row == 0 ? numbers_of(rule) : RuleNumbers{scale}; });
-    rule.numbers = numbers_.row(0);
-    const Tensor late_scale = numbers_.row(1);
-    grads_.zero(compute_);
-    const Tensor logits = forward(run, fetched, saved);
-    const Event summed = sum_losses(run, fetched, logits);
-    const Factor loss_scale = late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale);
-    const Tensor dfeatures = backward(run, fetched, logits, saved, loss_scale);
-    loss = mean_loss(summed, real);
-    grad_norm_ = norm_ ? norm_of_gradients() : 0;
-    if (!std::isfinite(loss) || !std::isfinite(grad_norm_)) explain(fetched, loss_scale, loss, step);
-    mark(StepPart::Update, true);
-    tables_->update(*fetched.lookups, dfeatures, rule);
-    mark(StepPart::Update, false);
-    mark(StepPart::DenseUpdate, true);
-    if (!norm_) grads_.finish(compute_);
-    optimizer_.step(0, {dense_lr, step, clip_factor(grad_norm_, setup_.clip_grad)}, compute_);
-    mark(StepPart::DenseUpdate, false);
-    fetched.used = compute_.record();
-  });
-  return loss;
-}
-
-double Recommender::norm_of_gradients() {
-  grads_.finish(compute_);
-  ExactSum squares;
-  norm_->add_squares(squares, compute_);
-  return norm_->norms({&squares, 1}, compute_).front();
-}
-
-// Returns the gradient of the features.
-Tensor Recommender::backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved,
-                             const Factor& loss_scale) {
-  const Tensor dlogits = run.flow.take(run.dtype, logits.shape);
-  ops_.click_loss_backward(compute_, dlogits, logits, fetched.labels, fetched.weights, loss_scale,
-                           setup_.loss);
-  const Tensor dfeatures = model_.top_backward_input(run, dlogits, saved);
-  mark(StepPart::Top, false);
-  tables_->backward(*fetched.lookups, dfeatures);
-  mark(StepPart::WeightGradients, true);
-  model_.top_backward_weight(run, saved);
-  grads_.reduce(Dlrm::kTop, compute_);
-  model_.bottom_backward(run, dfeatures, saved);
-  if (setup_.model.has_bottom()) grads_.reduce(Dlrm::kBottom, compute_);
-  mark(StepPart::WeightGradients, false);
-  return dfeatures;
-}
-
-Recommender::Scored Recommender::score() {
-  Scored scored{};
-  abort_on_error(world_, [&] {
-    Fetched& fetched = oldest();
-    arenas_.keep.reset();
-    Run run = run_with(compute_, arenas_);
-    Saved saved(model_.slots());
-    scored = {forward(run, fetched, saved), &fetched.clicks.batch()};
-    if (ops_.device != nullptr) {
-      const Tensor host = logits_.tensor(run.dtype, scored.logits.shape);
-      ops_.copy(compute_, host, scored.logits);
-      scored.logits = host;
-    }
-    mark(StepPart::Top, false);
-    compute_.synchronize();
-    fetched.used = {};
-  });
-  return scored;
 }
 
 std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {

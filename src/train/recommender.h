@@ -2,12 +2,8 @@
 // them, and its part of the embedding tables, with what moves ids and vectors between ranks.
 //
 // A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
-// weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step:
-//
-//   compute  lookups | bottom MLP | interaction, top MLP, loss, | weight gradients of the top, | updates
-//                    |            | backward to the features     | all of the bottom's backward |
-//   comm             | vectors    |                              | gradients of the vectors;    |
-//                    |            |                              | sums of the MLPs' gradients  |
+// weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step,
+// whose actions are those of pipeline/table_step.h in their order.
 //
 // The loss is the mean over the real samples of the global batch, and so are all gradients, on every number
 // of ranks.
@@ -31,6 +27,7 @@
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
+#include "pipeline/table_step.h"
 #include "train/recommender_memory.h"
 #include "zero/sharded_optimizer.h"
 
@@ -62,6 +59,9 @@ struct RecommenderSetup {
   EmbeddingTables::How tables(int ranks) const;
   size_t batch_room(int ranks) const;
 };
+
+// Of the plan of its step.
+TableStepShape step_shape(const RecommenderSetup& setup);
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
 
@@ -146,17 +146,32 @@ class Recommender {
   Run run_with(Stream& stream, Arenas& arenas);
   class Search;
 
-  Tensor dense_of(Run& run, Tensor dense);
-  Tensor forward(Run& run, const Fetched& fetched, Saved& saved);
+  // A step, or the forward of one, under way.
+  struct StepState {
+    Fetched& fetched;
+    Run run;
+    Saved saved;
+    const std::function<void()>* next = nullptr;  // fetches the next batch
+    int64_t real = 0;                             // 0: the samples are only scored
+    double dense_lr = 0;
+    SparseRule rule = {};
+    Factor loss_scale = Factor(1);
+    Tensor features = {}, logits = {}, dfeatures = {};
+    Event summed = {};  // the losses of this rank
+    double loss = 0;    // the mean over all ranks
+  };
+
   Fetched& oldest();
-  Tensor backward(Run& run, const Fetched& fetched, Tensor logits, Saved& saved, const Factor& loss_scale);
-  Event sum_losses(Run& run, const Fetched& fetched, Tensor logits);
-  double mean_loss(const Event& summed, int64_t real);
+  void execute(const Action& action, StepState& state);
+  Tensor dense_of(Run& run, Tensor dense);
+  void forward(const Action& action, StepState& state);
+  void top_backward(StepState& state);
+  double mean_loss(const StepState& state);
   // Once the gradients are on their way: finishes their sums and returns their norm. Collective.
   double norm_of_gradients();
   // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
   // Agreed.
-  [[noreturn]] void explain(const Fetched& fetched, const Factor& loss_scale, double loss, int64_t step);
+  [[noreturn]] void explain(const StepState& failed);
   std::array<Stream*, 3> streams();
   // Of a part that compute_ does.
   void mark(StepPart part, bool begins) {
@@ -183,6 +198,7 @@ class Recommender {
   ShardedOptimizer optimizer_;
   std::optional<GradNorm> norm_;  // where gradients are clipped
   double grad_norm_ = 0;
+  RankPlan row_;         // the actions of a step
   StepNumbers numbers_;  // the rule of the tables; the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;

@@ -31,40 +31,43 @@ class Recommender::Search final : public TensorWatch {
   FiniteSearch& search_;
 };
 
-void Recommender::explain(const Fetched& fetched, const Factor& loss_scale, double loss, int64_t step) {
+void Recommender::explain(const StepState& failed) {
   synchronize();
   FiniteSearch search(world_, mesh_, ops_, "the epoch");
   Search watch(*this, search);
-  const ClickBatch& batch = fetched.clicks.batch();
+  const ClickBatch& batch = failed.fetched.clicks.batch();
   for (int i = 0; i < model_.params().size(); ++i)
     search.look("the weight " + model_.params()[{i}].shard.name, weights_.weight({i}), compute_);
   for (size_t t = 0; t < batch.id_weights.size(); ++t)
     search.look_on_host("the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t]);
   search.set_samples({batch.first_sample, samples_});
   if (setup_.model.has_bottom())
-    search.look_at_rows("the dense numbers", fetched.dense, 0, fetched.dense.last_dim(), compute_);
+    search.look_at_rows("the dense numbers", failed.fetched.dense, 0, failed.fetched.dense.last_dim(),
+                        compute_);
 
   arenas_.keep.reset();
   arenas_.flow.reset();
-  Run run = run_with(compute_, arenas_);
-  run.watch = &watch;
-  Saved saved(model_.slots());
+  StepState again{failed.fetched, run_with(compute_, arenas_), Saved(model_.slots())};
+  again.run.watch = &watch;
+  again.real = failed.real;
+  again.loss_scale = failed.loss_scale;
   grads_.zero(compute_);
-  const Tensor logits = forward(run, fetched, saved);
-  sum_losses(run, fetched, logits);
-  backward(run, fetched, logits, saved, loss_scale);
+  for (const Action& action : row_) {
+    if (action.kind == ActionKind::Loss) break;  // what follows changes weights
+    if (action.kind != ActionKind::Read) execute(action, again);
+  }
   grads_.finish(compute_);
   search.set_samples({});
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : layout_.segments(unit, grads_.slice()))
       search.look("the gradient of " + layout_.params()[segment.id].shard.name + ", summed over the ranks",
                   grads_.summed(segment), compute_);
-  const bool of_loss = !std::isfinite(loss);
+  const bool of_loss = !std::isfinite(failed.loss);
   throw Error(
       fmt::format("step {}: the {} is {}; {}. The weights and the optimizer's state were not changed. A "
                   "smaller learning rate, or more warm-up, may help",
-                  step, of_loss ? "loss" : "norm of the MLPs' gradient",
-                  not_finite_text(of_loss ? loss : grad_norm_), search.verdict(compute_)),
+                  failed.rule.step, of_loss ? "loss" : "norm of the MLPs' gradient",
+                  not_finite_text(of_loss ? failed.loss : grad_norm_), search.verdict(compute_)),
       ErrorKind::Agreed);
 }
 

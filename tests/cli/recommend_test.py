@@ -4,8 +4,10 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import unittest
+from xml.etree import ElementTree
 
 from program import CLICKS as SMALL
 from program import ProgramTest
@@ -195,6 +197,22 @@ class Recommend(ProgramTest):
         self.assertRegex(told, r"needs .* with every table cut by rows \(--placement row\) 7 ranks would do")
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 7, "--memory-limit", 16)
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 6, "--memory-limit", 16, status=2)
+
+    def test_the_step_is_drawn(self):
+        config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-kaggle.cfg"
+        told, _ = self.trifold("plan", "--config", config, "--ranks", 4, "--svg", "step.svg", "--json", "p.json")
+        row = re.search(r"^actions     (.*)$", told, re.MULTILINE).group(1).split(",")
+        self.assertEqual(row[0], "0READ")
+        self.assertEqual(row[-1], "0STEP")
+        drawn = [title.text for title in ElementTree.parse(self.folder / "step.svg").iter("{http://www.w3.org/2000/svg}title")]
+        actions = {text.split(":")[0] for text in drawn}
+        self.assertEqual(actions, set(row) - {"0READ", "0REDUCE_GRAD", "1REDUCE_GRAD", "0LOSS"})
+        parts = json.loads((self.folder / "p.json").read_text())["predicted_seconds"]
+        expected = (parts["lookups"] + max(parts["bottom"], parts["vectors"]) + parts["top"] +
+                    max(parts["weight gradients"], parts["gradients"]) + parts["update"] + parts["dense update"])
+        self.assertAlmostEqual(parts["step"] / expected, 1, delta=1e-12)
+        _, told = self.trifold("plan", "--config", config, "--svg", "missing/step.svg", status=2)
+        self.assertIn("--svg missing/step.svg", told)
 
     def test_a_plan_is_measured(self):
         told, _ = self.trifold("plan", "--config", pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch/configs/dlrm-small.cfg",

@@ -91,7 +91,7 @@ void expect_complete(const Simulation& simulation, const Plan& damaged, const Pl
   size_t actions = 0;
   for (const RankPlan& row : damaged) actions += row.size();
   EXPECT_EQ(simulation.timeline.size(), actions) << what;
-  for (const RankReport& rank : simulation.ranks) EXPECT_GE(rank.idle, 0) << what;
+  for (const SimulatedRank& rank : simulation.ranks) EXPECT_GE(rank.idle, 0) << what;
 }
 
 std::vector<test::Complete> valid_plans() {

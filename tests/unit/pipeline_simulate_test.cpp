@@ -28,7 +28,7 @@ Simulation simulate_uniform(const test::Complete& plan, const StageCost& each) {
 template <class Get>
 auto column(const Simulation& simulation, Get get) {
   std::vector<decltype(get(simulation.ranks[0]))> values;
-  for (const RankReport& rank : simulation.ranks) values.push_back(get(rank));
+  for (const SimulatedRank& rank : simulation.ranks) values.push_back(get(rank));
   return values;
 }
 
@@ -46,13 +46,13 @@ TEST(Simulate, AgreesWithEveryGoldenEntry) {
     const std::string name =
         entry.at("schedule").dump() + " p " + entry.at("p").dump() + " m " + entry.at("m").dump();
     EXPECT_EQ(simulation.makespan, entry.at("makespan").get<double>()) << name;
-    EXPECT_EQ(column(simulation, [](const RankReport& rank) { return rank.idle; }),
+    EXPECT_EQ(column(simulation, [](const SimulatedRank& rank) { return rank.idle; }),
               entry.at("idle_per_rank").get<std::vector<double>>())
         << name;
-    EXPECT_EQ(column(simulation, [](const RankReport& rank) { return rank.own_span_idle; }),
+    EXPECT_EQ(column(simulation, [](const SimulatedRank& rank) { return rank.own_span_idle; }),
               entry.at("own_span_idle").get<std::vector<double>>())
         << name;
-    EXPECT_EQ(column(simulation, [](const RankReport& rank) { return rank.peak_in_flight; }),
+    EXPECT_EQ(column(simulation, [](const SimulatedRank& rank) { return rank.peak_in_flight; }),
               entry.at("peak_in_flight_chunks").get<std::vector<int>>())
         << name;
   }
@@ -89,7 +89,7 @@ void expect_closed_form(Schedule schedule, int p, int v, int m, const StageCost&
   const Simulation simulation = simulate_uniform(complete_with_pairs(schedule, p, v, m), cost);
   const bool own_span = schedule == Schedule::ZbH2 || schedule == Schedule::ZbV;
   for (int r = 0; r < p; ++r) {
-    const RankReport& rank = simulation.ranks[static_cast<size_t>(r)];
+    const SimulatedRank& rank = simulation.ranks[static_cast<size_t>(r)];
     const Expected expected = closed_form(schedule, p, v, m, r, cost);
     EXPECT_NEAR(own_span ? rank.own_span_idle : rank.idle, expected.idle, 1e-9 * simulation.makespan)
         << schedule_name(schedule) << " p " << p << " v " << v << " m " << m << " rank " << r;
@@ -148,13 +148,13 @@ TEST(Simulate, AsynchronousSchedulesIdleOnceAWindow) {
     const auto pipedream = complete(make_async(Schedule::PipeDream, p, 1, 8 * p), 8 * p);
     const Simulation simulation = simulate_uniform(pipedream, {});
     for (int r = 0; r < p; ++r) {
-      const RankReport& rank = simulation.ranks[static_cast<size_t>(r)];
+      const SimulatedRank& rank = simulation.ranks[static_cast<size_t>(r)];
       EXPECT_EQ(rank.idle, 3.0 * (p - 1));
       EXPECT_EQ(rank.peak_in_flight, p - r);
       EXPECT_EQ(rank.versions, p - r);
     }
     const auto buffered = complete(make_async(Schedule::PipeDream2BW, p, p, 5), 5 * p);
-    for (const RankReport& rank : simulate_uniform(buffered, {}).ranks) EXPECT_EQ(rank.versions, 2);
+    for (const SimulatedRank& rank : simulate_uniform(buffered, {}).ranks) EXPECT_EQ(rank.versions, 2);
   }
 }
 
@@ -241,14 +241,14 @@ TEST(Simulate, TheTiedReductionWaitsForTheLaterRank) {
 TEST(Simulate, CountsMemoryOfMicroBatchesWeightsAndVersions) {
   const StageCost cost{.kept_bytes = 1000, .held_bytes = 10, .parameter_bytes = 70, .state_bytes = 5};
   EXPECT_EQ(column(simulate_uniform(complete(Schedule::OneFOneB, 2, 1, 4), cost),
-                   [](const RankReport& rank) { return rank.peak_bytes; }),
+                   [](const SimulatedRank& rank) { return rank.peak_bytes; }),
             (std::vector<size_t>{2075, 1075}));
   // Rank 1: F0 I0 F1 I1 W0 ...: both held at I1.
   EXPECT_EQ(column(simulate_uniform(complete(Schedule::ZbH1, 2, 1, 4), cost),
-                   [](const RankReport& rank) { return rank.peak_bytes; }),
+                   [](const SimulatedRank& rank) { return rank.peak_bytes; }),
             (std::vector<size_t>{2085, 2095}));
   EXPECT_EQ(column(simulate_uniform(complete(make_async(Schedule::PipeDream, 2, 1, 4), 4), cost),
-                   [](const RankReport& rank) { return rank.peak_bytes; }),
+                   [](const SimulatedRank& rank) { return rank.peak_bytes; }),
             (std::vector<size_t>{2145, 1075}));
   const PlanShape forward{.stages = 1, .micros = 3, .forward_only = true};
   EXPECT_EQ(simulate(forward_only(Schedule::Gpipe, 1, 1, 3), forward, costs(1, cost)).ranks[0].peak_bytes,

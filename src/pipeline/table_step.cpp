@@ -1,0 +1,171 @@
+#include "pipeline/table_step.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int kBottom = 0, kTop = 1;
+
+Action compute(ActionKind kind, int stage) { return {kind, stage, Action::kAll, 0}; }
+Action table(ActionKind kind) { return {kind, 0}; }
+Action reduce(int stage) { return {ActionKind::ReduceGrad, stage}; }
+
+// An action, and what must have come before it where it is in the plan at all.
+struct Rule {
+  Action action;
+  std::vector<Action> needs;
+};
+
+std::vector<Rule> rules_of(const TableStepShape& shape) {
+  using enum ActionKind;
+  const Action bottom = compute(F, kBottom), top = compute(F, kTop), input = compute(I, kTop),
+               weight = compute(W, kTop), back = compute(B, kBottom);
+  std::vector<Rule> rules{{table(Read), {}},
+                          {table(Lookup), {}},
+                          {bottom, {}},
+                          {table(Collect), {table(Lookup)}},
+                          {top, {table(Collect), bottom}},
+                          {input, {top}},
+                          {table(Return), {input}},
+                          {weight, {input}},
+                          {reduce(kTop), {weight}},
+                          {back, {input}},
+                          {reduce(kBottom), {back}},
+                          {table(Loss), {top}},
+                          {table(Norm), {reduce(kTop), reduce(kBottom)}},
+                          {table(UpdateRows), {table(Return), table(Loss), table(Norm)}},
+                          {table(Step), {reduce(kTop), reduce(kBottom), table(Loss), table(Norm)}}};
+  const auto absent = [&](const Action& action) {
+    return (!shape.has_bottom && (action == bottom || action == back || action == reduce(kBottom))) ||
+           (!shape.clips && action == table(Norm));
+  };
+  std::erase_if(rules, [&](const Rule& rule) { return absent(rule.action); });
+  for (Rule& rule : rules) std::erase_if(rule.needs, absent);
+  return rules;
+}
+
+size_t place_of(const RankPlan& row, const Action& action) {
+  return static_cast<size_t>(std::find(row.begin(), row.end(), action) - row.begin());
+}
+
+enum Line : int { kCompute, kExchange, kFetch };
+
+class Walk {
+ public:
+  Walk(const TableStepShape& shape, const TableStepCost& cost) : shape_(shape), cost_(cost) {}
+
+  Simulation run(const RankPlan& row) {
+    for (const Action& action : row) take(action);
+    simulation_.makespan = std::max({now_[kCompute], now_[kExchange], now_[kFetch]});
+    simulation_.ranks.resize(3);
+    for (int line = 0; line < 3; ++line) {
+      SimulatedRank& report = simulation_.ranks[static_cast<size_t>(line)];
+      for (const TimelineEntry& entry : simulation_.timeline)
+        if (entry.rank == line) report.busy += entry.end - entry.begin;
+      report.idle = simulation_.makespan - report.busy;
+    }
+    simulation_.bubble =
+        simulation_.makespan > 0 ? simulation_.ranks[kCompute].idle / simulation_.makespan : 0;
+    std::stable_sort(simulation_.timeline.begin(), simulation_.timeline.end(),
+                     [](const TimelineEntry& a, const TimelineEntry& b) { return a.rank < b.rank; });
+    return std::move(simulation_);
+  }
+
+ private:
+  // On `line`, not before what the row has come to; returns the end. What takes no time is not drawn.
+  double put(Line line, const Action& action, double seconds) {
+    const double begin = std::max(now_[line], now_[kCompute]);
+    now_[line] = begin + seconds;
+    if (seconds > 0) simulation_.timeline.push_back({line, action, begin, now_[line], line != kCompute});
+    return now_[line];
+  }
+  void wait_for(double end) { now_[kCompute] = std::max(now_[kCompute], end); }
+
+  double seconds_of(const Action& action) const {
+    const bool top = action.stage == kTop;
+    switch (action.kind) {
+      case ActionKind::Lookup:
+        return cost_.lookup;
+      case ActionKind::F:
+        return top ? cost_.top_forward : cost_.bottom_forward;
+      case ActionKind::I:
+        return cost_.top_input;
+      case ActionKind::W:
+        return cost_.top_weight;
+      case ActionKind::B:
+        return cost_.bottom_backward;
+      case ActionKind::UpdateRows:
+        return cost_.update_rows;
+      case ActionKind::Step:
+        return cost_.step;
+      default:
+        return 0;
+    }
+  }
+
+  void take(const Action& action) {
+    if (action.kind == ActionKind::Read) {
+      put(shape_.fetches_ahead ? kFetch : kCompute, action, cost_.read);
+      return;
+    }
+    if (action.kind == ActionKind::Collect) wait_for(vectors_);
+    if (action.kind == ActionKind::UpdateRows) wait_for(gradients_);
+    if (action.kind == ActionKind::Return) {
+      gradients_ = put(kExchange, action, cost_.gradients);
+      return;
+    }
+    put(kCompute, action, seconds_of(action));
+    if (action.kind == ActionKind::Lookup)
+      vectors_ = put(kExchange, table(ActionKind::Collect), cost_.vectors);
+  }
+
+  const TableStepShape& shape_;
+  const TableStepCost& cost_;
+  Simulation simulation_;
+  double now_[3] = {};
+  double vectors_ = 0, gradients_ = 0;  // when they are there
+};
+
+}  // namespace
+
+RankPlan table_step(const TableStepShape& shape) {
+  using enum ActionKind;
+  RankPlan row{table(Read), table(Lookup)};
+  const auto add = [&](std::initializer_list<Action> actions) { row.insert(row.end(), actions); };
+  if (shape.has_bottom) add({compute(F, kBottom)});
+  add({table(Collect), compute(F, kTop), compute(I, kTop), table(Return), compute(W, kTop), reduce(kTop)});
+  if (shape.has_bottom) add({compute(B, kBottom), reduce(kBottom)});
+  add({table(Loss)});
+  if (shape.clips) add({table(Norm)});
+  add({table(UpdateRows), table(Step)});
+  return row;
+}
+
+void check_table_step(const RankPlan& row, const TableStepShape& shape) {
+  const std::vector<Rule> rules = rules_of(shape);
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto rule =
+        std::find_if(rules.begin(), rules.end(), [&](const Rule& known) { return known.action == row[i]; });
+    const auto wrong = [&](const std::string& why) {
+      bad_input("the plan is wrong at action {}, {}: it {}", i + 1, to_string(row[i]), why);
+    };
+    if (rule == rules.end()) wrong("has no place in a step of this model");
+    if (place_of(row, row[i]) != i) wrong("is there twice");
+    for (const Action& needed : rule->needs)
+      if (place_of(row, needed) > i) wrong(fmt::format("comes before {}", to_string(needed)));
+  }
+  for (const Rule& rule : rules)
+    if (place_of(row, rule.action) == row.size())
+      bad_input("the plan is wrong: it never comes to {}", to_string(rule.action));
+}
+
+Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, const TableStepCost& cost) {
+  check_table_step(row, shape);
+  return Walk(shape, cost).run(row);
+}
+
+}  // namespace trifold

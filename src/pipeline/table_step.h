@@ -1,0 +1,49 @@
+// The training step of a model with embedding tables as a plan (action.h): generated, checked and simulated.
+//
+// Stage 0 computes what the dense numbers become (a bottom MLP) while the vectors of the tables travel, stage
+// 1 the interaction of both, the top MLP and the loss; each rank has both, and micro-batch 0 is its share of
+// the batch. Actions of tables, and those of the whole step (LOSS, NORM, STEP), name stage 0. Every rank has
+// the same row, and works on three lines at once: it computes in the order of the row; what travels between
+// ranks and the next batch go on behind that:
+//
+//   compute   LOOKUP | 0F0     | COLLECT, 1F0, 1I0 | 1W0, 0B0             | LOSS, UPDATE_ROWS, STEP
+//   exchange         | vectors                     | gradients of vectors; sums of the stages' gradients
+//   fetch     READ: the next batch
+#pragma once
+
+#include "pipeline/simulate.h"
+
+namespace trifold {
+
+struct TableStepShape {
+  bool has_bottom = true;     // stage 0 computes
+  bool clips = false;         // by the norm of the stages' gradients
+  bool fetches_ahead = true;  // READ goes on behind the step
+};
+
+RankPlan table_step(const TableStepShape& shape);
+
+// Throws Error(BadInput) that names the action and its place (the first is action 1) unless each action of
+// table_step is there once, and none before what it needs: no vector before the lookup, no gradient before
+// the forward, no reduction before the gradients of its stage, and no weight or row changed before the loss
+// of all ranks, and the norm, are known to be finite.
+void check_table_step(const RankPlan& row, const TableStepShape& shape);
+
+// Seconds of a rank.
+struct TableStepCost {
+  double read = 0;
+  double lookup = 0;
+  double vectors = 0, gradients = 0;           // their way between ranks
+  double bottom_forward = 0, top_forward = 0;  // stages 0 and 1
+  double top_input = 0, top_weight = 0;        // I and W of stage 1
+  double bottom_backward = 0;
+  double update_rows = 0;
+  double step = 0;  // reductions included
+};
+
+// What a rank of so many would do when. Ranks of the simulation are the three lines of one rank, in the order
+// above; its makespan is the time of a step in a run of many. Messages take the exchange line only, and
+// computation waits for what it needs. Throws as check_table_step does.
+Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, const TableStepCost& cost);
+
+}  // namespace trifold
