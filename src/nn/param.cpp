@@ -103,10 +103,11 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
   // Where padding starts.
   const int64_t elements = spec.shard.global.elements();
   const int64_t last = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
+  const bool all_equal = spec.init.kind == Init::Kind::Normal && spec.init.std == 0;
   dispatch_float(weight.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = weight.as<T>();
-    switch (spec.init.kind) {
+    switch (all_equal ? Init::Kind::Zeros : spec.init.kind) {
       case Init::Kind::Zeros:
         std::fill_n(out, weight.elements(), T(0));
         break;
