@@ -38,6 +38,7 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
     for (const Shard& shard : shards) count += samples * (1 + parts * table_of(placement, shard).max_ids);
     return static_cast<size_t>(count) * kInt;
   };
+  if (placement.ranks() == 1) return;
   send_ = Buffer(most(placement.shards(), how.samples));
   receive_ = Buffer(most(placement.shards_of(comm.rank()), global_));
 }
@@ -173,16 +174,19 @@ void IdExchange::unpack(LookupBatch& out) const {
   }
 }
 
+// The bags of this rank's own samples in a whole table.
+void IdExchange::take_own(const ClickBatch& batch, size_t table, LookupBatch& out, size_t list) const {
+  const Tensor& ids = batch.ids[table];
+  add_up(out.take_offsets(list), batch.lengths[table].as<int32_t>(), how_.samples);
+  const LookupBatch::Ids written = out.take_ids(list, ids.elements());
+  std::memcpy(written.ids, ids.data, ids.bytes());
+  if (how_.weighted) std::memcpy(written.weights, batch.id_weights[table].data, ids.bytes());
+}
+
 void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
-  auto entry = static_cast<size_t>(out.shards);
-  for (size_t t = 0; t < placement_.tables().size(); ++t) {
-    if (!placement_.replicated(static_cast<int>(t))) continue;
-    const Tensor& ids = batch.ids[t];
-    add_up(out.take_offsets(entry), batch.lengths[t].as<int32_t>(), how_.samples);
-    const LookupBatch::Ids written = out.take_ids(entry++, ids.elements());
-    std::memcpy(written.ids, ids.data, ids.bytes());
-    if (how_.weighted) std::memcpy(written.weights, batch.id_weights[t].data, ids.bytes());
-  }
+  auto list = static_cast<size_t>(out.shards);
+  for (size_t t = 0; t < placement_.tables().size(); ++t)
+    if (placement_.replicated(static_cast<int>(t))) take_own(batch, t, out, list++);
 }
 
 void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) const {
@@ -203,11 +207,16 @@ void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort
   check(batch.samples == how_.samples, "a batch of {} samples where {} are shared out", batch.samples,
         how_.samples);
   check_ids(batch);
-  Stream host = stream.host();
-  pack(batch);
-  exchange(host);
   out.written.restart();
-  unpack(out);
+  if (placement_.ranks() == 1) {
+    const std::span<const Shard> shards = placement_.shards();
+    for (size_t s = 0; s < shards.size(); ++s) take_own(batch, static_cast<size_t>(shards[s].table), out, s);
+  } else {
+    Stream host = stream.host();
+    pack(batch);
+    exchange(host);
+    unpack(out);
+  }
   take_copies(batch, out);
   take_mean_factors(batch, out);
   out.written.copy(stream);

@@ -10,7 +10,8 @@
 // bags, then for each shard its ids, counted from the shard's first row (and after them, where ids are
 // weighted, the bits of the weights). A shard of rows gets the ids of its rows only. Messages are
 // concatenated in the order of the ranks, which is that of the samples, so the bags of a shard are those of
-// the global batch in order, and duplicates will be summed in that order. Bytes sent by each rank, for b
+// the global batch in order, and duplicates will be summed in that order. One rank sends nothing: its lists
+// are those of the batch. Bytes sent by each rank, for b
 // samples of L ids on average over all its bags, S shards elsewhere:
 //   4 b S + 4 (ids for other ranks) + 8 (ranks - 1) for the messages' sizes
 #pragma once
@@ -56,6 +57,7 @@ class IdExchange {
   int64_t pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths, int32_t* ids) const;
   void exchange(Stream& host);
   void unpack(LookupBatch& out) const;
+  void take_own(const ClickBatch& batch, size_t table, LookupBatch& out, size_t list) const;
   void take_copies(const ClickBatch& batch, LookupBatch& out) const;
   void take_mean_factors(const ClickBatch& batch, LookupBatch& out) const;
 
