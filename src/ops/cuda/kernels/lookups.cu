@@ -19,32 +19,46 @@ struct Tasks {
   SortTask at[kTablesAtOnce];
 };
 
-// A list's sorted keys, and how many rows begin in each of its tiles.
+// A list's sorted keys, how many rows begin in each of its tiles, and, where lookups have weights, the bag
+// that each of them is in.
 struct Starts {
   const uint64_t* keys[kTablesAtOnce];
   uint32_t* tiles[kTablesAtOnce];
+  int32_t* bags[kTablesAtOnce];
 };
 
-// The bag that lookup i is in: the last whose offset is not beyond it.
-__device__ inline int64_t bag_of(const SortTask& task, int64_t i) {
-  int64_t low = 0;
-  int64_t high = task.bags;  // its offset is beyond i
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    if (task.offsets[middle] <= i)
-      low = middle;
-    else
-      high = middle;
+// Calls visit(lookup, bag) for all lookups of 32 neighbouring bags, on one warp. They are neighbours as well:
+// the lanes read and write next to each other, and find each lookup's bag, the last whose offset is not
+// beyond it, in each other's registers.
+template <class Visit>
+__device__ inline void each_lookup(const SortTask& task, Visit visit) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp) * kWarp;
+  if (first >= task.bags) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int32_t offset = task.offsets[first + lane < task.bags ? first + lane : task.bags];
+  const int64_t end = task.offsets[first + kWarp < task.bags ? first + kWarp : task.bags];
+  for (int64_t i = __shfl_sync(kAllLanes, offset, 0) + lane; i - lane < end; i += kWarp) {
+    int bag = 0;
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2)
+      if (__shfl_sync(kAllLanes, offset, bag + step) <= i) bag += step;
+    if (i < end) visit(i, static_cast<int32_t>(first) + bag);
   }
-  return low;
 }
 
 __global__ void __launch_bounds__(kThreads) make_keys(Tasks tasks) {
   const SortTask& task = tasks.at[blockIdx.y];
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= task.n) return;
-  const int64_t low = task.weights == nullptr ? bag_of(task, i) : i;
-  task.keys[i] = static_cast<uint64_t>(static_cast<uint32_t>(task.ids[i])) << 32 | static_cast<uint64_t>(low);
+  each_lookup(task, [&](int64_t lookup, int32_t bag) {
+    const auto row = static_cast<uint32_t>(task.ids[lookup]);
+    const auto low = static_cast<uint32_t>(task.weights == nullptr ? bag : lookup);
+    task.keys[lookup] = static_cast<uint64_t>(row) << 32 | low;
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) note_bags(Tasks tasks, Starts starts) {
+  int32_t* bags = starts.bags[blockIdx.y];
+  if (bags == nullptr) return;
+  each_lookup(tasks.at[blockIdx.y], [&](int64_t lookup, int32_t bag) { bags[lookup] = bag; });
 }
 
 __device__ inline bool begins(const uint64_t* keys, int64_t i) {
@@ -122,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) write_rows(Tasks tasks, Starts start
       task.bag[i] = static_cast<int32_t>(low);
     } else {
       task.weight[i] = task.weights[low];
-      task.bag[i] = static_cast<int32_t>(bag_of(task, low));
+      task.bag[i] = starts.bags[blockIdx.y][low];
     }
   }
 }
@@ -133,25 +147,33 @@ void sort_some(CudaStream stream, void* scratch, std::span<const SortTask> tasks
   Tasks all{};
   SortList lists[kTablesAtOnce] = {};
   int64_t most = 0;
+  int64_t bags = 0;
+  bool weighted = false;
   for (size_t i = 0; i < tasks.size(); ++i) {
     all.at[i] = tasks[i];
     lists[i] = list_of(tasks[i]);
     most = tasks[i].n > most ? tasks[i].n : most;
+    bags = tasks[i].bags > bags ? tasks[i].bags : bags;
+    weighted = weighted || tasks[i].weights != nullptr;
   }
   const auto count = static_cast<unsigned>(tasks.size());
   const std::span<const SortList> used(lists, tasks.size());
-  if (most > 0)
-    TRIFOLD_LAUNCH(make_keys, dim3(static_cast<unsigned>(parts(most, kThreads)), count), dim3(kThreads), 0,
-                   stream, all);
+  const dim3 of_bags(static_cast<unsigned>(parts(bags, kThreads)), count);
+  if (most > 0) TRIFOLD_LAUNCH(make_keys, of_bags, dim3(kThreads), 0, stream, all);
   sort_lists(stream, scratch, used);
   // The digits' counts are done with: their memory is the tiles' now.
   Starts starts{};
   auto* tiles = static_cast<uint32_t*>(scratch);
+  const bool in_spare = sorted_in_spare(sort_passes(used));
   for (size_t i = 0; i < tasks.size(); ++i) {
-    starts.keys[i] = sorted_in_spare(sort_passes(used)) ? lists[i].spare : lists[i].keys;
+    starts.keys[i] = in_spare ? lists[i].spare : lists[i].keys;
+    // The other half of the keys' memory is free now.
+    if (tasks[i].weights != nullptr)
+      starts.bags[i] = reinterpret_cast<int32_t*>(in_spare ? lists[i].keys : lists[i].spare);
     starts.tiles[i] = tiles;
     tiles += parts(lists[i].n, kTile);
   }
+  if (most > 0 && weighted) TRIFOLD_LAUNCH(note_bags, of_bags, dim3(kThreads), 0, stream, all, starts);
   const dim3 grid(static_cast<unsigned>(parts(most, kTile)), count);
   if (most > 0) TRIFOLD_LAUNCH(count_rows, grid, dim3(kThreads), 0, stream, all, starts);
   TRIFOLD_LAUNCH(add_rows, dim3(1, count), dim3(kWarp), 0, stream, all, starts);
