@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "core/tensor.h"
+#include "core/thread_pool.h"
 
 namespace trifold {
 
@@ -54,43 +57,68 @@ struct ClickBatch {
   std::vector<Tensor> id_weights;  // for each table, f32 as ids; no tensors where the schema has no weights
 };
 
-// Owns the memory of one batch, allocated once for the largest batch of a schema, and fills it in:
-//
-//   buffer.begin(first, samples, real);
-//   for each real sample i, ascending: label(i) = ..., dense(i)[d] = ..., and for each table a bag
-//   buffer.finish();
+class ClickPart;
+
+// Owns the memory of one batch, allocated once for the largest batch of a schema, and fills it in.
 class ClickBatchBuffer {
  public:
-  ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples);
+  // With a `pool`, which must outlive the buffer, batches are filled by its workers together.
+  ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples, ThreadPool* pool = nullptr);
 
   const ClickBatch& batch() const { return batch_; }
   int64_t max_samples() const { return max_samples_; }
   const ClickSchema& schema() const { return schema_; }
 
-  // Starts a batch: every sample is padding-like, real ones with weight 1. An Error unless
-  // 0 <= real <= samples <= max_samples.
-  void begin(int64_t first_sample, int64_t samples, int64_t real);
-  float& label(int64_t sample) { return batch_.labels.as<float>()[sample]; }
-  float* dense(int64_t sample) { return batch_.dense.as<float>() + sample * schema_.dense; }
-  // Room for the `count` ids of one sample in one table, in [0, max_ids]. Once per table and sample, in
-  // ascending order of the samples; without a call the bag is empty.
-  int32_t* bag(int table, int64_t sample, int count);
-  // The weights of the bag that was asked for last in that table; only where the schema is weighted.
-  float* bag_weights(int table, int count);
-  void finish();
+  // Makes a batch of `samples` samples, of which the first `real` are real. They are cut into parts of
+  // neighbours, and `fill_part` is called for each: on the workers of the pool, for several parts at a time.
+  // The batch does not depend on how it was cut. Rethrows the error of the first part that has one; the batch
+  // is not valid then. An Error unless 0 <= real <= samples <= max_samples.
+  void fill(int64_t first_sample, int64_t samples, int64_t real,
+            FunctionRef<void(ClickPart& part)> fill_part);
 
  private:
+  friend class ClickPart;
+
+  void view(int64_t first_sample, int64_t samples, int64_t real);
+  void clear(int64_t begin, int64_t end, float weight);
+  void close_gaps(std::span<const ClickPart> parts);
+
   ClickSchema schema_;
   int64_t max_samples_;
+  ThreadPool* pool_;
   Buffer memory_;
   std::vector<int32_t*> lengths_;  // for each table: memory for max_samples lengths,
   std::vector<int32_t*> ids_;      //   max_samples * max_ids ids
   std::vector<float*> id_weights_;
-  std::vector<int64_t> used_;  // ids of each table so far
   float* dense_ = nullptr;
   float* labels_ = nullptr;
   float* weights_ = nullptr;
   ClickBatch batch_;
+};
+
+// Neighbouring real samples of a batch that is being filled. For each of them, counted from the part's first
+// and ascending: label(i) = ..., dense(i)[d] = ..., and for each table a bag. What is not set is 0 or empty.
+class ClickPart {
+ public:
+  int64_t first() const { return begin_; }  // its first sample's place in the batch
+  int64_t samples() const { return end_ - begin_; }
+
+  float& label(int64_t sample) { return buffer_->labels_[begin_ + sample]; }
+  float* dense(int64_t sample) { return buffer_->dense_ + (begin_ + sample) * buffer_->schema_.dense; }
+  // Room for the `count` ids of one sample in one table, in [0, max_ids]. Once per table and sample, in
+  // ascending order of the samples.
+  int32_t* bag(int table, int64_t sample, int count);
+  // The weights of the bag that was asked for last in that table; only where the schema is weighted.
+  float* bag_weights(int table, int count);
+
+ private:
+  friend class ClickBatchBuffer;
+  ClickPart(ClickBatchBuffer& buffer, int64_t begin, int64_t end);
+
+  ClickBatchBuffer* buffer_;
+  int64_t begin_;
+  int64_t end_;
+  std::vector<int64_t> used_;  // for each table: where its next id goes
 };
 
 }  // namespace trifold

@@ -56,7 +56,7 @@ const std::byte* RecordClicks::record(int64_t sample) const {
   return file_.bytes().data() + 4 * words_ * sample;
 }
 
-void RecordClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void RecordClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   constexpr size_t kAhead = 8;
   for (size_t i = 0; i < positions.size(); ++i) {
     if (i + kAhead < positions.size()) __builtin_prefetch(record(positions[i + kAhead]));
@@ -117,7 +117,7 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
 }
 
 // Column by column: the loads of one column do not depend on each other, so many are under way at a time.
-void ColumnClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto label = static_cast<uint8_t>(labels_.bytes()[static_cast<size_t>(positions[i])]);
     if (label > 1) [[unlikely]]
@@ -135,7 +135,7 @@ void ColumnClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& ou
 }
 
 template <class T>
-void ColumnClicks::fill_dense(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void ColumnClicks::fill_dense(std::span<const int64_t> positions, ClickPart& out) const {
   const std::byte* data = dense_->bytes().data();
   for (size_t i = 0; i < positions.size(); ++i) {
     const std::byte* at = data + positions[i] * schema_.dense * static_cast<int64_t>(sizeof(T));
@@ -147,7 +147,7 @@ void ColumnClicks::fill_dense(std::span<const int64_t> positions, ClickBatchBuff
   }
 }
 
-void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const {
   const auto t = static_cast<size_t>(table);
   const ClickTable& spec = schema_.table(table);
   const std::byte* data = ids_[t].bytes().data();

@@ -51,7 +51,7 @@ class RecordClicks final : public ClickSource {
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
   // BadInput for a label that is not 0 or 1 and a dense number that is not finite, too.
-  void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const override;
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
   const std::byte* record(int64_t sample) const;
@@ -84,12 +84,12 @@ class ColumnClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
-  void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const override;
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
-  void fill_ids(int table, std::span<const int64_t> positions, ClickBatchBuffer& out) const;
+  void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
   template <class T>
-  void fill_dense(std::span<const int64_t> positions, ClickBatchBuffer& out) const;
+  void fill_dense(std::span<const int64_t> positions, ClickPart& out) const;
 
   ClickSchema schema_;
   ClickRules rules_;

@@ -12,11 +12,11 @@ namespace trifold {
 void ClickSource::read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples) const {
   check(0 <= first && 0 <= count && first + count <= samples(),
         "samples [{}, {}) were asked for, the data has {}", first, first + count, samples());
-  std::vector<int64_t> positions(static_cast<size_t>(count));
-  std::iota(positions.begin(), positions.end(), first);
-  out.begin(first, batch_samples < 0 ? count : batch_samples, count);
-  fill(positions, out);
-  out.finish();
+  out.fill(first, batch_samples < 0 ? count : batch_samples, count, [&](ClickPart& part) {
+    std::vector<int64_t> positions(static_cast<size_t>(part.samples()));
+    std::iota(positions.begin(), positions.end(), first + part.first());
+    fill(positions, part);
+  });
 }
 
 ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
@@ -25,7 +25,7 @@ ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
         begin, end, whole.samples());
 }
 
-void ClickSlice::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void ClickSlice::fill(std::span<const int64_t> positions, ClickPart& out) const {
   std::vector<int64_t> shifted(positions.begin(), positions.end());
   for (int64_t& position : shifted) position += begin_;
   whole_.fill(shifted, out);
@@ -76,16 +76,27 @@ void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> posi
   }
 }
 
-ClickReader::ClickReader(const ClickSource& source, std::optional<uint64_t> shuffle_seed)
-    : source_(source), order_(source.samples(), shuffle_seed) {}
+ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch)
+    : source_(source), order_(source.samples(), seed), global_(global_batch) {}
 
-void ClickReader::read(int64_t epoch, int64_t first, int64_t samples, ClickBatchBuffer& out) const {
-  const int64_t real = std::clamp(order_.samples() - first, int64_t{0}, samples);
-  std::vector<int64_t> positions(static_cast<size_t>(real));
-  if (real > 0) order_.positions(epoch, first, positions);
-  out.begin(first, samples, real);
-  source_.fill(positions, out);
-  out.finish();
+int64_t ClickFeed::real_samples(int64_t step) const {
+  const int64_t first = step % batches_per_epoch() * global_;
+  return std::min(global_, source_.samples() - first);
+}
+
+void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {
+  const ClickSchema& schema = source_.schema();
+  check(schema.dense == out.schema().dense && schema.tables.size() == out.schema().tables.size(),
+        "clicks of {} dense features and {} tables are read into a batch of {} and {}", schema.dense,
+        schema.tables.size(), out.schema().dense, out.schema().tables.size());
+  const int64_t epoch = step / batches_per_epoch();
+  const int64_t first = step % batches_per_epoch() * global_ + rank * share;
+  const int64_t real = std::clamp<int64_t>(real_samples(step) - rank * share, 0, share);
+  out.fill(first, share, real, [&](ClickPart& part) {
+    std::vector<int64_t> positions(static_cast<size_t>(part.samples()));
+    order_.positions(epoch, first + part.first(), positions);
+    source_.fill(positions, part);
+  });
 }
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
 // ClickSource: a numbered list of click samples in the order they are stored in; ClickOrder: the order they
-// are trained in; ClickReader: both together, which is what a training loop asks for batches.
+// are trained in; ClickFeed: both together, which is what a training loop asks for batches.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,9 @@ class ClickSource {
   virtual ~ClickSource() = default;
   virtual const ClickSchema& schema() const = 0;
   virtual int64_t samples() const = 0;
-  // Fills real sample i of `out`, between its begin() and finish(), with stored sample positions[i]; there
-  // are `real` of them. Positions must be in [0, samples()). BadInput, naming file, sample or line, column
-  // and limit, for an id outside its table.
-  virtual void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const = 0;
+  // Fills sample i of `out` with stored sample positions[i], for all of its samples. Positions must be in
+  // [0, samples()). BadInput, naming file, sample or line, column and limit, for an id outside its table.
+  virtual void fill(std::span<const int64_t> positions, ClickPart& out) const = 0;
 
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
   void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
@@ -32,7 +31,7 @@ class ClickSlice final : public ClickSource {
   ClickSlice(const ClickSource& whole, int64_t begin, int64_t end);
   const ClickSchema& schema() const override { return whole_.schema(); }
   int64_t samples() const override { return end_ - begin_; }
-  void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const override;
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
   const ClickSource& whole_;
@@ -65,21 +64,24 @@ class ClickOrder {
   int64_t window_;
 };
 
-// Batches of a source in an order. `source` must outlive it.
-class ClickReader {
+// The global batches of an endless run over a source: epoch after epoch, each in an order of its own. The
+// last batch of an epoch is as short as it is, and trained like any other.
+class ClickFeed {
  public:
-  ClickReader(const ClickSource& source, std::optional<uint64_t> shuffle_seed);
+  // Without a seed the stored order. `source` must outlive it.
+  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
 
-  const ClickSchema& schema() const { return source_.schema(); }
-  int64_t samples() const { return source_.samples(); }  // of an epoch
-  // `samples` samples from the `first` of the epoch on; those beyond its end are padding. Where a global
-  // batch of B samples is shared by ranks, rank r of n reads B / n of them from step * B + r * B / n on, so
-  // the last batch of an epoch, which may be partial, is trained like any other.
-  void read(int64_t epoch, int64_t first, int64_t samples, ClickBatchBuffer& out) const;
+  int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
+  // Of global batch `step`, which counts from 0, over all ranks.
+  int64_t real_samples(int64_t step) const;
+  // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end
+  // are padding.
+  void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;
 
  private:
   const ClickSource& source_;
   ClickOrder order_;
+  int64_t global_;
 };
 
 }  // namespace trifold

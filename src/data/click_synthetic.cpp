@@ -191,7 +191,7 @@ int SyntheticClicks::sign_of(int table, int64_t row) const {
   return (word >> (row % 32) & 1U) != 0 ? 1 : -1;
 }
 
-double SyntheticClicks::fill_dense(int64_t sample, int64_t slot, ClickBatchBuffer& out) const {
+double SyntheticClicks::fill_dense(int64_t sample, int64_t slot, ClickPart& out) const {
   if (spec_.constant) return 0;
   float* dense = out.dense(slot);
   double score = 0;
@@ -209,8 +209,7 @@ double SyntheticClicks::fill_dense(int64_t sample, int64_t slot, ClickBatchBuffe
 }
 
 // Word 0 of a sample says whether the bag is missing, word 1 its length, then come ids, then weights.
-double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickBatchBuffer& out,
-                                 int& sign) const {
+double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickPart& out, int& sign) const {
   const ClickTable& spec = schema_.table(table);
   const Plant& plant = plants_[static_cast<size_t>(table)];
   sign = 0;
@@ -245,7 +244,7 @@ double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickB
   return score;
 }
 
-double SyntheticClicks::fill_sample(int64_t sample, int64_t slot, ClickBatchBuffer& out) const {
+double SyntheticClicks::fill_sample(int64_t sample, int64_t slot, ClickPart& out) const {
   double score = optimum_.bias + fill_dense(sample, slot, out);
   int sign_before = 0;
   for (int t = 0; t < schema_.table_count(); ++t) {
@@ -260,15 +259,16 @@ double SyntheticClicks::fill_sample(int64_t sample, int64_t slot, ClickBatchBuff
   return score;
 }
 
-void SyntheticClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void SyntheticClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   for (size_t i = 0; i < positions.size(); ++i) fill_sample(positions[i], static_cast<int64_t>(i), out);
 }
 
 std::vector<double> SyntheticClicks::scores(int64_t first, int64_t count) const {
   std::vector<double> scores;
   ClickBatchBuffer out(schema_, count);
-  out.begin(first, count, count);
-  for (int64_t i = 0; i < count; ++i) scores.push_back(fill_sample(first + i, i, out));
+  out.fill(first, count, count, [&](ClickPart& all) {
+    for (int64_t i = 0; i < count; ++i) scores.push_back(fill_sample(first + i, i, all));
+  });
   return scores;
 }
 

@@ -55,7 +55,7 @@ class SyntheticClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return spec_.samples; }
-  void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const override;
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
   const ClickOptimum& optimum() const { return optimum_; }
   // The planted scores z of samples [first, first + count): the best prediction there is.
@@ -84,9 +84,9 @@ class SyntheticClicks final : public ClickSource {
   ScoreDistribution table_score(int table) const;
   ScoreDistribution pair_score(int table) const;  // of `table` and the next
   double share_below(int table, int64_t rank) const;
-  double fill_sample(int64_t sample, int64_t slot, ClickBatchBuffer& out) const;  // returns its score
-  double fill_bag(int table, int64_t sample, int64_t slot, ClickBatchBuffer& out, int& sign) const;
-  double fill_dense(int64_t sample, int64_t slot, ClickBatchBuffer& out) const;
+  double fill_sample(int64_t sample, int64_t slot, ClickPart& out) const;  // returns its score
+  double fill_bag(int table, int64_t sample, int64_t slot, ClickPart& out, int& sign) const;
+  double fill_dense(int64_t sample, int64_t slot, ClickPart& out) const;
   int64_t rank_of(int table, double uniform) const;
   int64_t row_of(int table, int64_t rank) const;
   double effect(int table, int64_t row) const;

@@ -84,7 +84,7 @@ int64_t TextClicks::line_number(int64_t sample) const {
   return 1 + std::count(text.data(), line_of(sample).data(), '\n');
 }
 
-void TextClicks::fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const {
+void TextClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto slot = static_cast<int64_t>(i);

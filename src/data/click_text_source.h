@@ -26,7 +26,7 @@ class TextClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
-  void fill(std::span<const int64_t> positions, ClickBatchBuffer& out) const override;
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
   const TextReport& report() const { return report_; }
 

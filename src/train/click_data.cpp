@@ -142,27 +142,4 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
   return data;
 }
 
-ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch)
-    : source_(source), order_(source.samples(), seed), global_(global_batch) {}
-
-int64_t ClickFeed::real_samples(int64_t step) const {
-  const int64_t first = step % batches_per_epoch() * global_;
-  return std::min(global_, source_.samples() - first);
-}
-
-void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {
-  const ClickSchema& schema = source_.schema();
-  check(schema.dense == out.schema().dense && schema.tables.size() == out.schema().tables.size(),
-        "clicks of {} dense features and {} tables are read into a batch of {} and {}", schema.dense,
-        schema.tables.size(), out.schema().dense, out.schema().tables.size());
-  const int64_t epoch = step / batches_per_epoch();
-  const int64_t first = step % batches_per_epoch() * global_ + rank * share;
-  const int64_t real = std::clamp<int64_t>(real_samples(step) - rank * share, 0, share);
-  std::vector<int64_t> positions(static_cast<size_t>(real));
-  if (real > 0) order_.positions(epoch, first, positions);
-  out.begin(first, share, real);
-  source_.fill(positions, out);
-  out.finish();
-}
-
 }  // namespace trifold

@@ -29,21 +29,4 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 // are not given.
 ClickSchema schema_of_options(const ClickDataConfig& config);
 
-// Fills `out` with this rank's part of global batch `step` (from 0) of an endless run over `source`: epoch
-// after epoch, each in an order of its own, the last batch of an epoch as short as it is. `share` samples of
-// `global` are rank `rank`'s. Returns the real samples of the whole global batch.
-class ClickFeed {
- public:
-  // Without a seed the stored order. `source` must outlive it.
-  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
-  int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
-  int64_t real_samples(int64_t step) const;
-  void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;
-
- private:
-  const ClickSource& source_;
-  ClickOrder order_;
-  int64_t global_;
-};
-
 }  // namespace trifold

@@ -26,8 +26,8 @@ int ranks_on_host(Communicator& world) {
 
 int fair_threads(Communicator& world) { return std::max(1, available_cores() / ranks_on_host(world)); }
 
-bool has_spare_core(Communicator& world, int threads) {
-  return available_cores() > ranks_on_host(world) * threads;
+int spare_cores(Communicator& world, int threads) {
+  return std::max(0, available_cores() - ranks_on_host(world) * threads);
 }
 
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,

@@ -12,8 +12,8 @@ int ranks_on_host(Communicator& world);
 // The cores of this host divided by its ranks, at least 1. Collective.
 int fair_threads(Communicator& world);
 
-// True when this host has a core more than its ranks use with `threads` each. Collective.
-bool has_spare_core(Communicator& world, int threads);
+// The cores of this host that its ranks leave when each uses `threads`. Collective.
+int spare_cores(Communicator& world, int threads);
 
 // Rate of matrix products in `dtype` in flop/s, measured for about `seconds` with random data on the stream's
 // cores.

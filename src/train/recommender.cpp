@@ -34,6 +34,15 @@ size_t RecommenderSetup::batch_room(int ranks) const {
          2 * CopyIn::room(DType::F32, samples(ranks));
 }
 
+namespace {
+
+// Cores that fetch batches while others compute. The host of a device has little else to do.
+int fetch_threads(Communicator& world, const OpTable& ops, int threads) {
+  return std::max(1, spare_cores(world, ops.device != nullptr ? 1 : threads) / ranks_on_host(world));
+}
+
+}  // namespace
+
 Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     : world_(world),
       setup_(setup),
@@ -42,7 +51,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       mesh_(world, {1, world.size(), 1}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
       comm_pool_(1),
-      fetch_pool_(1),
+      fetch_pool_(fetch_threads(world, ops_, pool_.size())),
       compute_(Stream::Mode::Inline, pool_, ops_.device),
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       id_comm_(world.split(0, world.rank())),
@@ -66,13 +75,14 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare.
-  if (setup.overlap && (ops_.device != nullptr || has_spare_core(world, pool_.size())))
+  if (setup.overlap && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
   ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_, setup.lookups(world.size()));
   tables_ = std::make_unique<EmbeddingTables>(placement_, *vector_comm_, ops_, setup.tables(world.size()),
                                               compute_, comm_);
   for (int i = 0; i < 2; ++i) {
-    fetched_.push_back(std::make_unique<Fetched>(ops_, setup, world.size()));
+    fetched_.push_back(
+        std::make_unique<Fetched>(ops_, setup, world.size(), fetch_worker_ ? fetch_pool_ : pool_));
     fetched_.back()->lookups = ids_->make_batch();
     tables_->connect(*fetched_.back()->lookups);
   }
@@ -118,8 +128,8 @@ Run Recommender::run_with(Stream& stream, Arenas& arenas) {
           .weight_sum = {}};
 }
 
-Recommender::Fetched::Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks)
-    : clicks(setup.schema, setup.samples(ranks)),
+Recommender::Fetched::Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks, ThreadPool& pool)
+    : clicks(setup.schema, setup.samples(ranks), &pool),
       written(ops, ops.device == nullptr ? 0 : setup.batch_room(ranks)) {}
 
 void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {

@@ -128,7 +128,8 @@ class Recommender {
 
  private:
   struct Fetched {
-    Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks);
+    // `pool` fills the clicks.
+    Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks, ThreadPool& pool);
     // Brings what operations read of `clicks` to where they read it.
     void send(const OpTable& ops, Stream& stream);
 

@@ -45,19 +45,20 @@ ClickSchema four_tables() {
 
 // Bags that grow from step to step.
 void read_clicks(const ClickSchema& schema, int64_t samples, int64_t step, ClickBatchBuffer& out) {
-  out.begin(0, samples, samples);
-  for (int64_t i = 0; i < samples; ++i) {
-    out.label(i) = static_cast<float>(i % 2);
-    std::fill_n(out.dense(i), schema.dense, 0.5F);
-    for (int t = 0; t < schema.table_count(); ++t) {
-      const ClickTable& table = schema.table(t);
-      const int count = std::min(table.max_ids, static_cast<int>(step));
-      int32_t* ids = out.bag(t, i, count);
-      for (int k = 0; k < count; ++k) ids[k] = static_cast<int32_t>((7 * i + k) % table.rows);
-      if (schema.weighted) std::fill_n(out.bag_weights(t, count), count, 0.5F);
+  out.fill(0, samples, samples, [&](ClickPart& part) {
+    for (int64_t i = 0; i < part.samples(); ++i) {
+      const int64_t sample = part.first() + i;
+      part.label(i) = static_cast<float>(sample % 2);
+      std::fill_n(part.dense(i), schema.dense, 0.5F);
+      for (int t = 0; t < schema.table_count(); ++t) {
+        const ClickTable& table = schema.table(t);
+        const int count = std::min(table.max_ids, static_cast<int>(step));
+        int32_t* ids = part.bag(t, i, count);
+        for (int k = 0; k < count; ++k) ids[k] = static_cast<int32_t>((7 * sample + k) % table.rows);
+        if (schema.weighted) std::fill_n(part.bag_weights(t, count), count, 0.5F);
+      }
     }
-  }
-  out.finish();
+  });
 }
 
 void train_steps(Recommender& model, const ClickSchema& schema, int64_t first, int64_t last) {

@@ -23,19 +23,19 @@ struct Clicks {
   // Samples [first, first + samples), what is beyond the end being padding.
   void read(int64_t first, int64_t samples, ClickBatchBuffer& out) const {
     const int64_t real = std::clamp<int64_t>(count() - first, 0, samples);
-    out.begin(first, samples, real);
-    for (int64_t i = 0; i < real; ++i) {
-      const auto at = static_cast<size_t>(first + i);
-      out.label(i) = labels[at];
-      std::copy(dense[at].begin(), dense[at].end(), out.dense(i));
-      for (size_t t = 0; t < ids[at].size(); ++t) {
-        const auto n = static_cast<int>(ids[at][t].size());
-        std::copy(ids[at][t].begin(), ids[at][t].end(), out.bag(static_cast<int>(t), i, n));
-        if (!weights.empty())
-          std::copy(weights[at][t].begin(), weights[at][t].end(), out.bag_weights(static_cast<int>(t), n));
+    out.fill(first, samples, real, [&](ClickPart& part) {
+      for (int64_t i = 0; i < part.samples(); ++i) {
+        const auto at = static_cast<size_t>(first + part.first() + i);
+        part.label(i) = labels[at];
+        std::copy(dense[at].begin(), dense[at].end(), part.dense(i));
+        for (size_t t = 0; t < ids[at].size(); ++t) {
+          const auto n = static_cast<int>(ids[at][t].size());
+          std::copy(ids[at][t].begin(), ids[at][t].end(), part.bag(static_cast<int>(t), i, n));
+          if (!weights.empty())
+            std::copy(weights[at][t].begin(), weights[at][t].end(), part.bag_weights(static_cast<int>(t), n));
+        }
       }
-    }
-    out.finish();
+    });
   }
 };
 

@@ -54,9 +54,9 @@ void read_through(const ClickSource& source) {
   ASSERT_GE(source.samples(), 0);
   ClickBatchBuffer buffer(source.schema(), 64);
   for (const bool shuffle : {false, true}) {
-    const ClickReader reader(source, shuffle ? std::optional<uint64_t>(3) : std::nullopt);
-    for (int64_t first = 0; first < source.samples(); first += 64) {
-      reader.read(0, first, 64, buffer);
+    const ClickFeed feed(source, shuffle ? std::optional<uint64_t>(3) : std::nullopt, 64);
+    for (int64_t step = 0; step < feed.batches_per_epoch(); ++step) {
+      feed.read(step, 0, 64, buffer);
       const ClickBatch& batch = buffer.batch();
       for (int64_t i = 0; i < batch.samples; ++i) {
         ASSERT_TRUE(batch.labels.as<float>()[i] == 0 || batch.labels.as<float>()[i] == 1);

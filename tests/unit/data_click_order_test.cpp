@@ -4,7 +4,6 @@
 #include <set>
 #include <vector>
 
-#include "data/click_read_ahead.h"
 #include "data/click_source.h"
 #include "data/click_synthetic.h"
 #include "data/permutation.h"
@@ -88,20 +87,22 @@ TEST(ClickOrder, WithoutASeedItIsTheStoredOrder) {
 }
 
 // Ranks of a global batch together read what one rank would, the partial last batch included.
-TEST(ClickReader, RanksShareTheLastBatch) {
+TEST(ClickFeed, RanksShareTheLastBatch) {
   SyntheticClickSpec spec;
   spec.dense = 1;
   spec.tables = {{"t", 1'000'000, 1}};
   spec.samples = 50;
   const SyntheticClicks clicks(spec);
-  const ClickReader reader(clicks, 4);
+  const ClickFeed feed(clicks, 4, 16);
+  EXPECT_EQ(feed.batches_per_epoch(), 4);
+  EXPECT_EQ(feed.real_samples(7), 2);
   ClickBatchBuffer one(clicks.schema(), 16), mine(clicks.schema(), 4);
-  reader.read(1, 48, 16, one);
+  feed.read(7, 0, 16, one);
   EXPECT_EQ(one.batch().real, 2);
   std::vector<int32_t> ids;
   int64_t real = 0;
-  for (int64_t rank = 0; rank < 4; ++rank) {
-    reader.read(1, 48 + 4 * rank, 4, mine);
+  for (int rank = 0; rank < 4; ++rank) {
+    feed.read(7, rank, 4, mine);
     const ClickBatch& b = mine.batch();
     EXPECT_EQ(b.samples, 4);
     real += b.real;
@@ -112,29 +113,54 @@ TEST(ClickReader, RanksShareTheLastBatch) {
   EXPECT_TRUE(std::equal(ids.begin(), ids.end(), one.batch().ids[0].as<int32_t>()));
 }
 
-// Two epochs, resumed in the middle: the same batches as without reading ahead, the partial ones included.
-TEST(ClickReadAhead, GivesTheBatchesOfTheReader) {
+std::vector<std::byte> bytes_of(const Tensor& tensor) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  return {data, data + tensor.bytes()};
+}
+
+// A batch has the same bytes however many threads fill it; bags are missing, short and full.
+TEST(ClickFeed, ThreadsFillABatchTogether) {
   SyntheticClickSpec spec;
-  spec.dense = 1;
-  spec.tables = {{"t", 1'000'000, 3}};
-  spec.samples = 50;
+  spec.dense = 3;
+  spec.tables = {{"a", 1000, 1}, {"b", 5000, 5}, {"c", 7, 2}};
+  spec.samples = 5000;
+  spec.missing = 0.3;
+  spec.weighted = true;
   const SyntheticClicks clicks(spec);
-  const ClickReader reader(clicks, 4);
-  EXPECT_EQ(steps_per_epoch(50, 16), 4);
-  ClickReadAhead ahead(reader, {16, 4, 8, 2, 6});  // samples 4 to 11 of each global batch
-  ClickBatchBuffer expected(clicks.schema(), 8);
-  for (int64_t step = 2; step < 8; ++step) {
-    const ClickBatch& batch = ahead.get();
-    reader.read(step / 4, step % 4 * 16 + 4, 8, expected);
-    EXPECT_EQ(batch.real, step % 4 == 3 ? 0 : 8);
-    EXPECT_EQ(batch.samples, 8);
-    const Tensor& ids = batch.ids[0];
-    ASSERT_EQ(ids.elements(), expected.batch().ids[0].elements());
-    EXPECT_TRUE(std::equal(ids.as<int32_t>(), ids.as<int32_t>() + ids.elements(),
-                           expected.batch().ids[0].as<int32_t>()));
+  const ClickFeed feed(clicks, 4, 3000);
+  ClickBatchBuffer alone(clicks.schema(), 3000);
+  for (const int threads : {2, 3, 16}) {
+    ThreadPool pool(threads);
+    ClickBatchBuffer together(clicks.schema(), 3000, &pool);
+    for (const int64_t step : {0, 1, 2}) {  // the second is partial
+      feed.read(step, 0, 3000, alone);
+      feed.read(step, 0, 3000, together);
+      const ClickBatch &a = alone.batch(), &b = together.batch();
+      EXPECT_EQ(a.real, b.real);
+      EXPECT_EQ(bytes_of(a.dense), bytes_of(b.dense));
+      EXPECT_EQ(bytes_of(a.labels), bytes_of(b.labels));
+      EXPECT_EQ(bytes_of(a.weights), bytes_of(b.weights));
+      for (size_t t = 0; t < a.ids.size(); ++t) {
+        EXPECT_EQ(bytes_of(a.lengths[t]), bytes_of(b.lengths[t]));
+        EXPECT_EQ(bytes_of(a.ids[t]), bytes_of(b.ids[t]));
+        EXPECT_EQ(bytes_of(a.id_weights[t]), bytes_of(b.id_weights[t]));
+      }
+    }
   }
-  EXPECT_THROW(ahead.get(), Error);
-  EXPECT_THROW(ClickReadAhead(reader, {16, 12, 8, 0, 1}), Error);
+}
+
+// Which worker fails first depends on timing; whose error is told does not.
+TEST(ClickBatchBuffer, TellsTheErrorOfTheFirstPart) {
+  ThreadPool pool(4);
+  ClickBatchBuffer buffer({1, {{"t", 10, 1}}, "none", false}, 4000, &pool);
+  for (int again = 0; again < 20; ++again) try {
+      buffer.fill(0, 4000, 4000, [](ClickPart& part) {
+        if (part.first() > 0) bad_input("sample {} is bad", part.first());
+      });
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "sample 1000 is bad");
+    }
 }
 
 TEST(ClickSlice, ShiftsPositions) {

@@ -22,14 +22,14 @@ std::vector<std::string> distributed(PlacementKind kind, int32_t id, bool sort) 
     const auto batch = exchange.make_batch();
     // The source's tables are larger, as those of other clicks may be.
     ClickBatchBuffer clicks(ClickSchema{0, {{"a", 100, 1}, {"b", 100, 2}}, "none", false}, 3);
-    clicks.begin(40, 3, 2);
-    for (int64_t i = 0; i < 2; ++i) {
-      *clicks.bag(0, i, 1) = 3;
-      int32_t* bag = clicks.bag(1, i, 2);
-      bag[0] = 4;
-      bag[1] = i == 1 ? id : 0;
-    }
-    clicks.finish();
+    clicks.fill(40, 3, 2, [&](ClickPart& part) {
+      for (int64_t i = 0; i < 2; ++i) {
+        *part.bag(0, i, 1) = 3;
+        int32_t* bag = part.bag(1, i, 2);
+        bag[0] = 4;
+        bag[1] = i == 1 ? id : 0;
+      }
+    });
     try {
       exchange.distribute(clicks.batch(), *batch, sort, stream);
     } catch (const Error& error) {
