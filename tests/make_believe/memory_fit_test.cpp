@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "make_believe/runs.h"
 #include "train/plan_report.h"
+#include "train/ranks.h"
 
 namespace trifold::test {
 namespace {
@@ -55,6 +56,15 @@ std::string problem(const PretrainConfig& config, size_t bytes) {
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// How many work spaces were made or grew so far.
+int64_t work_spaces() {
+  int64_t made = 0;
+  int64_t captures = 0;
+  int64_t urgent = 0;
+  of_make_believe<void(int64_t*, int64_t*, int64_t*)>("make_believe_made")(&made, &captures, &urgent);
+  return made;
+}
 
 class MemoryOfADevice : public ::testing::Test {
  protected:
@@ -106,6 +116,45 @@ TEST_F(MemoryOfADevice, CountsNothingWhereALimitIsGiven) {
   PretrainConfig config = run_of(1);
   config.mesh.memory_limit = 100;
   EXPECT_EQ(problem(config, kMib / 1024), "");
+}
+
+// What a rank's stream of computation holds after steps, asked of itself: as much as a plan says and not a
+// byte more. In bf16 the attention of these shapes takes more than products do.
+TEST_F(MemoryOfADevice, HoldsTheWorkSpaceOfAPlanToTheByte) {
+  for (const bool bf16 : {false, true})
+    for (const int tp : {1, 2}) {
+      SCOPED_TRACE(fmt::format("bf16 {}, {} tensor ranks", bf16, tp));
+      PretrainConfig config = on_device(on_mesh(short_run(), 1, tp));
+      config.model.num_layers = 1;
+      config.model.hidden_size = 64;
+      config.model.num_attention_heads = 8;
+      config.model.ffn_hidden_size = 64;
+      config.model.seq_length = config.model.max_position_embeddings.emplace(1024);
+      config.batch.micro_batch_size = 8;
+      config.batch.global_batch_size = 8;
+      config.precision.bf16 = bf16;
+      PlanConfig plan;
+      plan.run = config;
+      const std::vector<PlannedRank> planned = plan_ranks(resolve(std::move(plan)));
+      const std::unique_ptr<DataSource> data = few_tokens(config.model);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, *data, nullptr);
+        trainer.step();
+        trainer.step();
+        world.barrier();
+        if (world.rank() == 0) {
+          const size_t bytes = planned.front().memory.workspace;
+          EXPECT_EQ(bytes > size_t{34} << 20, bf16);
+          DeviceQueue& queue = *trainer.replica().compute().queue();
+          const int64_t before = work_spaces();
+          queue.workspace(bytes);
+          EXPECT_EQ(work_spaces(), before) << "it holds less than " << bytes << " bytes";
+          queue.workspace(bytes + 1);
+          EXPECT_EQ(work_spaces(), before + 1) << "it holds more than " << bytes << " bytes";
+        }
+        world.barrier();
+      });
+    }
 }
 
 }  // namespace
