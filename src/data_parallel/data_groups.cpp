@@ -1,18 +1,52 @@
 #include "data_parallel/data_groups.h"
 
+#include <algorithm>
+
+#include "data_parallel/flat_layout.h"
+
 namespace trifold {
 
-DataGroups::DataGroups(const Mesh& mesh, int group, int copies) {
-  Communicator& axis = mesh.comm({Axis::Dp});
-  check(group >= 1 && axis.size() % group == 0, "{} data-parallel ranks cannot be cut into groups of {}",
-        axis.size(), group);
-  shard_ = axis.split(axis.rank() / group, axis.rank());
-  replicas_ = axis.split(axis.rank() % group, axis.rank());
-  Communicator& tensor = mesh.comm({Axis::Tp});
-  tensor_ = tensor.split(0, tensor.rank());
-  check(copies >= 1 && tensor.size() % copies == 0,
-        "{} tensor-parallel ranks cannot be cut into groups of {}", tensor.size(), copies);
-  copies_ = tensor.split(tensor.rank() / copies, tensor.rank());
+// Every rank goes through the same list of parameters, and so splits in the same order.
+DataGroups::DataGroups(const Mesh& mesh, int group, const ParamList& params) {
+  add(mesh, kDataAxes, group);
+  for (const ParamSpec& spec : params.specs()) {
+    add(mesh, spec.shard.data_axes(), group);
+    add_first(mesh, spec.shard.summed_first());
+  }
+}
+
+void DataGroups::add(const Mesh& mesh, AxisSet data, int group) {
+  if (groups_.contains(data)) return;
+  Communicator& axis = mesh.comm(data);
+  const int sharing = slices_of(data, group);
+  check(sharing >= 1 && axis.size() % sharing == 0, "{} data-parallel ranks cannot be cut into groups of {}",
+        axis.size(), sharing);
+  Groups& made = groups_[data];
+  made.shard = axis.split(axis.rank() / sharing, axis.rank());
+  made.replicas = axis.split(axis.rank() % sharing, axis.rank());
+}
+
+void DataGroups::add_first(const Mesh& mesh, const RankSet& ranks) {
+  if (ranks.axes.empty()) return;
+  for (const First& known : first_)
+    if (known.ranks == ranks) return;
+  Communicator& axis = mesh.comm(ranks.axes);
+  const int copies = ranks.tensor_copies == 0 ? axis.size() : ranks.tensor_copies;
+  check(axis.size() % copies == 0, "{} tensor-parallel ranks cannot be cut into groups of {}", axis.size(),
+        copies);
+  first_.push_back({ranks, axis.split(axis.rank() / copies, axis.rank())});
+}
+
+const DataGroups::Groups& DataGroups::of(AxisSet data) const {
+  const auto found = groups_.find(data);
+  check(found != groups_.end(), "no parameter is summed over these data axes");
+  return found->second;
+}
+
+Communicator& DataGroups::summed_first(const RankSet& ranks) const {
+  for (const First& known : first_)
+    if (known.ranks == ranks) return *known.comm;
+  fail("no parameter is summed over these ranks first");
 }
 
 }  // namespace trifold

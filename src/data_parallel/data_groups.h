@@ -1,35 +1,52 @@
-// DataGroups: the data axis of a mesh, cut into sharding groups. The ranks of a group share out what is
-// sharded; ranks at the same place of different groups hold the same slices. With one group (the default) all
-// data-parallel ranks share; with a group for each node the traffic inside a node is a reduce-scatter and an
-// all-gather, and only slices cross between nodes: hierarchical reduction, and with sharded parameters what
-// is known as hybrid sharding.
+// DataGroups: the communicators that gradients and slices of parameters travel over, one for each set of
+// ranks that the parameters' ShardSpecs name.
+//
+// The ranks along a parameter's data axes are cut into sharding groups. The ranks of a group share out what
+// is sharded; ranks at the same place of different groups hold the same slices. With one group (the default)
+// all data-parallel ranks share; with a group for each node the traffic inside a node is a reduce-scatter and
+// an all-gather, and only slices cross between nodes: hierarchical reduction, and with sharded parameters
+// what is known as hybrid sharding.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "mesh/mesh.h"
+#include "nn/param.h"
 
 namespace trifold {
 
 class DataGroups {
  public:
-  // Collective over the mesh's world. `group` ranks that follow each other on the data axis share; it must
-  // divide the size of the axis. `copies` ranks that follow each other on the tensor axis hold the same
-  // pieces of some tensors (ShardSpec::tensor_copies). References into `mesh` are kept.
-  DataGroups(const Mesh& mesh, int group, int copies = 1);
+  // Collective over the mesh's world. `group` ranks that follow each other on the data axes share; it must
+  // divide their number. References into `mesh` are kept. `params` are those of the whole model.
+  DataGroups(const Mesh& mesh, int group, const ParamList& params);
 
-  // The ranks that share slices with this one, and those that hold the same slice. For one stream at a time.
-  Communicator& shard() const { return *shard_; }
-  Communicator& replicas() const { return *replicas_; }
-  // The ranks of the tensor axis, apart from the communicator that computation uses.
-  Communicator& tensor() const { return *tensor_; }
-  // Those of them that hold the same pieces as this one.
-  Communicator& copies() const { return *copies_; }
-  int slices() const { return shard_->size(); }
-  int slice() const { return shard_->rank(); }
+  // The ranks that share slices with this one of what is summed over the axes `data`, and those that hold the
+  // same slice. For one stream at a time.
+  Communicator& shard(AxisSet data = kDataAxes) const { return *of(data).shard; }
+  Communicator& replicas(AxisSet data = kDataAxes) const { return *of(data).replicas; }
+  int slices(AxisSet data = kDataAxes) const { return shard(data).size(); }
+  int slice(AxisSet data = kDataAxes) const { return shard(data).rank(); }
+  // The ranks of a ShardSpec::summed_first of a parameter, apart from the communicator that computation uses.
+  Communicator& summed_first(const RankSet& ranks) const;
 
  private:
-  std::unique_ptr<Communicator> shard_, replicas_, tensor_, copies_;
+  struct Groups {
+    std::unique_ptr<Communicator> shard, replicas;
+  };
+  struct First {
+    RankSet ranks;
+    std::unique_ptr<Communicator> comm;
+  };
+
+  void add(const Mesh& mesh, AxisSet data, int group);
+  void add_first(const Mesh& mesh, const RankSet& ranks);
+  const Groups& of(AxisSet data) const;
+
+  std::map<AxisSet, Groups> groups_;
+  std::vector<First> first_;
 };
 
 }  // namespace trifold

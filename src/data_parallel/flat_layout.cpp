@@ -1,6 +1,7 @@
 #include "data_parallel/flat_layout.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace trifold {
 
@@ -35,9 +36,9 @@ std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& bloc
 }
 
 FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages,
-                       int64_t unit_elements, int slices)
+                       int64_t unit_elements, int group)
     : params_(params),
-      slices_(slices),
+      group_(group),
       offsets_(static_cast<size_t>(params.size()), 0),
       unit_of_(static_cast<size_t>(params.size()), -1) {
   // Blocks are visited in the order of backward: later stages first.
@@ -48,64 +49,79 @@ FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<in
     for (size_t at = blocks.size(); at-- > 0;) {
       for (ParamId id : owned_by(params, blocks[at])) open.push_back(id);
       if (std::find(ends.begin(), ends.end(), static_cast<int>(at)) == ends.end()) continue;
-      add_unit(blocks[at], std::move(open));
+      add_units(blocks[at], open);
       open.clear();
     }
   }
   for (int i = 0; i < params.size(); ++i) {
     if (!params[{i}].tied_to || !params.held({i})) continue;
     if (params.stored({i}))
-      add_unit(kCopyOfTied, {{i}});
+      add_units(kCopyOfTied, {{i}});
     else
       unit_of_[static_cast<size_t>(i)] = unit_of(*params[{i}].tied_to);
   }
   find_units_of_blocks();
 }
 
-int tensor_copies(const ParamList& params) {
-  int copies = 1;
-  for (const ParamSpec& spec : params.specs()) {
-    const int own = std::max(1, spec.shard.tensor_copies);
-    check(own == 1 || copies == 1 || own == copies, "{} ranks hold copies of {}, {} of another tensor", own,
-          spec.shard.name, copies);
-    copies = std::max(copies, own);
+// What is summed over other data axes is shared out among other ranks, and so has units of its own.
+void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
+  std::vector<std::pair<AxisSet, std::vector<ParamId>>> by_axes;
+  for (ParamId id : ids) {
+    const AxisSet data = params_[id].shard.data_axes();
+    auto found =
+        std::find_if(by_axes.begin(), by_axes.end(), [&](const auto& each) { return each.first == data; });
+    if (found == by_axes.end()) found = by_axes.insert(by_axes.end(), {data, {}});
+    found->second.push_back(id);
   }
-  return copies;
+  if (by_axes.empty()) by_axes.push_back({kDataAxes, {}});
+  for (auto& [data, members] : by_axes) add_unit(lowest_block, data, std::move(members));
 }
 
-// Gradients that are partial over the tensor axis lie together at the front, so that they are one collective;
-// those that are partial over a part of it come next. Within each of the three, parameters that weights decay
-// for stand before the others, so that an update goes over few runs of them.
-void FlatLayout::add_unit(int lowest_block, std::vector<ParamId> ids) {
-  const auto over_tensor = [&](ParamId id) { return params_[id].shard.partial.has(Axis::Tp); };
-  const auto over_copies = [&](ParamId id) { return params_[id].shard.tensor_copies > 1; };
-  const auto decays = [&](ParamId id) { return params_[id].decay; };
-  const auto after_tensor = std::stable_partition(ids.begin(), ids.end(), over_tensor);
-  const auto after_copies = std::stable_partition(after_tensor, ids.end(), over_copies);
-  std::stable_partition(ids.begin(), after_tensor, decays);
-  std::stable_partition(after_tensor, after_copies, decays);
-  std::stable_partition(after_copies, ids.end(), decays);
+// Gradients that are summed over other axes first lie together at the front, those of one set of ranks as one
+// part, which is one collective: the larger sets come first. Within a part, parameters that weights decay for
+// stand before the others, so that an update goes over few runs of them.
+void FlatLayout::add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids) {
+  const auto order = [&](ParamId id) {
+    const RankSet ranks = params_[id].shard.summed_first();
+    return std::tuple(ranks.axes.empty(), ranks.tensor_copies != 0, ranks.axes, ranks.tensor_copies,
+                      !params_[id].decay);
+  };
+  std::stable_sort(ids.begin(), ids.end(), [&](ParamId a, ParamId b) { return order(a) < order(b); });
   Unit unit;
   unit.lowest_block = lowest_block;
-  unit.begin = unit.tensor_begin = unit.tensor_end = unit.copies_end = elements_;
-  unit.shard_begin = elements_ / slices_;
+  unit.data = data;
+  unit.slices = slices_of(data, group_);
+  unit.begin = elements_;
+  unit.shard_begin = shard_elements_;
   for (ParamId id : ids) {
     offsets_[static_cast<size_t>(id.index)] = elements_;
     unit_of_[static_cast<size_t>(id.index)] = static_cast<int>(units_.size());
+    const int64_t begin = elements_;
     elements_ += grains(params_, id);
-    if (over_tensor(id)) unit.tensor_end = elements_;
-    if (over_tensor(id) || over_copies(id)) unit.copies_end = elements_;
+    const RankSet ranks = params_[id].shard.summed_first();
+    if (ranks.axes.empty()) continue;
+    if (unit.first.empty() || unit.first.back().ranks != ranks) unit.first.push_back({ranks, begin, begin});
+    unit.first.back().end = elements_;
   }
-  elements_ = unit.begin + round_up(elements_ - unit.begin, kGrain * slices_);
+  elements_ = unit.begin + round_up(elements_ - unit.begin, kGrain * unit.slices);
   unit.end = elements_;
   unit.params = std::move(ids);
+  shard_elements_ += unit.slice_elements();
   units_.push_back(std::move(unit));
 }
 
-int FlatLayout::unit_ending_at(int block) const {
-  for (size_t i = 0; i < units_.size(); ++i)
-    if (units_[i].lowest_block == block) return static_cast<int>(i);
-  fail("block {} does not complete a unit of parameters", block);
+int64_t FlatLayout::largest_slice() const {
+  int64_t most = 0;
+  for (const Unit& unit : units_) most = std::max(most, unit.slice_elements());
+  return most;
+}
+
+std::pair<int, int> FlatLayout::units_ending_at(int block) const {
+  const auto ends = [&](const Unit& unit) { return unit.lowest_block == block; };
+  const auto first = std::find_if(units_.begin(), units_.end(), ends);
+  check(first != units_.end(), "block {} does not complete a unit of parameters", block);
+  const auto end = std::find_if_not(first, units_.end(), ends);
+  return {static_cast<int>(first - units_.begin()), static_cast<int>(end - units_.begin())};
 }
 
 void FlatLayout::find_units_of_blocks() {

@@ -2,7 +2,8 @@
 // state, and which part of them the rank owns. One layout serves all three, so slices always coincide.
 //
 // Parameters are grouped in *units*: the blocks of a stage, taken in the order of backward, until there are
-// enough elements for a collective to run at memory speed. A unit is what is reduced, published and, with
+// enough elements for a collective to run at memory speed. Parameters that are summed over other data axes
+// (ShardSpec::data_axes) are other units of the same blocks. A unit is what is reduced, published and, with
 // sharded parameters, gathered at once. It is cut into equal slices, one for each rank of a sharding group
 // (Rajbhandari et al., "ZeRO", SC 2020). Parameters start, and slices begin, at multiples of kGrain elements,
 // so a sum that is built of kGrain-sized chunks has the same chunks however many ranks share a unit.
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/function_ref.h"
@@ -26,25 +28,31 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least that
 // `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
-// How many ranks of the tensor axis hold each piece of the tensors that have fewer pieces than there are
-// ranks; 1 where there is none such. An Error where tensors differ in that.
-int tensor_copies(const ParamList& params);
+// Ranks that share out what is summed over the axes `data`, where `group` ranks of the data axes do: what is
+// summed over none is this rank's own.
+inline int slices_of(AxisSet data, int group) { return data.empty() ? 1 : group; }
 
 class FlatLayout {
  public:
+  // Elements [begin, end) of the flat buffers, whose gradients are summed over `ranks` before the data axes.
+  struct Part {
+    RankSet ranks;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
   struct Unit {
     int lowest_block = kCopyOfTied;  // the block that completes it
+    AxisSet data;                    // the axes that all of it is summed over last, and shared out over
+    int slices = 1;                  // equal parts, one for each rank that shares it
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
     int64_t shard_begin = 0;  // of the slice of one rank in buffers that hold slices only
-    // The part whose gradients are partial over the tensor axis as well (sequence parallelism).
-    int64_t tensor_begin = 0;
-    int64_t tensor_end = 0;
-    // Behind it: the part whose gradients are partial over ranks that hold copies of a piece.
-    int64_t copies_end = 0;
+    std::vector<Part> first;  // what is summed over other axes first
     std::vector<ParamId> params;
 
     int64_t elements() const { return end - begin; }
+    int64_t slice_elements() const { return elements() / slices; }
   };
 
   // Elements [first, first + count) of a parameter's local box in memory order.
@@ -56,28 +64,30 @@ class FlatLayout {
     int64_t shard = 0;  // place in a buffer of slices; only where the segment is one rank's
   };
 
-  // `stages` are the model's blocks of each stage of this rank, ascending. `params` must outlive the layout.
+  // `stages` are the model's blocks of each stage of this rank, ascending; `group` ranks of the data axes
+  // share out. `params` must outlive the layout.
   FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
-             int slices);
+             int group);
 
   const ParamList& params() const { return params_; }
   const std::vector<Unit>& units() const { return units_; }
-  int slices() const { return slices_; }
   int64_t elements() const { return elements_; }
-  int64_t shard_elements() const { return elements_ / slices_; }
+  // Of one slice of each unit, and of the largest of them.
+  int64_t shard_elements() const { return shard_elements_; }
+  int64_t largest_slice() const;
   // The place of a parameter that is stored here.
   int64_t offset(ParamId id) const { return offsets_[static_cast<size_t>(id.index)]; }
   // Index of the unit with the values of a parameter that is held here; of its original where it is tied.
   int unit_of(ParamId id) const { return unit_of_[static_cast<size_t>(id.index)]; }
-  // Index of the unit that `block` completes; an Error when it completes none.
-  int unit_ending_at(int block) const;
+  // The units that `block` completes, from index `first` up to `second`; an Error when it completes none.
+  std::pair<int, int> units_ending_at(int block) const;
   // Units with the weights that a block reads.
   const std::vector<int>& units_of_block(int block) const {
     return units_of_block_.at(static_cast<size_t>(block));
   }
   // The slice of a unit, as elements of the flat buffers.
   int64_t slice_begin(const Unit& unit, int slice) const {
-    return unit.begin + slice * (unit.elements() / slices_);
+    return unit.begin + slice * unit.slice_elements();
   }
   // Whether the unit holds a weight whose other use is on another rank.
   bool tied_elsewhere(const Unit& unit) const;
@@ -92,16 +102,18 @@ class FlatLayout {
   std::vector<Tensor> views(Tensor flat) const;
 
  private:
-  void add_unit(int lowest_block, std::vector<ParamId> ids);
+  void add_units(int lowest_block, const std::vector<ParamId>& ids);
+  void add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids);
   void find_units_of_blocks();
 
   const ParamList& params_;
-  int slices_;
+  int group_;
   std::vector<Unit> units_;
   std::vector<int64_t> offsets_;  // by parameter
   std::vector<int> unit_of_;
   std::vector<std::vector<int>> units_of_block_;
   int64_t elements_ = 0;
+  int64_t shard_elements_ = 0;
 };
 
 }  // namespace trifold

@@ -30,7 +30,7 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
     if (layout.tied_elsewhere(unit))
       result.homes_[i].begin = result.take(unit.elements());
     else
-      result.homes_[i].slice_begin = result.take(unit.elements() / layout.slices());
+      result.homes_[i].slice_begin = result.take(unit.slice_elements());
   }
   result.add_places(layout, together);
   return result;
@@ -42,8 +42,8 @@ void GradLayout::add_work(const FlatLayout& layout, int groups) {
     bad_input("gradients travel in bf16 between at most {} groups of data-parallel ranks, and there are {}",
               kGrain, groups);
   for (const FlatLayout::Unit& unit : layout.units()) {
-    const int64_t in_group = DataSums::work_elements(unit.elements(), layout.slices());
-    const int64_t of_groups = DataSums::work_elements(unit.elements() / layout.slices(), groups);
+    const int64_t in_group = DataSums::work_elements(unit.elements(), unit.slices);
+    const int64_t of_groups = DataSums::work_elements(unit.slice_elements(), groups);
     work_elements_ = std::max({work_elements_, in_group, of_groups});
   }
   work_begin_ = take((work_elements_ + 1) / 2);  // two of them in an element of f32

@@ -17,9 +17,9 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
   int64_t count = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.lowest_block == kCopyOfTied) continue;
-    std::vector<FlatLayout::Segment> mine = layout.segments(unit, grads.slice());
+    std::vector<FlatLayout::Segment> mine = grads.segments(unit);
     std::erase_if(mine, [&](const FlatLayout::Segment& segment) {
-      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), grads.slices());
+      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), grads.slices(segment.id));
     });
     for (const FlatLayout::Segment& run : FlatLayout::joined(mine, [](ParamId, ParamId) { return true; })) {
       counted_.push_back(run);

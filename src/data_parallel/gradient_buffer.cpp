@@ -47,22 +47,23 @@ GradientBuffer::~GradientBuffer() {
   }
 }
 
-std::optional<int> GradientBuffer::slice() const {
-  return how_.slices ? std::optional<int>(groups_.slice()) : std::nullopt;
+std::vector<FlatLayout::Segment> GradientBuffer::segments(const FlatLayout::Unit& unit) const {
+  return layout_.segments(unit, how_.slices ? std::optional(groups_.slice(unit.data)) : std::nullopt);
 }
 
 Tensor GradientBuffer::unit_memory(int unit) const {
   return flat().rows(where_.begin(unit), where_.begin(unit) + unit_at(unit).elements());
 }
 
-Tensor GradientBuffer::slice_memory(int unit, int slice) const {
-  const int64_t count = unit_at(unit).elements() / layout_.slices();
-  return unit_memory(unit).rows(slice * count, (slice + 1) * count);
+Tensor GradientBuffer::slice_memory(int unit) const {
+  const int64_t count = unit_at(unit).slice_elements();
+  const int64_t begin = groups_.slice(unit_at(unit).data) * count;
+  return unit_memory(unit).rows(begin, begin + count);
 }
 
 Tensor GradientBuffer::slice_sums(int unit) const {
-  const int64_t count = unit_at(unit).elements() / layout_.slices();
-  return flat().rows(where_.slice_begin(unit), where_.slice_begin(unit) + count);
+  const int64_t begin = where_.slice_begin(unit);
+  return flat().rows(begin, begin + unit_at(unit).slice_elements());
 }
 
 Tensor GradientBuffer::summed(const FlatLayout::Segment& segment) const {
@@ -86,16 +87,18 @@ void GradientBuffer::open(int block, Stream& stream) {
 }
 
 void GradientBuffer::reduce(int block, Stream& stream) {
-  const int unit = layout_.unit_ending_at(block);
-  for (int i = 0; i < params_.size(); ++i) {
-    if (!where_.apart({i}) || layout_.unit_of({i}) != unit) continue;
-    const Tensor target = grad(*params_[{i}].tied_to);
-    ops_.add(stream, target, target, grad({i}));
+  const auto [first, end] = layout_.units_ending_at(block);
+  for (int unit = first; unit < end; ++unit) {
+    for (int i = 0; i < params_.size(); ++i) {
+      if (!where_.apart({i}) || layout_.unit_of({i}) != unit) continue;
+      const Tensor target = grad(*params_[{i}].tied_to);
+      ops_.add(stream, target, target, grad({i}));
+    }
+    if (where_.passes(unit))
+      pass(unit, stream);
+    else
+      sum_over_ranks(unit, stream);
   }
-  if (where_.passes(unit))
-    pass(unit, stream);
-  else
-    sum_over_ranks(unit, stream);
 }
 
 // The two ranks add the same two numbers. The first stage's gradient then goes the way of its unit; the last
@@ -112,30 +115,31 @@ void GradientBuffer::reduce_tied(Stream& stream) {
   }
 }
 
-void GradientBuffer::sum_over_tensor_axis(int unit) {
+void GradientBuffer::sum_first(int unit) {
   const FlatLayout::Unit& place = unit_at(unit);
-  const auto sum = [&](Communicator& ranks, int64_t begin, int64_t end) {
-    if (ranks.size() == 1 || begin == end) return;
-    ranks.all_reduce(unit_memory(unit).rows(begin - place.begin, end - place.begin), Reduce::Sum,
+  for (const FlatLayout::Part& part : place.first) {
+    Communicator& ranks = groups_.summed_first(part.ranks);
+    if (ranks.size() == 1) continue;
+    ranks.all_reduce(unit_memory(unit).rows(part.begin - place.begin, part.end - place.begin), Reduce::Sum,
                      comm_stream_);
-  };
-  sum(groups_.tensor(), place.tensor_begin, place.tensor_end);
-  sum(groups_.copies(), place.tensor_end, place.copies_end);
+  }
 }
 
 void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   comm_stream_.wait(stream.record());
-  sum_over_tensor_axis(unit);
+  sum_first(unit);
+  Communicator& shard = groups_.shard(unit_at(unit).data);
+  Communicator& replicas = groups_.replicas(unit_at(unit).data);
   const Tensor all = unit_memory(unit);
-  const Tensor mine = slice_memory(unit, groups_.slice());
-  const bool several = groups_.replicas().size() > 1;
+  const Tensor mine = slice_memory(unit);
+  const bool several = replicas.size() > 1;
   if (!how_.slices && !several) {
-    if (groups_.slices() > 1) sums_.all_reduce(groups_.shard(), all, comm_stream_);
+    if (shard.size() > 1) sums_.all_reduce(shard, all, comm_stream_);
     return;
   }
-  if (groups_.slices() > 1) sums_.reduce_scatter(groups_.shard(), mine, all, comm_stream_);
-  if (several) sums_.all_reduce(groups_.replicas(), mine, comm_stream_);
-  if (!how_.slices && groups_.slices() > 1) sums_.all_gather(groups_.shard(), all, mine, comm_stream_);
+  if (shard.size() > 1) sums_.reduce_scatter(shard, mine, all, comm_stream_);
+  if (several) sums_.all_reduce(replicas, mine, comm_stream_);
+  if (!how_.slices && shard.size() > 1) sums_.all_gather(shard, all, mine, comm_stream_);
 }
 
 // The first sum of a step is written where the sums are kept, the others are added to it. A unit that nothing
@@ -143,18 +147,19 @@ void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
 // that it is the same on all of them.
 void GradientBuffer::pass(int unit, Stream& stream) {
   Passage& passage = passages_[static_cast<size_t>(unit)];
+  const AxisSet data = unit_at(unit).data;
   const Tensor sums = slice_sums(unit);
   comm_stream_.wait(stream.record());
   if (passage.open) {
-    sum_over_tensor_axis(unit);
-    const Tensor mine = passage.opened == 1 ? sums : slice_memory(unit, groups_.slice());
-    sums_.reduce_scatter(groups_.shard(), mine, unit_memory(unit), comm_stream_);
+    sum_first(unit);
+    const Tensor mine = passage.opened == 1 ? sums : slice_memory(unit);
+    sums_.reduce_scatter(groups_.shard(data), mine, unit_memory(unit), comm_stream_);
     if (passage.opened > 1) ops_.add(comm_stream_, sums, sums, mine);
     spare_[static_cast<size_t>(where_.place(unit))] = comm_stream_.record();
     passage.open = false;
   }
-  if (++passage.reduced == how_.reductions && groups_.replicas().size() > 1)
-    sums_.all_reduce(groups_.replicas(), sums, comm_stream_);
+  if (++passage.reduced == how_.reductions && groups_.replicas(data).size() > 1)
+    sums_.all_reduce(groups_.replicas(data), sums, comm_stream_);
 }
 
 void GradientBuffer::rehearse(Stream& stream) {

@@ -2,9 +2,9 @@
 // summed over the ranks on the communication stream while backward goes on: once a step, or after each
 // micro-batch.
 //
-// Each gradient is summed over exactly the axes in its ShardSpec::partial: over the tensor axis first where
-// it is partial there (norms, biases and positions under sequence parallelism; key heads that several ranks
-// share, over these), then over the data axis.
+// Each gradient is summed over exactly the axes in its ShardSpec::partial: first over those that are no data
+// axes (norms, biases and positions under sequence parallelism, over the tensor axis; key heads that several
+// ranks share, over these), then over the data axes of its unit.
 // Where every rank needs all of the sum that is an all-reduce; where it needs its slice only (ZeRO), a
 // reduce-scatter, which adds in the same order: the bits of a slice are those of the whole. Over the data
 // axis sums may travel in bf16 (DataSums).
@@ -55,11 +55,13 @@ class GradientBuffer final : public GradSink {
   void reduce(int block, Stream& stream) override;
   void reduce_tied(Stream& stream) override;
 
-  // Which slice of each unit is summed here; all of it when absent.
-  std::optional<int> slice() const;
-  // How many ranks of the data axis have slices of their own: 1 where each has all of the sums.
-  int slices() const { return how_.slices ? groups_.slices() : 1; }
-  // The sums of a segment of it.
+  // Whether this rank has its slice of each unit's sums only; with whom it shares them out says the layout.
+  bool shared_out() const { return how_.slices; }
+  // How many ranks have slices of their own of the sums of a parameter: 1 where each has all of them.
+  int slices(ParamId id) const { return how_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
+  // What is summed here of a unit: this rank's slice or all of it.
+  std::vector<FlatLayout::Segment> segments(const FlatLayout::Unit& unit) const;
+  // The sums of a segment of that.
   Tensor summed(const FlatLayout::Segment& segment) const;
 
   // Adds as reductions do, on this rank alone, so that a device has met it. Gradients are worth nothing then.
@@ -81,13 +83,13 @@ class GradientBuffer final : public GradSink {
 
   void sum_over_ranks(int unit, Stream& stream);
   void pass(int unit, Stream& stream);
-  void sum_over_tensor_axis(int unit);
+  void sum_first(int unit);
   const FlatLayout::Unit& unit_at(int unit) const { return layout_.units()[static_cast<size_t>(unit)]; }
   DataSums data_sums() const;
   Tensor flat() const { return buffer_.tensor(dtype_, {where_.elements()}); }
   Tensor unit_memory(int unit) const;
-  // Slice `slice` of the unit where it lies whole.
-  Tensor slice_memory(int unit, int slice) const;
+  // This rank's slice of the unit where it lies whole.
+  Tensor slice_memory(int unit) const;
   Tensor slice_sums(int unit) const;
 
   const FlatLayout& layout_;

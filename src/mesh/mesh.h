@@ -25,13 +25,23 @@ class AxisSet {
   }
   constexpr bool has(Axis axis) const { return (bits_ & bit(axis)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
+  constexpr AxisSet operator|(AxisSet other) const { return AxisSet(unsigned{bits_} | other.bits_); }
+  constexpr AxisSet operator&(AxisSet other) const { return AxisSet(unsigned{bits_} & other.bits_); }
+  constexpr AxisSet without(AxisSet other) const { return AxisSet(unsigned{bits_} & ~unsigned{other.bits_}); }
   constexpr bool operator==(const AxisSet&) const = default;
   constexpr bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }  // an order for maps
 
  private:
+  constexpr explicit AxisSet(unsigned bits) : bits_(static_cast<uint8_t>(bits)) {}
   static constexpr uint8_t bit(Axis axis) { return static_cast<uint8_t>(1U << static_cast<uint8_t>(axis)); }
   uint8_t bits_ = 0;
 };
+
+// Along these ranks see other samples, so gradients are sums over them, and what all of them hold can be
+// shared out among them (ZeRO).
+constexpr AxisSet kDataAxes{Axis::Dp};
+// Over these a pipeline stage is spread: the ranks that differ only along them hold parts or copies of it.
+constexpr AxisSet kStageAxes{Axis::Tp, Axis::Dp};
 
 struct MeshSizes {
   int tp = 1;

@@ -1,7 +1,8 @@
 // ShardSpec: which box of which named global tensor lives on this rank, over which axes it is replicated, and
 // over which its gradient is partial. One value answers initialisation, gradient reduction, norm counting,
 // ZeRO ownership and checkpointing, by two rules:
-//   * a gradient is summed over exactly the axes in `partial`;
+//   * a gradient is summed over exactly the axes in `partial`, which are among those in `replicated`: first
+//     over those that are no data axes, on all that a rank holds, then over the data axes;
 //   * a value that several ranks hold is counted and saved by the first of them (counts_here).
 // Where a tensor has fewer pieces than the tensor axis has ranks, `tensor_copies` ranks that follow each
 // other hold the same piece, and its gradient is a partial sum over those.
@@ -14,6 +15,13 @@
 
 namespace trifold {
 
+// The ranks along `axes`; with `tensor_copies`, only so many of the tensor axis that follow each other.
+struct RankSet {
+  AxisSet axes;
+  int tensor_copies = 0;  // 0: all of the axis
+  bool operator==(const RankSet&) const = default;
+};
+
 struct ShardSpec {
   std::string name;    // unique in the model, the same on every mesh: "block.3.attention.qkv.weight"
   Shape global;        // shape of the whole tensor
@@ -22,6 +30,14 @@ struct ShardSpec {
   AxisSet partial;     // axes along which gradients are partial sums
   // Of a value replicated over the tensor axis: how many ranks that follow each other hold the same. 0: all.
   int tensor_copies = 0;
+
+  // The data axes that its gradient is summed over.
+  AxisSet data_axes() const { return partial & kDataAxes; }
+  // The ranks that its gradient is summed over before these.
+  RankSet summed_first() const {
+    const AxisSet axes = partial.without(kDataAxes);
+    return {axes, axes.has(Axis::Tp) ? tensor_copies : 0};
+  }
 };
 
 // The box of coordinate `part` of `parts` when `dim` of `global` is cut evenly; throws when it does not

@@ -15,8 +15,8 @@ ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Re
 ParamId BlockBuilder::replicated(const std::string& name, const Shape& shape, Init init, bool decay,
                                  bool inside) {
   const bool parts = sequence_parallel_ || (inside && mesh_.size(Axis::Tp) > 1);
-  const AxisSet partial = parts ? AxisSet{Axis::Dp, Axis::Tp} : AxisSet{Axis::Dp};
-  return add(name, shape, Rect::whole(shape), {Axis::Tp, Axis::Dp}, partial, init, decay);
+  const AxisSet partial = parts ? kStageAxes : kDataAxes;
+  return add(name, shape, Rect::whole(shape), kStageAxes, partial, init, decay);
 }
 
 ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
@@ -24,8 +24,8 @@ ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int 
   const int tp = mesh_.size(Axis::Tp);
   const int copies = pieces > 0 && pieces < tp ? tp / static_cast<int>(pieces) : 1;
   const Rect local = even_part(global, dim, mesh_.coord(Axis::Tp) / copies, tp / copies);
-  if (copies == 1) return add(name, global, local, {Axis::Dp}, {Axis::Dp}, init, decay);
-  return add(name, global, local, {Axis::Tp, Axis::Dp}, {Axis::Dp}, init, decay, copies);
+  if (copies == 1) return add(name, global, local, kDataAxes, kDataAxes, init, decay);
+  return add(name, global, local, kStageAxes, kStageAxes, init, decay, copies);
 }
 
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {

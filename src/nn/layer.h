@@ -142,8 +142,8 @@ class BlockBuilder {
   // partial sum over that axis too.
   ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay, bool inside = false);
   // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` (0: as many as there are
-  // ranks): where there are more ranks than pieces, ranks that follow each other hold copies of one, and its
-  // gradient is a partial sum over them.
+  // ranks): where there are more ranks than pieces, ranks that follow each other hold copies of one
+  // (ShardSpec::tensor_copies), and its gradient is a partial sum over them.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
                   int64_t pieces = 0);
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".

@@ -8,6 +8,8 @@
 namespace trifold {
 
 ParamId ParamList::add(ParamSpec spec) {
+  check(spec.shard.partial.without(spec.shard.replicated).empty(),
+        "the gradient of {} would be summed over ranks that hold other values", spec.shard.name);
   for (const ParamSpec& other : specs_)
     check(other.shard.name != spec.shard.name, "two parameters are named '{}'", spec.shard.name);
   specs_.push_back(std::move(spec));

@@ -15,7 +15,7 @@ constexpr int64_t kFirstGradient = kPlacesOfBlock / 2;
 void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std::string& where) {
   const FlatLayout& layout = replica.layout();
   for (const FlatLayout::Unit& unit : layout.units())
-    for (const FlatLayout::Segment& segment : layout.segments(unit, grads.slice())) {
+    for (const FlatLayout::Segment& segment : grads.segments(unit)) {
       const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
       const std::optional<int64_t> bad = first_not_finite(sums.tensor());
       if (bad)
@@ -78,7 +78,7 @@ void FiniteCheck::look_at_sums(Stream& stream) {
   const FlatLayout& layout = replica_.layout();
   search_.go_to(2 * static_cast<int64_t>(replica_.model().blocks.size()) * kPlacesOfBlock);
   for (const FlatLayout::Unit& unit : layout.units())
-    for (const FlatLayout::Segment& segment : layout.segments(unit, grads_.slice()))
+    for (const FlatLayout::Segment& segment : grads_.segments(unit))
       search_.look("the gradient of " + layout.params()[segment.id].shard.name + ", summed over the ranks",
                    grads_.summed(segment), stream);
 }

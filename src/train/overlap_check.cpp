@@ -38,7 +38,7 @@ void OneByOne::after(const Action& action) {
 OverlapCheck::OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss)
     : replica_(replica), layout_(replica.layout()), grads_(grads), loss_(loss) {
   for (const FlatLayout::Unit& unit : layout_.units())
-    for (const FlatLayout::Segment& segment : layout_.segments(unit, grads.slice())) {
+    for (const FlatLayout::Segment& segment : grads.segments(unit)) {
       const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
       const auto* bytes = static_cast<const std::byte*>(sums.tensor().data);
       sums_.insert(sums_.end(), bytes, bytes + sums.tensor().bytes());
@@ -48,7 +48,7 @@ OverlapCheck::OverlapCheck(Replica& replica, const GradientBuffer& grads, const 
 void OverlapCheck::compare(const LossSums& loss, const std::string& step) const {
   const std::byte* before = sums_.data();
   for (size_t unit = 0; unit < layout_.units().size(); ++unit)
-    for (const FlatLayout::Segment& segment : layout_.segments(layout_.units()[unit], grads_.slice())) {
+    for (const FlatLayout::Segment& segment : grads_.segments(layout_.units()[unit])) {
       const HostCopy copy(replica_.ops(), replica_.compute(), grads_.summed(segment));
       const Tensor& sums = copy.tensor();
       const auto* now = static_cast<const std::byte*>(sums.data);

@@ -18,19 +18,27 @@ WeightUnit name_of_unit(const FlatLayout::Unit& unit, const std::vector<Stage>& 
   return {last.index, static_cast<int>(last.blocks.size())};
 }
 
-std::map<WeightUnit, int> indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages) {
-  std::map<WeightUnit, int> indices;
+// Units of one block that are summed over other data axes go by one name: they come and go together.
+using IndicesOfUnits = std::map<WeightUnit, std::vector<int>>;
+
+IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages) {
+  IndicesOfUnits indices;
   for (size_t i = 0; i < layout.units().size(); ++i)
-    indices[name_of_unit(layout.units()[i], stages)] = static_cast<int>(i);
+    indices[name_of_unit(layout.units()[i], stages)].push_back(static_cast<int>(i));
   return indices;
 }
 
 std::vector<std::pair<int, int>> indices_of_pairs(const std::vector<std::pair<WeightUnit, WeightUnit>>& pairs,
                                                   const FlatLayout& layout,
                                                   const std::vector<Stage>& stages) {
-  const std::map<WeightUnit, int> indices = indices_of_units(layout, stages);
+  const IndicesOfUnits indices = indices_of_units(layout, stages);
   std::vector<std::pair<int, int>> result;
-  for (const auto& [a, b] : pairs) result.emplace_back(indices.at(a), indices.at(b));
+  for (const auto& [a, b] : pairs)
+    for (const int i : indices.at(a))
+      for (const int j : indices.at(b)) result.emplace_back(i, j);
+  for (const auto& [name, units] : indices)
+    for (size_t i = 0; i < units.size(); ++i)
+      for (size_t j = 0; j < i; ++j) result.emplace_back(units[j], units[i]);
   return result;
 }
 
@@ -43,7 +51,8 @@ UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>
       auto& used = units[static_cast<size_t>(stage.index)].emplace_back();
       for (int index : layout.units_of_block(block.index)) {
         const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(index)];
-        if (wanted(unit)) used.push_back(name_of_unit(unit, stages));
+        const WeightUnit name = name_of_unit(unit, stages);
+        if (wanted(unit) && std::find(used.begin(), used.end(), name) == used.end()) used.push_back(name);
       }
     }
   return units;
@@ -86,8 +95,6 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
                          int64_t gathered, const ZeroConfig& config) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
-  int64_t largest = 0;
-  for (const FlatLayout::Unit& unit : layout.units()) largest = std::max(largest, unit.elements());
   MemoryReport memory;
   memory.parameters =
       zero.parameters ? bytes(layout.shard_elements() + gathered) : bytes(versions * layout.elements());
@@ -104,7 +111,7 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
   memory.optimizer = static_cast<size_t>(std::min(owned, kOffloadWindow)) * state_bytes;
   if (zero.parameters) {
     memory.offloaded += bytes(layout.shard_elements());
-    memory.parameters = bytes(gathered + largest / layout.slices());
+    memory.parameters = bytes(gathered + layout.largest_slice());
   }
   return memory;
 }
@@ -112,38 +119,41 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
 double data_traffic(const RankPlan& row, const FlatLayout& layout, const GradLayout& gradients,
                     const std::vector<Stage>& stages, DType dtype, DType wire, const ZeroStage& zero,
                     int copies) {
-  const int slices = layout.slices();
   // Once around a ring of `ranks`, of a tensor of so many elements.
   const auto pass = [](int ranks, int64_t elements, DType type) {
     return static_cast<double>(elements) * (ranks - 1) / ranks * static_cast<double>(size_of(type));
   };
   // What travels between the groups of a slice of so many elements.
-  const auto to_copies = [&](int64_t elements) {
-    return wire == DType::BF16 ? DataSums::work_elements(elements, copies) : elements;
+  const auto to_copies = [&](int64_t elements, int groups) {
+    return wire == DType::BF16 ? DataSums::work_elements(elements, groups) : elements;
   };
   double bytes = 0;
   std::vector<bool> between_copies(layout.units().size(), false);
   const auto reduce = [&](int index) {
-    const int64_t elements = layout.units()[static_cast<size_t>(index)].elements();
-    bytes += (zero.optimizer ? 1 : 2) * pass(slices, elements, wire);
+    const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(index)];
+    bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
     // Sums of a unit that passes travel between the groups once a step.
+    const int groups = slices_of(unit.data, copies);
     if (!between_copies[static_cast<size_t>(index)])
-      bytes += 2 * pass(copies, to_copies(elements / slices), wire);
+      bytes += 2 * pass(groups, to_copies(unit.slice_elements(), groups), wire);
     between_copies[static_cast<size_t>(index)] = gradients.passes(index);
   };
-  const std::map<WeightUnit, int> indices = indices_of_units(layout, stages);
+  const IndicesOfUnits indices = indices_of_units(layout, stages);
   for (const Action& action : row) {
-    if (action.kind == ActionKind::ReduceGrad) reduce(indices.at({action.stage, action.block}));
+    if (action.kind == ActionKind::ReduceGrad)
+      for (const int unit : indices.at({action.stage, action.block})) reduce(unit);
     if (action.kind == ActionKind::ReduceTied)
       for (size_t i = 0; i < layout.units().size(); ++i)
         if (layout.units()[i].lowest_block == kCopyOfTied) reduce(static_cast<int>(i));
-    if (action.kind == ActionKind::Unshard) {
-      const auto unit = static_cast<size_t>(indices.at({action.stage, action.block}));
-      bytes += pass(slices, layout.units()[unit].elements(), dtype);
-    }
+    if (action.kind == ActionKind::Unshard)
+      for (const int index : indices.at({action.stage, action.block})) {
+        const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(index)];
+        bytes += pass(unit.slices, unit.elements(), dtype);
+      }
     // One update of all that the rank holds: the Steps of its stages are one.
     const bool update = action.kind == ActionKind::Step && action.stage == stages.front().index;
-    if (update && zero.optimizer && !zero.parameters) bytes += pass(slices, layout.elements(), dtype);
+    if (update && zero.optimizer && !zero.parameters)
+      for (const FlatLayout::Unit& unit : layout.units()) bytes += pass(unit.slices, unit.elements(), dtype);
   }
   return bytes;
 }

@@ -59,7 +59,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
                  setup.model.has_bottom() ? 1 : 0),
       model_(setup.model, mesh_, setup.seed),
-      groups_(mesh_, world.size()),
+      groups_(mesh_, world.size(), model_.params()),
       layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, groups_.slices()),
       weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
       grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),

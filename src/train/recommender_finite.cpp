@@ -59,7 +59,7 @@ void Recommender::explain(const StepState& failed) {
   grads_.finish(compute_);
   search.set_samples({});
   for (const FlatLayout::Unit& unit : layout_.units())
-    for (const FlatLayout::Segment& segment : layout_.segments(unit, grads_.slice()))
+    for (const FlatLayout::Segment& segment : grads_.segments(unit))
       search.look("the gradient of " + layout_.params()[segment.id].shard.name + ", summed over the ranks",
                   grads_.summed(segment), compute_);
   const bool of_loss = !std::isfinite(failed.loss);

@@ -33,7 +33,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   groups_ = std::make_unique<DataGroups>(mesh_, zero_group_size(zero, mesh_.sizes(), world_.world_nodes()),
-                                         tensor_copies(model_.params));
+                                         model_.params);
   layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), groups_->slices());
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));

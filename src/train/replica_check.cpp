@@ -322,7 +322,7 @@ std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& opti
         found.add(masters ? "rounded" : "param", whole, 1, weights.weight(whole.id));
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces())
     if (piece.kind != "param" || masters || weights.sharded())
-      found.add(piece.kind, piece.segment, grads.slices(), piece.values);
+      found.add(piece.kind, piece.segment, grads.slices(piece.segment.id), piece.values);
   return found.take();
 }
 

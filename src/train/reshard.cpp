@@ -60,11 +60,10 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   const MeshSizes sizes = mesh_sizes(run.mesh);
   const int group = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
   const bool sharded = ZeroStage::of(run.zero.zero_stage).optimizer && group > 1;
-  const int slices = sharded ? group : 1;
-  // Every parameter is replicated over the data axis: a rank that counts no slice needs no model.
+  // Every parameter is replicated over the data axes: a rank that counts no slice needs no model.
   ShardSpec everywhere;
-  everywhere.replicated = {Axis::Dp};
-  if (!counts_here(everywhere, coords, slices)) return {};
+  everywhere.replicated = kDataAxes;
+  if (!counts_here(everywhere, coords, sharded ? group : 1)) return {};
   Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
   const std::vector<StageRange> cut =
       cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
@@ -73,10 +72,10 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   for (const std::vector<int>& stage : blocks) held.insert(held.end(), stage.begin(), stage.end());
   if (sizes.pp > 1) model.params.hold_blocks(held);
   const FlatLayout flat(model.params, blocks, unit_elements(run.zero), group);
-  std::optional<int> slice;
-  if (sharded) slice = coords.dp % group;
   std::vector<ShardBox> boxes;
-  for (const FlatLayout::Unit& unit : flat.units())
+  for (const FlatLayout::Unit& unit : flat.units()) {
+    const int slices = sharded ? unit.slices : 1;
+    const auto slice = sharded ? std::optional(coords.dp % slices) : std::nullopt;
     for (const FlatLayout::Segment& segment : flat.segments(unit, slice)) {
       const ParamSpec& param = model.params[segment.id];
       if (param.tied_to || !counts_here(param.shard, coords, slices)) continue;
@@ -84,6 +83,7 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
         for (const StoredBox& box : stored_boxes(model.params, kind, segment))
           boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
     }
+  }
   return boxes;
 }
 

@@ -24,7 +24,8 @@ std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   std::vector<NamedTensor> tensors;
   for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
     const ParamSpec& param = params[piece.segment.id];
-    const bool saved = !param.tied_to && counts_here(param.shard, replica_.mesh().coords(), grads_.slices());
+    const int slices = grads_.slices(piece.segment.id);
+    const bool saved = !param.tied_to && counts_here(param.shard, replica_.mesh().coords(), slices);
     if (!to_load && !saved) continue;
     for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
       const Shape& extent = box.spec.local.extent;

@@ -5,16 +5,6 @@
 
 namespace trifold {
 
-namespace {
-
-int64_t largest_unit(const FlatLayout& layout) {
-  int64_t most = 0;
-  for (const FlatLayout::Unit& unit : layout.units()) most = std::max(most, unit.elements());
-  return most;
-}
-
-}  // namespace
-
 SharedPlaces places_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together) {
   std::vector<int64_t> sizes;
   for (const FlatLayout::Unit& unit : layout.units()) sizes.push_back(unit.elements());
@@ -129,32 +119,40 @@ Tensor ParamStore::weight(ParamId id) const {
       .reshape(shape);
 }
 
-// A place is taken again when its last reader is done; the plan's look-ahead leaves time for both.
 void ParamStore::unshard(int block, Stream&) {
-  const int index = layout_.unit_ending_at(block);
-  check(!gathered(index), "the weights of the unit of block {} are gathered already", block);
+  const auto [first, end] = layout_.units_ending_at(block);
+  for (int unit = first; unit < end; ++unit) {
+    check(!gathered(unit), "the weights of the unit of block {} are gathered already", block);
+    gather(unit);
+  }
+}
+
+// A place is taken again when its last reader is done; the plan's look-ahead leaves time for both.
+void ParamStore::gather(int index) {
   check(!places_.empty(), "no memory was reserved for gathered weights");
   Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];
   check(place.unit < 0, "the plan gathers two units at once that share memory");
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
-  const int64_t slice = unit.elements() / layout_.slices();
+  const int64_t slice = unit.slice_elements();
   const Tensor mine = shards().rows(unit.shard_begin, unit.shard_begin + slice);
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
   comm_stream_.wait(place.spare);
   comm_stream_.wait(updated_);
-  groups_.shard().all_gather(place.buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
+  groups_.shard(unit.data).all_gather(place.buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
   place.unit = index;
   place.ready = comm_stream_.record();
 }
 
 void ParamStore::reshard(int block, Stream& stream) {
-  const int index = layout_.unit_ending_at(block);
-  check(gathered(index), "the weights of the unit of block {} are not gathered", block);
-  Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];
-  place.unit = -1;
-  place.spare = stream.record();
+  const auto [first, end] = layout_.units_ending_at(block);
+  for (int unit = first; unit < end; ++unit) {
+    check(gathered(unit), "the weights of the unit of block {} are not gathered", block);
+    Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(unit)])];
+    place.unit = -1;
+    place.spare = stream.record();
+  }
 }
 
 void ParamStore::enter(int block, Stream& stream) const {
@@ -191,12 +189,12 @@ void ParamStore::release(const FlatLayout::Segment& segment) const {
 }
 
 void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
-  if (how_.sharded || groups_.slices() == 1) return;
+  if (how_.sharded || unit.slices == 1) return;
   const Tensor all = ring(version).flat.rows(unit.begin, unit.end);
-  const int64_t begin = layout_.slice_begin(unit, groups_.slice());
-  const int64_t end = layout_.slice_begin(unit, groups_.slice() + 1);
+  const int64_t begin = layout_.slice_begin(unit, groups_.slice(unit.data));
+  const int64_t end = begin + unit.slice_elements();
   comm_stream_.wait(stream.record());
-  groups_.shard().all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
+  groups_.shard(unit.data).all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
   arrived_[static_cast<size_t>(&unit - layout_.units().data())] = comm_stream_.record();
 }
 
@@ -221,22 +219,22 @@ void ParamStore::restart_at(int version) {
 }
 
 void ParamStore::initialise(uint64_t seed, Stream& stream) {
-  const std::optional<int> slice = how_.sharded ? std::optional<int>(groups_.slice()) : std::nullopt;
-  for (const FlatLayout::Unit& unit : layout_.units())
+  for (const FlatLayout::Unit& unit : layout_.units()) {
+    const auto slice = how_.sharded ? std::optional(groups_.slice(unit.data)) : std::nullopt;
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
         initialise_segment(layout_, part, owned(part), seed, ops_, stream);
         release(part);
       }
+  }
 }
 
 size_t ParamStore::bytes() const {
   size_t bytes = shards_.bytes();
   for (const auto& version : versions_) bytes += version->buffer.bytes();
   for (const Place& place : places_) bytes += place.buffer.bytes();
-  if (file_.bytes() > 0)
-    bytes += static_cast<size_t>(largest_unit(layout_) / layout_.slices()) * size_of(dtype_);
+  if (file_.bytes() > 0) bytes += static_cast<size_t>(layout_.largest_slice()) * size_of(dtype_);
   return bytes;
 }
 

@@ -31,7 +31,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
       parts_(parts_of(*rule_, dtype)),
-      elements_(grads.slice() ? layout.shard_elements() : layout.elements()),
+      elements_(grads.shared_out() ? layout.shard_elements() : layout.elements()),
       numbers_(ops, layout.params().size()) {
   const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
   if (weights.state_on_host())
@@ -42,7 +42,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
     file_ = FileMemory(weights.offload(), bytes);
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
-    segments_.push_back(layout.segments(unit, grads.slice()));
+    segments_.push_back(grads.segments(unit));
     for (const FlatLayout::Segment& segment : segments_.back()) largest = std::max(largest, segment.count);
   }
   if (!rule_->needs_norms() && weights.offload().empty())
@@ -64,7 +64,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
 
 Tensor ShardedOptimizer::part(size_t index, const FlatLayout::Segment& segment) const {
   const int64_t begin =
-      static_cast<int64_t>(index) * elements_ + (grads_.slice() ? segment.shard : segment.flat);
+      static_cast<int64_t>(index) * elements_ + (grads_.shared_out() ? segment.shard : segment.flat);
   const Tensor all{
       file_.bytes() > 0 ? file_.data() : buffer_.data(), dtype_, {static_cast<int64_t>(parts_) * elements_}};
   return all.rows(begin, begin + segment.count);
@@ -143,7 +143,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       const Tensor of_direction = squares.rows(1, 2).reshape({count});
       rule_->measure(slice_of(segment, version), values, {of_weight, of_direction}, ops_, stream);
       stream.synchronize();
-      if (!counts_here(params[segment.id].shard, mesh_.coords(), grads_.slices())) return;
+      if (!counts_here(params[segment.id].shard, mesh_.coords(), grads_.slices(segment.id))) return;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));
@@ -151,7 +151,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
   limbs_.clear();
   for (ExactSum& sum : sums_) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
   Stream host = stream.host();
-  mesh_.comm({Axis::Dp, Axis::Tp})
+  mesh_.comm(kStageAxes)
       .all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum, host);
   const auto total = [&](size_t index) {
     ExactSum sum;
@@ -193,7 +193,7 @@ void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const size_t unit = file_.bytes() > 0 ? i : segments_.size() - 1 - i;
     update_unit(unit, version, values, stream);
-    if (grads_.slice()) weights_.publish(layout_.units()[unit], version, stream);
+    if (grads_.shared_out()) weights_.publish(layout_.units()[unit], version, stream);
   }
   weights_.end_update(stream);
 }
@@ -216,7 +216,7 @@ void ShardedOptimizer::refresh_weights(Stream& stream) {
         ops_.convert(stream, weights_.owned(segment), part(0, segment));
         if (file_.bytes() > 0) stream.synchronize();
       });
-    if (grads_.slice()) weights_.publish(layout_.units()[unit], 0, stream);
+    if (grads_.shared_out()) weights_.publish(layout_.units()[unit], 0, stream);
   }
   weights_.finish(stream);
 }

@@ -30,7 +30,7 @@ class ShardedOptimizer {
                    DType dtype, uint64_t seed, Stream& stream);
 
   // One update of version `version` of the weights, in place; then all ranks that hold them whole have them.
-  // `values` but for the trust ratio. Collective over the data axis, with LAMB over the tensor axis too.
+  // `values` but for the trust ratio. Collective over the data axes, with LAMB over all of the stage.
   void step(int version, StepValues values, Stream& stream);
 
   // A piece of a parameter that this rank owns, with its values: for checkpoints.

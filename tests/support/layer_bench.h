@@ -52,7 +52,7 @@ class LayerBench {
     BlockBuilder builder(params_, mesh_, 0, 99, sequence_parallel);
     layer_ = make(builder);
     slots_ = builder.slots();
-    groups_ = std::make_unique<DataGroups>(mesh_, 1, tensor_copies(params_));
+    groups_ = std::make_unique<DataGroups>(mesh_, 1, params_);
     layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, 1);
     weights_ =
         std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::How{}, side_);

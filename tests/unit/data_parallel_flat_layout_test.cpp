@@ -10,8 +10,18 @@
 namespace trifold::test {
 namespace {
 
-// A parameter of every kind that layers declare.
-void add_every_kind(BlockBuilder& builder, const std::string& block) {
+// A parameter of every kind that layers declare, and one of which each data-parallel rank has a part of its
+// own.
+void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
+  const std::string block = std::to_string(number);
+  const Mesh& mesh = builder.mesh();
+  ParamSpec own;
+  own.shard.name = block + ".own";
+  own.shard.global = {12, 90};
+  own.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Dp), mesh.size(Axis::Dp));
+  own.shard.replicated = {Axis::Tp};
+  own.block = number;
+  params.add(own);
   builder.sharded(block + ".rows", {8, 100}, 0, {}, true);
   builder.sharded(block + ".columns", {30, 8}, 1, {}, true);
   builder.sharded(block + ".shared_heads", {4, 700}, 0, {}, true, 2);
@@ -29,21 +39,20 @@ struct Layout {
 // The boxes of each parameter that the ranks of a mesh count.
 std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std::string, Shape>& shapes) {
   std::map<std::string, std::vector<Rect>> boxes;
-  const int slices = in.shared_out ? in.group : 1;
   for (int rank = 0; rank < in.sizes.ranks(); ++rank) {
     const Mesh mesh(in.sizes, coords_of(rank, in.sizes));
     ParamList params;
     std::vector<int> mine;
     for (int block = 0; block < 2 * in.sizes.pp; ++block) {
       BlockBuilder builder(params, mesh, block, 1, in.sequence_parallel);
-      add_every_kind(builder, std::to_string(block));
+      add_every_kind(params, builder, block);
       if (block / 2 == mesh.coord(Axis::Pp)) mine.push_back(block);
     }
     params.hold_blocks(mine);
     const FlatLayout layout(params, {mine}, 1, in.group);
-    std::optional<int> slice;
-    if (in.shared_out) slice = mesh.coord(Axis::Dp) % in.group;
-    for (const FlatLayout::Unit& unit : layout.units())
+    for (const FlatLayout::Unit& unit : layout.units()) {
+      const int slices = in.shared_out ? unit.slices : 1;
+      const auto slice = in.shared_out ? std::optional(mesh.coord(Axis::Dp) % slices) : std::nullopt;
       for (const FlatLayout::Segment& segment : layout.segments(unit, slice)) {
         const ShardSpec& spec = params[segment.id].shard;
         shapes[spec.name] = spec.global;
@@ -51,6 +60,7 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
         for (const Rect& rect : rects_of_range(spec.local, segment.first, segment.first + segment.count))
           boxes[spec.name].push_back(rect);
       }
+    }
   }
   return boxes;
 }
@@ -67,7 +77,7 @@ TEST(FlatLayout, EveryElementIsCountedOnce) {
                                    sizes.tp, sizes.dp, sizes.pp, group, shared_out, sequence_parallel));
           std::map<std::string, Shape> shapes;
           const auto boxes = counted({sizes, group, shared_out, sequence_parallel}, shapes);
-          EXPECT_EQ(shapes.size(), static_cast<size_t>(10 * sizes.pp));
+          EXPECT_EQ(shapes.size(), static_cast<size_t>(12 * sizes.pp));
           for (const auto& [name, shape] : shapes) {
             ASSERT_TRUE(boxes.contains(name)) << name;
             EXPECT_NO_THROW(check_exact_cover(name, shape, boxes.at(name)));

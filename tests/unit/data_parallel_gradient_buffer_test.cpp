@@ -33,7 +33,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
       for (const int64_t unit_elements : {int64_t{1}, int64_t{1} << 20}) {
         const std::vector<int> blocks{0, 1};
         const FlatLayout layout(params, {blocks}, unit_elements, 2);
-        const DataGroups groups(mesh, 2);
+        const DataGroups groups(mesh, 2, params);
         GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, comm);
         grads.zero(compute);
         // Rank r contributes 10^r + element: the sum tells who took part.
@@ -57,6 +57,49 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
       }
     });
   }
+}
+
+// A parameter of which each data-parallel rank has a part of its own, as an expert's would be, beside one
+// that they share: its gradient is summed over no data rank, and its slice is all of it.
+TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
+  for (const bool slices : {false, true})
+    run_ranks(4, [&](Communicator& world) {
+      const Mesh mesh(world, {2, 2, 1});
+      OwnStream compute;
+      OwnStream comm(Stream::Mode::Worker);
+      ParamList params;
+      BlockBuilder builder(params, mesh, 0, 1);
+      builder.replicated("shared", {600}, {}, false);
+      ParamSpec own;
+      own.shard.name = "own";
+      own.shard.global = {2, 300};
+      own.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Dp), 2);
+      own.shard.replicated = own.shard.partial = {Axis::Tp};
+      params.add(own);
+      const FlatLayout layout(params, {{0}}, 1, 2);
+      ASSERT_EQ(layout.units().size(), 2U);
+      const DataGroups groups(mesh, 2, params);
+      GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64,
+                           {.slices = slices}, comm);
+      grads.zero(compute);
+      const double mine[] = {1, 10, 100, 1000};
+      for (int i = 0; i < params.size(); ++i)
+        std::fill_n(grads.grad({i}).as<double>(), grads.grad({i}).elements(), mine[world.rank()]);
+      grads.reduce(0, compute);
+      grads.finish(compute);
+      const int dp = mesh.coord(Axis::Dp);
+      const double expected[] = {mesh.coord(Axis::Tp) == 0 ? 101.0 : 1010.0, dp == 0 ? 11.0 : 1100.0};
+      std::vector<int64_t> summed(2, 0);
+      for (const FlatLayout::Unit& unit : layout.units())
+        for (const FlatLayout::Segment& segment : grads.segments(unit)) {
+          const Tensor sums = grads.summed(segment);
+          const auto i = static_cast<size_t>(segment.id.index);
+          for (int64_t e = 0; e < sums.elements(); ++e) ASSERT_EQ(sums.as<double>()[e], expected[i]);
+          summed[i] += sums.elements();
+        }
+      EXPECT_EQ(summed[0], !slices ? 600 : dp == 0 ? 512 : 88);
+      EXPECT_EQ(summed[1], 300);
+    });
 }
 
 // What follows each other is one run: of each unit those that weights decay for, and the others.
