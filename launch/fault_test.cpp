@@ -18,6 +18,7 @@
 
 #include "checkpoint/files.h"
 #include "core/error.h"
+#include "mesh/mesh_sizes.h"
 #include "train/trainer.h"
 
 namespace trifold::launch {

@@ -12,7 +12,7 @@
 #include "config/option_groups.h"
 #include "config/validate.h"
 #include "core/error.h"
-#include "mesh/mesh.h"
+#include "mesh/mesh_sizes.h"
 #include "train/host_memory.h"
 #include "train/plan_report.h"
 
@@ -253,8 +253,7 @@ void check_shared_device(const PretrainConfig& config, const std::vector<MemoryR
 
 // Each process has a device of its own; which one of its host is not known yet.
 void check_own_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
-  const MeshSizes sizes{config.mesh.tensor_model_parallel_size, *config.mesh.data_parallel_size,
-                        config.mesh.pipeline_model_parallel_size};
+  const MeshSizes sizes = mesh_sizes(config.mesh);
   const std::optional<int> rank = mpi_launch_rank();
   const auto least = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
   const size_t place =

@@ -8,6 +8,7 @@
 
 #include "config/validate_mesh.h"
 #include "core/error.h"
+#include "mesh/mesh_sizes.h"
 
 namespace trifold {
 
@@ -92,7 +93,10 @@ std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_no
   return nodes;
 }
 
-int zero_group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
+namespace {
+
+// The data-parallel ranks that share.
+int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
   if (!groups_follow_nodes(config)) return given_group_size(config).value_or(sizes.dp);
   const int group = runs_on_nodes(sizes, {}, nodes).front();
   MeshCoords at;
@@ -111,6 +115,17 @@ int zero_group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<
         "--zero-group-size node: every node has one data-parallel rank of a kind, so nothing would be shared "
         "out; leave it out, or give fewer tensor ranks than a node has ranks");
   return group;
+}
+
+}  // namespace
+
+ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
+  return {config.zero_stage, group_size(config, sizes, nodes), sizes.dp};
+}
+
+ZeroSharing zero_sharing(const PretrainConfig& run) {
+  const MeshSizes sizes = mesh_sizes(run.mesh);
+  return zero_sharing(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
 }
 
 }  // namespace trifold

@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "mesh/mesh.h"
+#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -35,9 +36,11 @@ std::vector<std::string> process_lines(std::span<const RankProcess> ranks);
 // The nodes of ranks that are only planned: all on one node where nothing is said.
 std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
 
-// Data-parallel ranks that share slices: the number that --zero-group-size gives, all of them, or those on
+// What data-parallel ranks share out, and which: as many as --zero-group-size gives, all of them, or those on
 // one node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
 // groups of at least 2 ranks.
-int zero_group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
+ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
+// The same for a run that is only planned.
+ZeroSharing zero_sharing(const PretrainConfig& run);
 
 }  // namespace trifold

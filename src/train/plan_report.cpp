@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
 #include "pipeline/executor.h"
 #include "pipeline/passes.h"
@@ -54,7 +55,8 @@ class Builder {
         model_(make_model(run_.model, Mesh(sizes_, {}), run_.seed, run_.mesh)),
         costs_(make_plan_costs(config, model_)),
         order_(step_order(run_, batches_to_simulate(run_))),
-        cut_(cut_stages(model_.block_costs(), static_cast<int>(order_.rank_of_stage.size()))) {}
+        cut_(cut_stages(model_.block_costs(), static_cast<int>(order_.rank_of_stage.size()))),
+        zero_(zero_sharing(run_)) {}
 
   PlanReport build() {
     describe_run();
@@ -188,15 +190,13 @@ class Builder {
     }
     ParamList params = model_.params;
     if (sizes_.pp > 1) params.hold_blocks(held);
-    const int group =
-        zero_group_size(run_.zero, sizes_, planned_nodes(sizes_.ranks(), run_.mesh.ranks_per_node));
-    const FlatLayout layout(params, stages, unit_elements(run_.zero), group);
+    const FlatLayout layout(params, stages, unit_elements(run_.zero), zero_.group);
     const PipelinePlace place = place_of(rank);
     RankPlan row = plan[static_cast<size_t>(rank)];
-    const ZeroStage zero = group > 1 ? ZeroStage::of(run_.zero.zero_stage) : ZeroStage{};
+    const ZeroStage& zero = zero_.stage;
     row = zero.parameters ? with_residency(row, layout, place.stages) : without_residency(std::move(row));
     const GradLayout gradients =
-        grad_layout(layout, row, place, each, order_.micros, reduce_type(run_.precision), sizes_.dp / group);
+        grad_layout(layout, row, place, each, order_.micros, reduce_type(run_.precision), zero_.groups);
     const int64_t gathered =
         zero.parameters ? places_of_units(layout, gathered_together(row, layout, place.stages)).all_elements()
                         : 0;
@@ -209,7 +209,7 @@ class Builder {
             .total();
     use.memory.workspace = device_workspace(run_);
     use.data_bytes = data_traffic(row, layout, gradients, place.stages, dtype_of(run_),
-                                  reduce_type(run_.precision), zero, sizes_.dp / group);
+                                  reduce_type(run_.precision), zero, zero_.groups);
     return use;
   }
 
@@ -319,6 +319,7 @@ class Builder {
   PlanCosts costs_;
   StepOrder order_;
   std::vector<StageRange> cut_;
+  ZeroSharing zero_;
   PlanShape shape_;
   PlanReport report_;
 };

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "comm/meet.h"
+#include "mesh/mesh_sizes.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/nodes.h"
@@ -11,11 +12,6 @@
 #include "train/step_plan.h"
 
 namespace trifold {
-
-MeshSizes mesh_sizes(const MeshConfig& config) {
-  return {config.tensor_model_parallel_size, config.data_parallel_size.value_or(1),
-          config.pipeline_model_parallel_size};
-}
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
@@ -32,12 +28,12 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       model_(make_model(model, mesh_, seed, mesh)) {
   take_place(std::move(rank_of_stage), model.hidden_size);
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
-  groups_ = std::make_unique<DataGroups>(mesh_, zero_group_size(zero, mesh_.sizes(), world_.world_nodes()),
-                                         model_.params);
-  layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), groups_->slices());
+  zero_ = zero_sharing(zero, mesh_.sizes(), world_.world_nodes());
+  groups_ = std::make_unique<DataGroups>(mesh_, zero_.group, model_.params);
+  layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), zero_.group);
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
-  how.sharded = ZeroStage::of(zero.zero_stage).parameters && groups_->slices() > 1;
+  how.sharded = zero_.stage.parameters;
   how.state_on_host = zero.offloads_to_host();
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
@@ -134,8 +130,7 @@ std::string Replica::description() const {
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);
-  if (groups_->replicas().size() > 1)
-    text += fmt::format(", in {} groups of {} that share out", groups_->replicas().size(), groups_->slices());
+  if (zero_.groups > 1) text += fmt::format(", in {} groups of {} that share out", zero_.groups, zero_.group);
   return text;
 }
 

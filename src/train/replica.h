@@ -13,6 +13,7 @@
 #include "models/stages.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"
+#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -55,6 +56,7 @@ class Replica {
   // Where this rank's parameters lie in flat buffers, and with whom it shares them out.
   const FlatLayout& layout() const { return *layout_; }
   const DataGroups& groups() const { return *groups_; }
+  const ZeroSharing& zero() const { return zero_; }
   // The blocks of each stage of this rank, ascending.
   std::vector<std::vector<int>> blocks() const;
   // Over the two ranks that share a tied weight; null where this rank has no part in it.
@@ -89,11 +91,10 @@ class Replica {
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_;
   PipelinePlace place_;
+  ZeroSharing zero_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<FlatLayout> layout_;
   std::unique_ptr<ParamStore> weights_;
 };
-
-MeshSizes mesh_sizes(const MeshConfig& config);
 
 }  // namespace trifold

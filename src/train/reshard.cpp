@@ -9,13 +9,13 @@
 #include "checkpoint/save_folder.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_model.h"
 #include "train/nodes.h"
 #include "train/replica.h"
 #include "train/step_plan.h"
-#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -58,12 +58,12 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
                                     const MeshCoords& coords, const std::vector<std::string>& kinds,
                                     DType dtype) {
   const MeshSizes sizes = mesh_sizes(run.mesh);
-  const int group = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
-  const bool sharded = ZeroStage::of(run.zero.zero_stage).optimizer && group > 1;
+  const ZeroSharing zero = zero_sharing(run);
+  const bool sharded = zero.stage.optimizer;
   // Every parameter is replicated over the data axes: a rank that counts no slice needs no model.
   ShardSpec everywhere;
   everywhere.replicated = kDataAxes;
-  if (!counts_here(everywhere, coords, sharded ? group : 1)) return {};
+  if (!counts_here(everywhere, coords, sharded ? zero.group : 1)) return {};
   Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
   const std::vector<StageRange> cut =
       cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
@@ -71,7 +71,7 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   std::vector<int> held;
   for (const std::vector<int>& stage : blocks) held.insert(held.end(), stage.begin(), stage.end());
   if (sizes.pp > 1) model.params.hold_blocks(held);
-  const FlatLayout flat(model.params, blocks, unit_elements(run.zero), group);
+  const FlatLayout flat(model.params, blocks, unit_elements(run.zero), zero.group);
   std::vector<ShardBox> boxes;
   for (const FlatLayout::Unit& unit : flat.units()) {
     const int slices = sharded ? unit.slices : 1;

@@ -7,10 +7,12 @@
 #include "config/validate_mesh.h"
 #include "core/input_file.h"
 #include "data_parallel/flat_layout.h"
+#include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 #include "pipeline/torch_schedule.h"
+#include "train/nodes.h"
 
 namespace trifold {
 
@@ -144,9 +146,9 @@ int weight_versions(const RankPlan& row) {
 
 bool can_reduce_each(const PretrainConfig& config) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  // The ranks of a node are at least 2 where there are several (train/nodes.h).
-  const int sharing = given_group_size(config.zero).value_or(*config.mesh.data_parallel_size);
-  return config.zero.zero_stage >= 2 && sharing > 1 && !(schedule && is_async(*schedule));
+  // The ranks of a node are at least 2 where there are several, so nodes need not be known here.
+  const ZeroSharing zero = zero_sharing(config.zero, mesh_sizes(config.mesh), {});
+  return zero.stage.gradients && !(schedule && is_async(*schedule));
 }
 
 bool reduces_each(const PretrainConfig& config) {
@@ -187,10 +189,8 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
 void check_schedule_file(const PretrainConfig& config) {
   if (!schedule_from_file(config.pipeline)) return;
   const StepOrder order = step_order(config);
-  const MeshConfig& layout = config.mesh;
-  const MeshSizes sizes{layout.tensor_model_parallel_size, layout.data_parallel_size.value_or(1),
-                        layout.pipeline_model_parallel_size};
-  const Model model = make_model(config.model, Mesh(sizes, {}), config.seed, layout);
+  const Mesh mesh(mesh_sizes(config.mesh), {});
+  const Model model = make_model(config.model, mesh, config.seed, config.mesh);
   const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
   complete_plan(order, plan_shape(order, cut, model, unit_elements(config.zero), reduces_each(config)));
 }

@@ -11,7 +11,6 @@
 #include "train/rank_memory.h"
 #include "train/ranks.h"
 #include "train/trainer_window.h"
-#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -35,10 +34,9 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       plan_(make_plan()),
       grads_(replica_.layout(),
              grad_layout(replica_.layout(), row(), replica_.place(), reduces_each(config), order_.micros,
-                         reduce_type(config.precision), replica_.groups().replicas().size()),
+                         reduce_type(config.precision), replica_.zero().groups),
              replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
-             {ZeroStage::of(config.zero.zero_stage).optimizer && replica_.groups().slices() > 1,
-              order_.micros, config.precision.grad_reduce_in_bf16},
+             {replica_.zero().stage.optimizer, order_.micros, config.precision.grad_reduce_in_bf16},
              replica_.comm(), replica_.ties()),
       optimizer_(replica_.layout(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
                  config.optimizer, replica_.dtype(), config.seed, replica_.compute()),

@@ -21,12 +21,11 @@ ZeroBytes zero_formula(int stage, double parameters, int shared, double weight_b
 
 ZeroTable make_zero_table(const PlanConfig& config) {
   const PretrainConfig& run = config.run;
-  const MeshSizes sizes = mesh_sizes(run.mesh);
   const DType dtype = compute_type(run.precision);
   const auto schedule = chosen_schedule(run.pipeline);
   const int last = schedule && is_async(*schedule) ? 2 : 3;
   ZeroTable table;
-  table.shared = zero_group_size(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
+  table.shared = zero_sharing(run).group;
   table.weight_bytes = static_cast<double>(size_of(dtype));
   table.gradient_bytes = static_cast<double>(size_of(accumulate_type(dtype)));
   table.optimizer_bytes = static_cast<double>(ShardedOptimizer::bytes_per_element(run.optimizer, dtype));
