@@ -169,8 +169,8 @@ class FaultyData final : public DataSource {
         spec_(spec),
         micro_batch_(config.batch.micro_batch_size),
         global_batch_(*config.batch.global_batch_size),
-        place_(coords_of(spec.rank, mesh_sizes(config.mesh)).dp),
-        places_(mesh_sizes(config.mesh).dp) {}
+        place_(coords_of(spec.rank, mesh_sizes(config.mesh))[Axis::Dp]),
+        places_(mesh_sizes(config.mesh)[Axis::Dp]) {}
 
   int64_t seq_length() const override { return inner_->seq_length(); }
   int64_t samples() const override { return inner_->samples(); }

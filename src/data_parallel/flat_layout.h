@@ -28,9 +28,9 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least that
 // `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
-// Ranks that share out what is summed over the axes `data`, where `group` ranks of the data axes do: what is
-// summed over none is this rank's own.
-inline int slices_of(AxisSet data, int group) { return data.empty() ? 1 : group; }
+// Ranks that share out what is summed over the axes `data`, where `group` ranks of kDataAxes do. What is
+// summed over others each rank has whole.
+inline int slices_of(AxisSet data, int group) { return data == kDataAxes ? group : 1; }
 
 class FlatLayout {
  public:

@@ -19,7 +19,8 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
     if (unit.lowest_block == kCopyOfTied) continue;
     std::vector<FlatLayout::Segment> mine = grads.segments(unit);
     std::erase_if(mine, [&](const FlatLayout::Segment& segment) {
-      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), grads.slices(segment.id));
+      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), mesh.sizes(),
+                          grads.slices(segment.id));
     });
     for (const FlatLayout::Segment& run : FlatLayout::joined(mine, [](ParamId, ParamId) { return true; })) {
       counted_.push_back(run);

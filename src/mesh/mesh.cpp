@@ -1,6 +1,7 @@
 #include "mesh/mesh.h"
 
-#include <array>
+#include <algorithm>
+#include <span>
 
 #include "comm/planned_comm.h"
 
@@ -8,29 +9,42 @@ namespace trifold {
 
 namespace {
 
-constexpr std::array kAxes{Axis::Tp, Axis::Dp, Axis::Pp};  // fastest first
+// Fastest first.
+constexpr std::array kDenseGrid{Axis::Tp, Axis::Cp, Axis::Dp, Axis::Pp};
+constexpr std::array kExpertGrid{Axis::Etp, Axis::Ep, Axis::Edp, Axis::Pp};
+constexpr AxisSet kExpertAxes{Axis::Etp, Axis::Ep, Axis::Edp};
 
+std::string_view name_of(Axis axis) {
+  constexpr std::array<std::string_view, kAxes> kNames{"tp", "cp", "dp", "etp", "ep", "edp", "pp"};
+  return kNames[static_cast<size_t>(axis)];
+}
+
+// "tp 2 x dp 3 x pp 1": axes that no run cuts yet are named where they are cut.
 std::string to_string(const MeshSizes& sizes) {
-  return fmt::format("tp {} x dp {} x pp {}", sizes.tp, sizes.dp, sizes.pp);
+  const bool experts = sizes[Axis::Etp] != 1 || sizes[Axis::Ep] != 1;
+  std::string text;
+  for (const Axis axis : {Axis::Tp, Axis::Cp, Axis::Dp, Axis::Pp, Axis::Etp, Axis::Ep, Axis::Edp}) {
+    if (axis == Axis::Cp && sizes[axis] == 1) continue;
+    if (kExpertAxes.has(axis) && !experts) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), sizes[axis]);
+  }
+  return text;
 }
 
 void check_sizes(const MeshSizes& sizes) {
-  check(sizes.tp >= 1 && sizes.dp >= 1 && sizes.pp >= 1, "a mesh of {} has no ranks", to_string(sizes));
+  for (const Axis axis : kDenseGrid)
+    if (sizes[axis] < 1) fail("a mesh of {} has no ranks", to_string(sizes));
+  if (sizes[Axis::Etp] < 1 || sizes[Axis::Ep] < 1 || sizes.ranks(kExpertAxes) != sizes.ranks(kStageAxes))
+    fail("a mesh of {}: the experts' axes must have the {} ranks of a pipeline stage", to_string(sizes),
+         sizes.ranks(kStageAxes));
 }
 
-int coord_of(const MeshCoords& coords, Axis axis) {
-  switch (axis) {
-    case Axis::Tp:
-      return coords.tp;
-    case Axis::Dp:
-      return coords.dp;
-    case Axis::Pp:
-      return coords.pp;
-  }
-  fail("there is no such mesh axis");
+std::span<const Axis> grid_of(AxisSet axes) {
+  if ((axes & kExpertAxes).empty()) return kDenseGrid;
+  check((axes & kStageAxes).empty(),
+        "a set of axes is of one grid: tp, cp, dp and pp, or etp, ep, edp and pp");
+  return kExpertGrid;
 }
-
-int size_of(const MeshSizes& sizes, Axis axis) { return coord_of({sizes.tp, sizes.dp, sizes.pp}, axis); }
 
 // Ranks with one color differ only along `axes`; the key orders them. Both are mixed-radix numbers, fastest
 // axis first.
@@ -43,34 +57,71 @@ ColorAndKey color_and_key(AxisSet axes, const MeshCoords& coords, const MeshSize
   ColorAndKey result;
   int color_step = 1;
   int key_step = 1;
-  for (Axis axis : kAxes) {
+  for (const Axis axis : grid_of(axes)) {
     int& number = axes.has(axis) ? result.key : result.color;
     int& step = axes.has(axis) ? key_step : color_step;
-    number += coord_of(coords, axis) * step;
-    step *= size_of(sizes, axis);
+    number += coords[axis] * step;
+    step *= sizes[axis];
   }
   return result;
 }
 
 }  // namespace
 
+MeshSizes::MeshSizes(std::initializer_list<std::pair<Axis, int>> sizes) {
+  sizes_.fill(1);
+  bool named = false;
+  for (const auto& [axis, size] : sizes) {
+    sizes_[static_cast<size_t>(axis)] = size;
+    named = named || axis == Axis::Edp;
+  }
+  if (named) return;
+  const int others = ranks({Axis::Etp, Axis::Ep});
+  const int stage = ranks(kStageAxes);
+  sizes_[static_cast<size_t>(Axis::Edp)] = others >= 1 && stage % others == 0 ? stage / others : 0;
+}
+
+int MeshSizes::ranks(AxisSet axes) const {
+  int ranks = 1;
+  for (size_t axis = 0; axis < kAxes; ++axis)
+    if (axes.has(static_cast<Axis>(axis))) ranks *= sizes_[axis];
+  return ranks;
+}
+
+MeshCoords::MeshCoords(std::initializer_list<std::pair<Axis, int>> coords) {
+  coords_.fill(0);
+  for (const auto& [axis, coord] : coords) coords_[static_cast<size_t>(axis)] = coord;
+}
+
 MeshCoords coords_of(int rank, const MeshSizes& sizes) {
   check_sizes(sizes);
   check(rank >= 0 && rank < sizes.ranks(), "there is no rank {} in a mesh of {}", rank, to_string(sizes));
-  return {rank % sizes.tp, rank / sizes.tp % sizes.dp, rank / sizes.tp / sizes.dp};
+  MeshCoords coords;
+  for (const auto& grid : {kDenseGrid, kExpertGrid}) {
+    int rest = rank;
+    for (const Axis axis : grid) {
+      coords[axis] = rest % sizes[axis];
+      rest /= sizes[axis];
+    }
+  }
+  return coords;
 }
 
 int rank_of(const MeshCoords& coords, const MeshSizes& sizes) {
   check_sizes(sizes);
-  for (Axis axis : kAxes)
-    check(coord_of(coords, axis) >= 0 && coord_of(coords, axis) < size_of(sizes, axis),
-          "a mesh of {} has no coordinates tp {} dp {} pp {}", to_string(sizes), coords.tp, coords.dp,
-          coords.pp);
-  return coords.tp + sizes.tp * (coords.dp + sizes.dp * coords.pp);
+  for (const Axis axis : kDenseGrid)
+    if (coords[axis] < 0 || coords[axis] >= sizes[axis])
+      fail("a mesh of {} has no coordinates tp {} dp {} pp {}", to_string(sizes), coords[Axis::Tp],
+           coords[Axis::Dp], coords[Axis::Pp]);
+  return place_along(kStageAxes | AxisSet{Axis::Pp}, coords, sizes);
+}
+
+int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) {
+  return color_and_key(axes, coords, sizes).key;
 }
 
 std::string label_of(const MeshCoords& coords) {
-  return fmt::format("dp{}.pp{}.tp{}", coords.dp, coords.pp, coords.tp);
+  return fmt::format("dp{}.pp{}.tp{}", coords[Axis::Dp], coords[Axis::Pp], coords[Axis::Tp]);
 }
 
 Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
@@ -78,8 +129,10 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_
   check(world.size() == sizes.ranks(), "a mesh of {} needs {} ranks, but there are {}", to_string(sizes),
         sizes.ranks(), world.size());
   coords_ = coords_of(world.rank(), sizes);
-  for (AxisSet axes : {AxisSet{Axis::Tp}, AxisSet{Axis::Dp}, AxisSet{Axis::Pp}, AxisSet{Axis::Dp, Axis::Tp},
-                       AxisSet{Axis::Tp, Axis::Pp}, AxisSet{Axis::Dp, Axis::Pp}})
+  const AxisSet tensor{Axis::Tp};
+  const AxisSet pipeline{Axis::Pp};
+  for (const AxisSet axes :
+       {tensor, kDataAxes, pipeline, kStageAxes, tensor | pipeline, kDataAxes | pipeline})
     comm(axes);
 }
 
@@ -87,24 +140,13 @@ Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)
     : planned_(planned_communicator(rank_of(coords, sizes), sizes.ranks())),
       world_(planned_.get()),
       sizes_(sizes),
-      coords_(coords) {}
-
-int Mesh::size(Axis axis) const { return size_of(sizes_, axis); }
-
-int Mesh::coord(Axis axis) const { return coord_of(coords_, axis); }
+      coords_(coords_of(planned_->rank(), sizes)) {}
 
 Communicator& Mesh::comm(AxisSet axes) const {
-  auto& found = comms_[axes];
-  if (!found) {
-    const ColorAndKey place = color_and_key(axes, coords_, sizes_);
-    if (planned_) {
-      const ColorAndKey last = color_and_key(axes, {sizes_.tp - 1, sizes_.dp - 1, sizes_.pp - 1}, sizes_);
-      found = planned_communicator(place.key, last.key + 1);
-    } else {
-      found = world_->split(place.color, place.key);
-    }
-  }
-  return *found;
+  if (const auto found = comms_.find(axes); found != comms_.end()) return *found->second;
+  const ColorAndKey place = color_and_key(axes, coords_, sizes_);
+  return *(comms_[axes] = planned_ ? planned_communicator(place.key, sizes_.ranks(axes))
+                                   : world_->split(place.color, place.key));
 }
 
 }  // namespace trifold

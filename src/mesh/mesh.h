@@ -1,20 +1,37 @@
 // Mesh: named axes over ranks, a pure map rank <-> coordinates, and a communicator for any set of axes.
 //
 // "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is
-// Megatron-LM's default: tensor fastest, then data, pipeline slowest, rank = tp + TP * (dp + DP * pp).
+// Megatron-LM's default: tensor fastest, then context, data, and pipeline slowest.
+//
+// One set of ranks is read through two grids. The dense grid is tp x cp x dp x pp; the expert grid, for
+// parameters that only some tokens meet, is etp x ep x edp x pp. A pipeline stage has the same ranks in both,
+// tp * cp * dp = etp * ep * edp, numbered in the same order, so going from one grid to the other moves no
+// data (parallel folding; Liu et al., arXiv 2504.14960). A set of axes is of one grid; pp is in both.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "comm/communicator.h"
 
 namespace trifold {
 
-enum class Axis : uint8_t { Tp, Dp, Pp };  // fastest first
+enum class Axis : uint8_t {
+  Tp,   // tensor
+  Cp,   // context: no run cuts this axis yet
+  Dp,   // data
+  Etp,  // tensor, of experts: no run cuts this or the next axis yet
+  Ep,   // expert
+  Edp,  // data, of experts
+  Pp    // pipeline
+};
+constexpr size_t kAxes = 7;
 
 // A set of axes, as bits.
 class AxisSet {
@@ -37,49 +54,69 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 
-// Along these ranks see other samples, so gradients are sums over them, and what all of them hold can be
-// shared out among them (ZeRO).
-constexpr AxisSet kDataAxes{Axis::Dp};
+// Along these, ranks see other tokens, so gradients are sums over them, and what all of them hold can be
+// shared out among them (ZeRO): of parameters that all tokens meet, and of experts.
+constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
+constexpr AxisSet kExpertDataAxes{Axis::Edp};
 // Over these a pipeline stage is spread: the ranks that differ only along them hold parts or copies of it.
-constexpr AxisSet kStageAxes{Axis::Tp, Axis::Dp};
+constexpr AxisSet kStageAxes{Axis::Tp, Axis::Cp, Axis::Dp};
 
-struct MeshSizes {
-  int tp = 1;
-  int dp = 1;
-  int pp = 1;
-  int ranks() const { return tp * dp * pp; }
+// How many ranks there are along each axis.
+class MeshSizes {
+ public:
+  // One rank along each axis that is not named; along edp as many as etp and ep leave of a stage.
+  MeshSizes(std::initializer_list<std::pair<Axis, int>> sizes = {});
+  int operator[](Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  // Of the whole mesh, and of those that differ only along `axes`.
+  int ranks() const { return ranks(kStageAxes | AxisSet{Axis::Pp}); }
+  int ranks(AxisSet axes) const;
   bool operator==(const MeshSizes&) const = default;
+
+ private:
+  std::array<int, kAxes> sizes_;
 };
 
-struct MeshCoords {
-  int tp = 0;
-  int dp = 0;
-  int pp = 0;
+// The place of a rank along each axis.
+class MeshCoords {
+ public:
+  // 0 along each axis that is not named. Only coords_of fills in both grids.
+  MeshCoords(std::initializer_list<std::pair<Axis, int>> coords = {});
+  int operator[](Axis axis) const { return coords_[static_cast<size_t>(axis)]; }
+  int& operator[](Axis axis) { return coords_[static_cast<size_t>(axis)]; }
   bool operator==(const MeshCoords&) const = default;
+
+ private:
+  std::array<int, kAxes> coords_;
 };
 
+// In both grids.
 MeshCoords coords_of(int rank, const MeshSizes& sizes);
+// Of a place in the dense grid.
 int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
+// The place among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
+// An Error where the axes are of both grids.
+int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 // "dp1.pp0.tp3": for messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
   // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
-  // communicators of the single axes and of their pairs at once; any other set has to be asked for by every
-  // rank in the same order.
+  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one);
+  // any other set has to be asked for by every rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
-  // The place `coords` of a mesh that is only planned: no rank exists, and nothing is allocated. Models can
-  // be built for it and walked dry (comm/planned_comm.h); any real communication is an Error.
+  // The place `coords` of the dense grid of a mesh that is only planned: no rank exists, and nothing is
+  // allocated. Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
+  // Error.
   Mesh(const MeshSizes& sizes, const MeshCoords& coords);
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoords& coords() const { return coords_; }
-  int size(Axis axis) const;
-  int coord(Axis axis) const;
+  int size(Axis axis) const { return sizes_[axis]; }
+  int coord(Axis axis) const { return coords_[axis]; }
   Communicator& world() const { return *world_; }
-  // The ranks that differ from this one only along `axes`, ordered by their coordinates, fastest axis first.
+  // The ranks that differ from this one only along `axes`, in the order of place_along.
   Communicator& comm(AxisSet axes) const;
 
  private:

@@ -3,8 +3,9 @@
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config) {
-  return {config.tensor_model_parallel_size, config.data_parallel_size.value_or(1),
-          config.pipeline_model_parallel_size};
+  return {{Axis::Tp, config.tensor_model_parallel_size},
+          {Axis::Dp, config.data_parallel_size.value_or(1)},
+          {Axis::Pp, config.pipeline_model_parallel_size}};
 }
 
 }  // namespace trifold

@@ -13,21 +13,37 @@ Rect even_part(const Shape& global, int dim, int part, int parts) {
   return rect;
 }
 
-bool counts_here(const ShardSpec& spec, const MeshCoords& coords, int slices) {
-  if (spec.replicated.has(Axis::Tp)) {
-    const int place = spec.tensor_copies == 0 ? coords.tp : coords.tp % spec.tensor_copies;
-    if (place != 0) return false;
+namespace {
+
+// The place among the ranks along `axis` that hold the same.
+int place_among_copies(const ShardSpec& spec, Axis axis, int coord) {
+  return axis == Axis::Tp && spec.tensor_copies > 0 ? coord % spec.tensor_copies : coord;
+}
+
+bool is_first_along(AxisSet axes, const ShardSpec& spec, const MeshCoords& coords) {
+  for (size_t i = 0; i < kAxes; ++i) {
+    const auto axis = static_cast<Axis>(i);
+    if (axes.has(axis) && place_among_copies(spec, axis, coords[axis]) != 0) return false;
   }
-  if (spec.replicated.has(Axis::Dp) && coords.dp >= slices) return false;
-  return !spec.replicated.has(Axis::Pp) || coords.pp == 0;
+  return true;
+}
+
+}  // namespace
+
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords) {
+  return is_first_along(spec.replicated, spec, coords);
+}
+
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords, const MeshSizes& sizes, int slices) {
+  const AxisSet data = spec.replicated & (kDataAxes | kExpertDataAxes);
+  return place_along(data, coords, sizes) < slices &&
+         is_first_along(spec.replicated.without(data), spec, coords);
 }
 
 int copies_of(const ShardSpec& spec, const MeshSizes& sizes, int slices) {
-  int copies = 1;
-  if (spec.replicated.has(Axis::Tp)) copies *= spec.tensor_copies == 0 ? sizes.tp : spec.tensor_copies;
-  if (spec.replicated.has(Axis::Dp)) copies *= sizes.dp / slices;
-  if (spec.replicated.has(Axis::Pp)) copies *= sizes.pp;
-  return copies;
+  const AxisSet tensor = spec.tensor_copies > 0 ? spec.replicated & AxisSet{Axis::Tp} : AxisSet{};
+  const int on_tensor = tensor.empty() ? 1 : spec.tensor_copies;
+  return on_tensor * sizes.ranks(spec.replicated.without(tensor)) / slices;
 }
 
 }  // namespace trifold

@@ -32,10 +32,10 @@ struct ShardSpec {
   int tensor_copies = 0;
 
   // The data axes that its gradient is summed over.
-  AxisSet data_axes() const { return partial & kDataAxes; }
+  AxisSet data_axes() const { return partial & (kDataAxes | kExpertDataAxes); }
   // The ranks that its gradient is summed over before these.
   RankSet summed_first() const {
-    const AxisSet axes = partial.without(kDataAxes);
+    const AxisSet axes = partial.without(kDataAxes | kExpertDataAxes);
     return {axes, axes.has(Axis::Tp) ? tensor_copies : 0};
   }
 };
@@ -44,11 +44,12 @@ struct ShardSpec {
 // divide.
 Rect even_part(const Shape& global, int dim, int part, int parts);
 
-// True on exactly one of the ranks that hold the same values: the one that counts and saves them. `slices`
-// ranks that follow each other on the data axis share the values out, so that each holds a slice of its own
-// (ZeRO); with 1 every rank holds them whole.
-bool counts_here(const ShardSpec& spec, const MeshCoords& coords, int slices = 1);
-// How many ranks those are.
+// True on exactly one of the ranks that hold the same values: the one that counts and saves them.
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords);
+// The same where `slices` ranks that follow each other on the data axes share the values out, so that each
+// holds a slice of its own (ZeRO); with 1 every rank holds them whole.
+bool counts_here(const ShardSpec& spec, const MeshCoords& coords, const MeshSizes& sizes, int slices);
+// How many ranks hold the same.
 int copies_of(const ShardSpec& spec, const MeshSizes& sizes, int slices = 1);
 
 }  // namespace trifold

@@ -40,9 +40,8 @@ LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuf
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
   static_assert(sizeof(LabelCount) == 3 * sizeof(double));
   Stream host = replica.compute().host();
-  replica.mesh()
-      .comm({Axis::Dp})
-      .all_reduce({counts.data(), DType::F64, {3 * static_cast<int64_t>(counts.size())}}, Reduce::Sum, host);
+  replica.mesh().comm(kDataAxes).all_reduce(
+      {counts.data(), DType::F64, {3 * static_cast<int64_t>(counts.size())}}, Reduce::Sum, host);
 }
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
@@ -62,7 +61,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
 
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
   static_assert(sizeof(LossSums) == 2 * sizeof(double));
-  Communicator& ranks = replica.mesh().comm({Axis::Dp, Axis::Pp});
+  Communicator& ranks = replica.mesh().comm(kDataAxes | AxisSet{Axis::Pp});
   Stream host = replica.compute().host();
   ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum, host);
 }

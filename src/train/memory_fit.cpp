@@ -258,7 +258,7 @@ void check_own_device(const PretrainConfig& config, const std::vector<MemoryRepo
   const auto least = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
   const size_t place =
       rank && *rank < config.mesh.ranks
-          ? static_cast<size_t>(coords_of(*rank, sizes).pp)
+          ? static_cast<size_t>(coords_of(*rank, sizes)[Axis::Pp])
           : static_cast<size_t>(std::min_element(ranks.begin(), ranks.end(), least) - ranks.begin());
   const size_t device = largest_device();
   if (ranks[place].predicted_total() <= device) return;

@@ -44,7 +44,7 @@ std::string run_text(int first_rank, int64_t first_pid, int count) {
 std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<const int> nodes) {
   std::vector<int> runs;
   int last = -1;
-  for (at.dp = 0; at.dp < sizes.dp; ++at.dp) {
+  for (at[Axis::Dp] = 0; at[Axis::Dp] < sizes[Axis::Dp]; ++at[Axis::Dp]) {
     const int node = nodes.empty() ? 0 : nodes[static_cast<size_t>(rank_of(at, sizes))];
     if (runs.empty() || node != last) runs.push_back(0);
     ++runs.back();
@@ -97,11 +97,11 @@ namespace {
 
 // The data-parallel ranks that share.
 int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
-  if (!groups_follow_nodes(config)) return given_group_size(config).value_or(sizes.dp);
+  if (!groups_follow_nodes(config)) return given_group_size(config).value_or(sizes[Axis::Dp]);
   const int group = runs_on_nodes(sizes, {}, nodes).front();
   MeshCoords at;
-  for (at.pp = 0; at.pp < sizes.pp; ++at.pp)
-    for (at.tp = 0; at.tp < sizes.tp; ++at.tp)
+  for (at[Axis::Pp] = 0; at[Axis::Pp] < sizes[Axis::Pp]; ++at[Axis::Pp])
+    for (at[Axis::Tp] = 0; at[Axis::Tp] < sizes[Axis::Tp]; ++at[Axis::Tp])
       for (const int run : runs_on_nodes(sizes, at, nodes))
         if (run != group)
           bad_input(
@@ -109,8 +109,8 @@ int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const
               "others {}; "
               "give the same number of ranks to every node, a multiple of tensor {} ranks, or a number for "
               "--zero-group-size",
-              group, run, sizes.tp);
-  if (group == 1 && sizes.dp > 1)
+              group, run, sizes[Axis::Tp]);
+  if (group == 1 && sizes[Axis::Dp] > 1)
     bad_input(
         "--zero-group-size node: every node has one data-parallel rank of a kind, so nothing would be shared "
         "out; leave it out, or give fewer tensor ranks than a node has ranks");
@@ -120,7 +120,7 @@ int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const
 }  // namespace
 
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
-  return {config.zero_stage, group_size(config, sizes, nodes), sizes.dp};
+  return {config.zero_stage, group_size(config, sizes, nodes), sizes.ranks(kDataAxes)};
 }
 
 ZeroSharing zero_sharing(const PretrainConfig& run) {

@@ -63,7 +63,7 @@ class Builder {
     shape_ = plan_shape(order_, cut_, model_, unit_elements(run_.zero), reduces_each(run_));
     report_.plan = complete_plan(order_, shape_);
     report_.stages = report_stages(model_, cut_, order_.rank_of_stage);
-    for (int rank = 0; rank < sizes_.pp; ++rank) {
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
       const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
       report_.memory.push_back(use.memory);
       report_.traffic.push_back({tensor_traffic(rank), 0, use.data_bytes / order_.batches});
@@ -77,7 +77,7 @@ class Builder {
     report_.step_seconds = report_.simulation.makespan / order_.batches;
     report_.computation = order_.compute;
     count_pairs();
-    const double ranks = static_cast<double>(sizes_.tp) * sizes_.dp * sizes_.pp;
+    const double ranks = sizes_.ranks();
     report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
     return std::move(report_);
   }
@@ -86,7 +86,7 @@ class Builder {
     const bool each = reduces_each(run_);
     const Plan plan = complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
     std::vector<PlannedRank> ranks;
-    for (int rank = 0; rank < sizes_.pp; ++rank)
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
       ranks.push_back({use_of(rank, plan, each).memory, parameters_of(rank)});
     return ranks;
   }
@@ -112,12 +112,12 @@ class Builder {
   }
 
   void describe_run() {
-    report_.tensor = sizes_.tp;
-    report_.data = sizes_.dp;
-    report_.pipeline = sizes_.pp;
+    report_.tensor = sizes_[Axis::Tp];
+    report_.data = sizes_[Axis::Dp];
+    report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.params.global_elements();
     report_.schedule = *run_.pipeline.schedule;
-    report_.stages_per_rank = static_cast<int>(cut_.size()) / sizes_.pp;
+    report_.stages_per_rank = static_cast<int>(cut_.size()) / sizes_[Axis::Pp];
     report_.micros = order_.micros;
     report_.batches = order_.batches;
     report_.flops = model_.train_flops_per_sample() * static_cast<double>(*run_.batch.global_batch_size);
@@ -189,7 +189,7 @@ class Builder {
       held.insert(held.end(), stages.back().begin(), stages.back().end());
     }
     ParamList params = model_.params;
-    if (sizes_.pp > 1) params.hold_blocks(held);
+    if (sizes_[Axis::Pp] > 1) params.hold_blocks(held);
     const FlatLayout layout(params, stages, unit_elements(run_.zero), zero_.group);
     const PipelinePlace place = place_of(rank);
     RankPlan row = plan[static_cast<size_t>(rank)];
@@ -204,8 +204,8 @@ class Builder {
     use.memory = flat_memory(layout, gradients, dtype_of(run_), run_.optimizer, zero, weight_versions(row),
                              gathered, run_.zero);
     use.memory.predicted_activations =
-        Executor::measure(place, model_.params, Mesh(sizes_, {0, 0, rank}), row, run_.batch.micro_batch_size,
-                          run_.model.seq_length, dtype_of(run_))
+        Executor::measure(place, model_.params, Mesh(sizes_, {{Axis::Pp, rank}}), row,
+                          run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_))
             .total();
     use.memory.workspace = device_workspace(run_);
     use.data_bytes = data_traffic(row, layout, gradients, place.stages, dtype_of(run_),
@@ -223,7 +223,7 @@ class Builder {
           cost.chosen
               ? report_.plan
               : complete_plan(order_, plan_shape(order_, cut_, model_, unit_elements(run_.zero), each));
-      for (int rank = 0; rank < sizes_.pp; ++rank) {
+      for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
         const RankUse use = use_of(rank, plan, each);
         cost.gradients = std::max(cost.gradients, use.memory.gradients);
         cost.total = std::max(cost.total, use.memory.predicted_total());
@@ -277,8 +277,8 @@ class Builder {
       model.stages.push_back(stage_cost(stage));
       const Held mine = held_by_stage(stage);
       const auto sum_seconds = [&](size_t element) {
-        return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element), sizes_.dp,
-                            costs_.bytes_per_second, costs_.message_latency);
+        return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element),
+                            sizes_[Axis::Dp], costs_.bytes_per_second, costs_.message_latency);
       };
       const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
       // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the

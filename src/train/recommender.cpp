@@ -48,7 +48,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       setup_(setup),
       samples_(setup.samples(world.size())),
       ops_(ops_of(setup.device, world)),
-      mesh_(world, {1, world.size(), 1}),
+      mesh_(world, {{Axis::Dp, world.size()}}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
       comm_pool_(1),
       fetch_pool_(fetch_threads(world, ops_, pool_.size())),

@@ -70,7 +70,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   const int ranks = placement.ranks();
   std::vector<RecommenderMemory> memory;
   // The MLPs are the same on all.
-  const Mesh mesh({1, ranks, 1}, {0, 0, 0});
+  const Mesh mesh({{Axis::Dp, ranks}}, {});
   const Dlrm model(setup.model, mesh, setup.seed);
   const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, ranks);
   const MemoryReport flat = flat_memory(layout, GradLayout::whole(layout), setup.dtype, setup.dense_optimizer,

@@ -125,8 +125,9 @@ std::vector<std::vector<int>> Replica::blocks() const {
 
 std::string Replica::description() const {
   const MeshSizes& sizes = mesh_.sizes();
-  std::string text = fmt::format("dp {} x pp {} x tp {}, {} ranks, {} thread{} each", sizes.dp, sizes.pp,
-                                 sizes.tp, world_.backend(), threads(), threads() == 1 ? "" : "s");
+  std::string text =
+      fmt::format("dp {} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp], sizes[Axis::Pp],
+                  sizes[Axis::Tp], world_.backend(), threads(), threads() == 1 ? "" : "s");
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);

@@ -279,8 +279,9 @@ class Collector {
     copy.name = fmt::format("{}/{}", kind, param.shard.name);
     copy.place = place_of(param.shard.local, segment.first, segment.count);
     copy.first = segment.first;
-    copy.copies = copies_of(param.shard, replica_.mesh().sizes(), slices);
-    copy.is_first = counts_here(param.shard, replica_.mesh().coords(), slices);
+    const Mesh& mesh = replica_.mesh();
+    copy.copies = copies_of(param.shard, mesh.sizes(), slices);
+    copy.is_first = counts_here(param.shard, mesh.coords(), mesh.sizes(), slices);
     copy.values = values;
     tie(copy, kind, segment.id);
     if (copy.copies > 1 || !copy.tied.empty()) held_.push_back(std::move(copy));

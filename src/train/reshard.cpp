@@ -63,22 +63,22 @@ std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& 
   // Every parameter is replicated over the data axes: a rank that counts no slice needs no model.
   ShardSpec everywhere;
   everywhere.replicated = kDataAxes;
-  if (!counts_here(everywhere, coords, sharded ? zero.group : 1)) return {};
+  if (!counts_here(everywhere, coords, sizes, sharded ? zero.group : 1)) return {};
   Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
   const std::vector<StageRange> cut =
       cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  const std::vector<std::vector<int>> blocks = blocks_of(coords.pp, cut, order.rank_of_stage);
+  const std::vector<std::vector<int>> blocks = blocks_of(coords[Axis::Pp], cut, order.rank_of_stage);
   std::vector<int> held;
   for (const std::vector<int>& stage : blocks) held.insert(held.end(), stage.begin(), stage.end());
-  if (sizes.pp > 1) model.params.hold_blocks(held);
+  if (sizes[Axis::Pp] > 1) model.params.hold_blocks(held);
   const FlatLayout flat(model.params, blocks, unit_elements(run.zero), zero.group);
   std::vector<ShardBox> boxes;
   for (const FlatLayout::Unit& unit : flat.units()) {
     const int slices = sharded ? unit.slices : 1;
-    const auto slice = sharded ? std::optional(coords.dp % slices) : std::nullopt;
+    const auto slice = sharded ? std::optional(place_along(unit.data, coords, sizes) % slices) : std::nullopt;
     for (const FlatLayout::Segment& segment : flat.segments(unit, slice)) {
       const ParamSpec& param = model.params[segment.id];
-      if (param.tied_to || !counts_here(param.shard, coords, slices)) continue;
+      if (param.tied_to || !counts_here(param.shard, coords, sizes, slices)) continue;
       for (const std::string& kind : kinds)
         for (const StoredBox& box : stored_boxes(model.params, kind, segment))
           boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
@@ -170,7 +170,7 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
   CheckpointMeta meta = from.meta();
   if (!config.files) {
     const MeshSizes sizes = mesh_sizes(config.mesh);
-    meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
+    meta.mesh = {{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
   }
   if (config.dtype) meta.state["dtype"] = *config.dtype;
   return meta;

@@ -25,7 +25,8 @@ std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
     const ParamSpec& param = params[piece.segment.id];
     const int slices = grads_.slices(piece.segment.id);
-    const bool saved = !param.tied_to && counts_here(param.shard, replica_.mesh().coords(), slices);
+    const Mesh& mesh = replica_.mesh();
+    const bool saved = !param.tied_to && counts_here(param.shard, mesh.coords(), mesh.sizes(), slices);
     if (!to_load && !saved) continue;
     for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
       const Shape& extent = box.spec.local.extent;
@@ -42,7 +43,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   meta.step = steps_done_;
   meta.consumed_samples = consumed_samples_;
   meta.model = to_json(config_.model);
-  meta.mesh = {{"tp", sizes.tp}, {"dp", sizes.dp}, {"pp", sizes.pp}};
+  meta.mesh = {{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
   meta.config = to_json(config_);
   meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
                 // Of what is saved: masters, where the weights are in 16 bits.

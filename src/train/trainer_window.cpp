@@ -29,7 +29,7 @@ void Trainer::Window::step(const Action& action) {
   Stream& stream = t.replica_.compute();
   t.grads_.finish(stream);
   const auto index = static_cast<size_t>(steps_);
-  Communicator& data_ranks = t.replica_.mesh().comm({Axis::Dp});
+  Communicator& data_ranks = t.replica_.mesh().comm(kDataAxes);
   Stream host = stream.host();
   data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, host);
   const int64_t step = t.steps_done_ + steps_;

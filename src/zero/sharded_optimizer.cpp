@@ -143,7 +143,8 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       const Tensor of_direction = squares.rows(1, 2).reshape({count});
       rule_->measure(slice_of(segment, version), values, {of_weight, of_direction}, ops_, stream);
       stream.synchronize();
-      if (!counts_here(params[segment.id].shard, mesh_.coords(), grads_.slices(segment.id))) return;
+      if (!counts_here(params[segment.id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(segment.id)))
+        return;
       const auto at = 2 * static_cast<size_t>(segment.id.index);
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));

@@ -97,7 +97,7 @@ double together(Communicator& world, Body&& body) {
 Times measure(Communicator& world, const State& state, const fs::path& folder) {
   Times times{};
   const bool first = world.rank() == 0;
-  const MeshCoords coords{world.rank(), 0, 0};
+  const MeshCoords coords{{Axis::Tp, world.rank()}};
   CheckpointMeta meta;
   meta.step = 1;
   const auto alone = [&](double& time, const std::string& command) {

@@ -40,7 +40,7 @@ class LayerBench {
   // Collective over `world`, the ranks of the tensor axis. `vocab` bounds the random token ids of the batch.
   LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
              const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab)
-      : mesh_(world, {world.size(), 1, 1}),
+      : mesh_(world, {{Axis::Tp, world.size()}}),
         sequence_parallel_(sequence_parallel),
         input_(input),
         output_(output),

@@ -42,7 +42,7 @@ TEST(BackgroundSaver, WritesWhatWasThereWhenItStarted) {
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
     BackgroundSaver saver(comm);
     Boxes boxes = boxes_of(comm.rank());
-    saver.start(folder.path(), test::meta_of(3), boxes.all(), {comm.rank(), 0, 0}, {});
+    saver.start(folder.path(), test::meta_of(3), boxes.all(), {{Axis::Tp, comm.rank()}}, {});
     for (const NamedTensor& box : boxes.all()) std::fill_n(box.data.as<float>(), box.data.elements(), -1.0F);
     EXPECT_TRUE(saver.is_outstanding());
     EXPECT_EQ(saver.finish(), folder.path() / "step_0000000003");
@@ -71,7 +71,7 @@ TEST(BackgroundSaver, TellsEveryRankOfAnErrorInTheBackground) {
       options.at_phase = [&](SavePhase at) {
         if (comm.rank() == 1 && at == phase) fail("the disk of rank 1 is gone");
       };
-      saver.start(folder.path(), test::meta_of(3), boxes.all(), {comm.rank(), 0, 0}, options);
+      saver.start(folder.path(), test::meta_of(3), boxes.all(), {{Axis::Tp, comm.rank()}}, options);
       const std::string error = error_of_finish(saver);
       EXPECT_TRUE(has(error, "the disk of rank 1 is gone")) << comm.rank();
       EXPECT_TRUE(has(error, "step_0000000003"));
@@ -80,7 +80,7 @@ TEST(BackgroundSaver, TellsEveryRankOfAnErrorInTheBackground) {
     if (comm.rank() == 0) {
       EXPECT_EQ(names_in(folder.path()), 0);
     }
-    saver.start(folder.path(), test::meta_of(4), boxes.all(), {comm.rank(), 0, 0}, {});
+    saver.start(folder.path(), test::meta_of(4), boxes.all(), {{Axis::Tp, comm.rank()}}, {});
     EXPECT_EQ(saver.finish(), folder.path() / "step_0000000004");
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -94,7 +94,8 @@ TEST(BackgroundSaver, TellsEveryRankOfAFolderThatCannotBeMade) {
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
     BackgroundSaver saver(comm);
     Boxes boxes = boxes_of(comm.rank());
-    saver.start(folder.path() / "file" / "root", test::meta_of(3), boxes.all(), {comm.rank(), 0, 0}, {});
+    saver.start(folder.path() / "file" / "root", test::meta_of(3), boxes.all(), {{Axis::Tp, comm.rank()}},
+                {});
     EXPECT_TRUE(has(error_of_finish(saver), "saving"));
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -110,7 +111,7 @@ TEST(BackgroundSaver, MayBeDroppedWithAnErrorInside) {
     options.at_phase = [](SavePhase at) {
       if (at == SavePhase::LaidOut) fail("no disk");
     };
-    saver.start(folder.path(), test::meta_of(3), boxes.all(), {comm.rank(), 0, 0}, options);
+    saver.start(folder.path(), test::meta_of(3), boxes.all(), {{Axis::Tp, comm.rank()}}, options);
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   EXPECT_EQ(names_in(folder.path()), 0);
@@ -125,7 +126,7 @@ TEST(BackgroundSaver, SavesAtOnceWhereMemoryIsShort) {
                           [&]() -> size_t { return is_short && comm.rank() == 1 ? 1 : size_t{1} << 40; });
     Boxes boxes = boxes_of(comm.rank());
     const auto start = [&](int64_t step) {
-      return saver.start(folder.path(), test::meta_of(step), boxes.all(), {comm.rank(), 0, 0}, {});
+      return saver.start(folder.path(), test::meta_of(step), boxes.all(), {{Axis::Tp, comm.rank()}}, {});
     };
     EXPECT_TRUE(has(start(3), "has 1 MiB of memory left, and copies of the state would take 1 MiB"));
     EXPECT_TRUE(saver.is_ready());
@@ -145,7 +146,7 @@ TEST(BackgroundSaver, HasOneSaveAtATime) {
     EXPECT_THROW(saver.finish(), Error);
     Boxes boxes = boxes_of(comm.rank());
     const auto start = [&] {
-      saver.start(folder.path(), test::meta_of(3), boxes.all(), {comm.rank(), 0, 0}, {});
+      saver.start(folder.path(), test::meta_of(3), boxes.all(), {{Axis::Tp, comm.rank()}}, {});
     };
     start();
     EXPECT_THROW(start(), Error);

@@ -26,7 +26,7 @@ std::vector<std::string> save(const fs::path& folder, int64_t step, float last =
         boxes.add_filled("param/w", DType::F32, {1024, 1024}, even_part({1024, 1024}, 0, comm.rank(), 2))
             .data;
     if (comm.rank() == 1) data.as<float>()[data.elements() - 1] = last;
-    save_checkpoint(folder, test::meta_of(step), boxes.all(), comm, {comm.rank(), 0, 0}, options);
+    save_checkpoint(folder, test::meta_of(step), boxes.all(), comm, {{Axis::Tp, comm.rank()}}, options);
   });
 }
 

@@ -18,7 +18,7 @@ void save(const fs::path& root, const CheckpointMeta& meta, int ranks,
     boxes.add_filled("param/w", DType::F32, {8, 6}, even_part({8, 6}, 0, comm.rank(), ranks));
     boxes.add_filled("adam_m/w", DType::F32, {8, 6}, even_part({8, 6}, 0, comm.rank(), ranks));
     if (edit) edit(boxes, comm.rank());
-    save_checkpoint(root, meta, boxes.all(), comm, {comm.rank(), 0, 0});
+    save_checkpoint(root, meta, boxes.all(), comm, {{Axis::Tp, comm.rank()}});
   });
   for (const std::string& error : errors) ASSERT_EQ(error, "");
 }

@@ -23,7 +23,7 @@ void save(const fs::path& root, int64_t step) {
     boxes.add_filled("param/w", DType::F32, kWeight, even_part(kWeight, 0, comm.rank(), 2));
     boxes.add_filled("param/d", DType::F64, kWeight, even_part(kWeight, 1, comm.rank(), 2));
     boxes.add_filled("count", DType::I64, {3}, Rect::whole({3}), {Axis::Tp});
-    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {comm.rank(), 0, 0});
+    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {{Axis::Tp, comm.rank()}});
   });
   for (const std::string& error : errors) ASSERT_EQ(error, "");
 }
@@ -249,7 +249,7 @@ TEST(CheckpointReader, ReadsOnlyTheBlocksItNeeds) {
   for (const std::string& error : test::on_ranks(2, [&](Communicator& comm) {
          Boxes boxes;
          boxes.add_filled("param/w", DType::F64, shape, even_part(shape, 1, comm.rank(), 2));
-         save_checkpoint(folder.path(), test::meta_of(3), boxes.all(), comm, {comm.rank(), 0, 0});
+         save_checkpoint(folder.path(), test::meta_of(3), boxes.all(), comm, {{Axis::Tp, comm.rank()}});
        }))
     ASSERT_EQ(error, "");
   const fs::path step = folder.path() / "step_0000000003";

@@ -25,7 +25,7 @@ std::vector<std::string> save(const fs::path& root, int64_t step, const SaveOpti
   return test::on_ranks(2, [&](Communicator& comm) {
     Boxes boxes;
     boxes.add_filled("param/w", DType::F32, {8, 6}, even_part({8, 6}, 0, comm.rank(), 2));
-    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {comm.rank(), 0, 0}, options);
+    save_checkpoint(root, test::meta_of(step), boxes.all(), comm, {{Axis::Tp, comm.rank()}}, options);
   });
 }
 

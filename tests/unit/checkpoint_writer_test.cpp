@@ -16,7 +16,7 @@ using test::has;
 using test::on_ranks;
 using test::TemporaryFolder;
 
-constexpr MeshSizes kMesh{2, 2, 1};
+const MeshSizes kMesh{{Axis::Tp, 2}, {Axis::Dp, 2}};
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -25,7 +25,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-MeshCoords position(int rank) { return {rank % kMesh.tp, rank / kMesh.tp, 0}; }
+MeshCoords position(int rank) { return coords_of(rank, kMesh); }
 
 // What a rank of a 2x2 mesh holds: a weight cut in rows by tp and columns by dp, a replicated bias, a moment
 // in flat slices over dp of the rows of tp, integers, and a scalar.
@@ -33,13 +33,13 @@ Boxes state_of(int rank) {
   const MeshCoords at = position(rank);
   const AxisSet everywhere{Axis::Tp, Axis::Dp};
   Boxes boxes;
-  const Rect quarter{{at.tp * 4, at.dp * 3}, {4, 3}};
+  const Rect quarter{{at[Axis::Tp] * 4, at[Axis::Dp] * 3}, {4, 3}};
   boxes.add_filled("param/w", DType::F32, {8, 6}, quarter);
   boxes.add_filled("param/b", DType::F64, {6}, Rect::whole({6}), everywhere);
-  const Rect half{{at.tp * 4, 0}, {4, 6}};
-  for (const Rect& rect : rects_of_range(half, at.dp == 0 ? 0 : 11, at.dp == 0 ? 11 : 24))
+  const Rect half{{at[Axis::Tp] * 4, 0}, {4, 6}};
+  for (const Rect& rect : rects_of_range(half, at[Axis::Dp] == 0 ? 0 : 11, at[Axis::Dp] == 0 ? 11 : 24))
     boxes.add_filled("adam_m/w", DType::F32, {8, 6}, rect);
-  boxes.add_filled("rows", DType::I64, {2, 5}, {{at.dp, 0}, {1, 5}}, {Axis::Tp});
+  boxes.add_filled("rows", DType::I64, {2, 5}, {{at[Axis::Dp], 0}, {1, 5}}, {Axis::Tp});
   boxes.add_filled("scale", DType::F64, {}, {}, everywhere);
   return boxes;
 }
@@ -136,7 +136,7 @@ TEST(SaveCheckpoint, ARankThatOwnsNothingWritesNoFile) {
   expect_no_errors(on_ranks(3, [&](Communicator& comm) {
     Boxes boxes;
     boxes.add_filled("w", DType::F32, {5}, Rect::whole({5}), {Axis::Tp});
-    save_checkpoint(folder.path(), test::meta_of(1), boxes.all(), comm, {comm.rank(), 0, 0});
+    save_checkpoint(folder.path(), test::meta_of(1), boxes.all(), comm, {{Axis::Tp, comm.rank()}});
   }));
   EXPECT_EQ(names_in(folder.path() / "step_0000000001"),
             (std::vector<std::string>{"manifest.json", "shard_00000.h5", "view.h5"}));
@@ -265,7 +265,7 @@ TEST(SaveCheckpoint, APlaceThatCannotBeWrittenIsAnError) {
   const std::vector<std::string> errors = on_ranks(2, [&](Communicator& comm) {
     Boxes boxes;
     boxes.add_filled("w", DType::F32, {2}, {{comm.rank()}, {1}});
-    save_checkpoint(folder.path() / "file", test::meta_of(1), boxes.all(), comm, {comm.rank(), 0, 0});
+    save_checkpoint(folder.path() / "file", test::meta_of(1), boxes.all(), comm, {{Axis::Tp, comm.rank()}});
   });
   for (const std::string& error : errors) EXPECT_TRUE(has(error, "rank 0: "));
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"file"});
@@ -287,7 +287,7 @@ TEST(SaveCheckpoint, AFolderThatIsMovedAwayIsAFailure) {
       Boxes boxes;
       boxes.add_filled("w", DType::F32, {8}, Rect::whole({8}));
       try {
-        save_checkpoint(root, test::meta_of(1), boxes.all(), comm, {0, 0, 0}, options);
+        save_checkpoint(root, test::meta_of(1), boxes.all(), comm, {}, options);
       } catch (const Error& error) {
         ++failures;
         EXPECT_EQ(error.kind(), ErrorKind::Failure) << name_of(phase) << ": " << error.what();

@@ -19,9 +19,15 @@ void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
   own.shard.name = block + ".own";
   own.shard.global = {12, 90};
   own.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Dp), mesh.size(Axis::Dp));
-  own.shard.replicated = {Axis::Tp};
+  own.shard.replicated = {Axis::Tp, Axis::Cp};
   own.block = number;
   params.add(own);
+  ParamSpec experts = own;
+  experts.shard.name = block + ".experts";
+  experts.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Ep), mesh.size(Axis::Ep));
+  experts.shard.replicated = {Axis::Etp, Axis::Edp};
+  experts.shard.partial = kExpertDataAxes;
+  params.add(experts);
   builder.sharded(block + ".rows", {8, 100}, 0, {}, true);
   builder.sharded(block + ".columns", {30, 8}, 1, {}, true);
   builder.sharded(block + ".shared_heads", {4, 700}, 0, {}, true, 2);
@@ -43,7 +49,7 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
     const Mesh mesh(in.sizes, coords_of(rank, in.sizes));
     ParamList params;
     std::vector<int> mine;
-    for (int block = 0; block < 2 * in.sizes.pp; ++block) {
+    for (int block = 0; block < 2 * in.sizes[Axis::Pp]; ++block) {
       BlockBuilder builder(params, mesh, block, 1, in.sequence_parallel);
       add_every_kind(params, builder, block);
       if (block / 2 == mesh.coord(Axis::Pp)) mine.push_back(block);
@@ -52,11 +58,13 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
     const FlatLayout layout(params, {mine}, 1, in.group);
     for (const FlatLayout::Unit& unit : layout.units()) {
       const int slices = in.shared_out ? unit.slices : 1;
-      const auto slice = in.shared_out ? std::optional(mesh.coord(Axis::Dp) % slices) : std::nullopt;
+      const auto slice = in.shared_out
+                             ? std::optional(place_along(unit.data, mesh.coords(), in.sizes) % slices)
+                             : std::nullopt;
       for (const FlatLayout::Segment& segment : layout.segments(unit, slice)) {
         const ShardSpec& spec = params[segment.id].shard;
         shapes[spec.name] = spec.global;
-        if (!counts_here(spec, mesh.coords(), slices)) continue;
+        if (!counts_here(spec, mesh.coords(), in.sizes, slices)) continue;
         for (const Rect& rect : rects_of_range(spec.local, segment.first, segment.first + segment.count))
           boxes[spec.name].push_back(rect);
       }
@@ -66,18 +74,30 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
 }
 
 TEST(FlatLayout, EveryElementIsCountedOnce) {
-  const std::vector<MeshSizes> meshes{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 4, 1},
-                                      {1, 1, 3}, {2, 2, 2}, {4, 4, 1}, {4, 6, 2}};
+  const auto mesh = [](int tp, int dp, int pp) {
+    return MeshSizes{{Axis::Tp, tp}, {Axis::Dp, dp}, {Axis::Pp, pp}};
+  };
+  const std::vector<MeshSizes> meshes{
+      mesh(1, 1, 1),
+      mesh(2, 1, 1),
+      mesh(4, 1, 1),
+      mesh(1, 4, 1),
+      mesh(1, 1, 3),
+      mesh(2, 2, 2),
+      mesh(4, 4, 1),
+      mesh(4, 6, 2),
+      {{Axis::Tp, 2}, {Axis::Cp, 3}, {Axis::Dp, 2}, {Axis::Pp, 2}, {Axis::Etp, 2}, {Axis::Ep, 3}}};
   for (const MeshSizes& sizes : meshes)
     for (const bool sequence_parallel : {false, true})
       for (const bool shared_out : {false, true})
-        for (int group = 1; group <= sizes.dp; ++group) {
-          if (sizes.dp % group != 0) continue;
-          SCOPED_TRACE(fmt::format("tp {} dp {} pp {}, groups of {}, shared out {}, sequence parallel {}",
-                                   sizes.tp, sizes.dp, sizes.pp, group, shared_out, sequence_parallel));
+        for (int group = 1; group <= sizes.ranks(kDataAxes); ++group) {
+          if (sizes.ranks(kDataAxes) % group != 0) continue;
+          SCOPED_TRACE(fmt::format(
+              "tp {} cp {} dp {} pp {}, groups of {}, shared out {}, sequence parallel {}", sizes[Axis::Tp],
+              sizes[Axis::Cp], sizes[Axis::Dp], sizes[Axis::Pp], group, shared_out, sequence_parallel));
           std::map<std::string, Shape> shapes;
           const auto boxes = counted({sizes, group, shared_out, sequence_parallel}, shapes);
-          EXPECT_EQ(shapes.size(), static_cast<size_t>(12 * sizes.pp));
+          EXPECT_EQ(shapes.size(), static_cast<size_t>(14 * sizes[Axis::Pp]));
           for (const auto& [name, shape] : shapes) {
             ASSERT_TRUE(boxes.contains(name)) << name;
             EXPECT_NO_THROW(check_exact_cover(name, shape, boxes.at(name)));

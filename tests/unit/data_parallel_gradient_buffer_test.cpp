@@ -26,7 +26,7 @@ ParamList two_kinds(const Mesh& mesh, bool sequence_parallel) {
 TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
   for (const bool sequence_parallel : {false, true}) {
     run_ranks(4, [&](Communicator& world) {
-      const Mesh mesh(world, {2, 2, 1});
+      const Mesh mesh(world, {{Axis::Tp, 2}, {Axis::Dp, 2}});
       OwnStream compute;
       OwnStream comm(Stream::Mode::Worker);
       const ParamList params = two_kinds(mesh, sequence_parallel);
@@ -64,7 +64,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
 TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
   for (const bool slices : {false, true})
     run_ranks(4, [&](Communicator& world) {
-      const Mesh mesh(world, {2, 2, 1});
+      const Mesh mesh(world, {{Axis::Tp, 2}, {Axis::Dp, 2}});
       OwnStream compute;
       OwnStream comm(Stream::Mode::Worker);
       ParamList params;

@@ -119,7 +119,7 @@ struct Setting {
 // one, small gradients fall below its smallest number. It is a power of two and is taken out again.
 Outcome train_once(Communicator& world, const Setting& setting) {
   constexpr double kLossScale = 4096;
-  const Mesh mesh(world, {world.size(), 1, 1});
+  const Mesh mesh(world, {{Axis::Tp, world.size()}});
   MeshConfig layout;
   layout.sequence_parallel = world.size() > 1;
   layout.recompute_granularity = setting.recompute;

@@ -93,7 +93,7 @@ std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelCo
 }
 
 void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}) {
-  const Mesh mesh({1, 1, 1}, {});
+  const Mesh mesh({}, {});
   const Model model = make_model(config, mesh, 1, layout);
   const std::vector<BlockFlops> work = walk(model, mesh, config);
   ASSERT_EQ(work.size(), 3U);

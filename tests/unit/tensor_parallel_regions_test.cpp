@@ -19,7 +19,7 @@ class NoParams final : public ParamSource {
 class Border {
  public:
   Border(Communicator& world, bool sequence_parallel)
-      : mesh(world, {world.size(), 1, 1}),
+      : mesh(world, {{Axis::Tp, world.size()}}),
         region(BlockBuilder(params_, mesh, 0, 1, sequence_parallel)),
         run{stream_, stream_, cpu_ops(),  mesh, weights_, nullptr, keep, flow_,
             scratch, nullptr, DType::F64, true, 0,        1.0,     {},   {}} {}
@@ -123,7 +123,7 @@ TEST(Region, SaysWhichRowsCannotBeCut) {
 TEST(Region, PartialGradientsFollowFromTheRows) {
   run_ranks(2, [](Communicator& world) {
     for (const bool slices : {false, true}) {
-      const Mesh mesh(world, {2, 1, 1});
+      const Mesh mesh(world, {{Axis::Tp, 2}});
       ParamList params;
       BlockBuilder builder(params, mesh, 0, 1, slices);
       const ParamId gain = builder.replicated("gain", {4}, {}, false);

@@ -95,7 +95,8 @@ TEST(ZeroTable, IsWhatRunningRanksHold) {
         held[static_cast<size_t>(world.rank())] = trainer.memory();
       });
       for (int rank = 0; rank < 8; ++rank) {
-        const PlannedRank& expected = planned[static_cast<size_t>(coords_of(rank, {p.tp, p.dp, p.pp}).pp)];
+        const PlannedRank& expected = planned[static_cast<size_t>(
+            coords_of(rank, {{Axis::Tp, p.tp}, {Axis::Dp, p.dp}, {Axis::Pp, p.pp}})[Axis::Pp])];
         const MemoryReport& mine = held[static_cast<size_t>(rank)];
         EXPECT_EQ(mine.parameters, expected.memory.parameters);
         EXPECT_EQ(mine.gradients, expected.memory.gradients);

@@ -13,7 +13,7 @@ namespace {
 // Published weights that are still on their way hold up the blocks that read them, and no others.
 TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
   run_ranks(2, [](Communicator& world) {
-    const Mesh mesh(world, {1, 2, 1});
+    const Mesh mesh(world, {{Axis::Dp, 2}});
     ParamList params;
     for (const int block : {0, 1})
       BlockBuilder(params, mesh, block, 1).replicated(std::to_string(block), {512}, {}, true);
@@ -51,7 +51,7 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
 // comes and goes with them, and is on its rank alone.
 TEST(ParamStore, GathersWhatIsSharedOutAndWhatIsNot) {
   run_ranks(2, [](Communicator& world) {
-    const Mesh mesh(world, {1, 2, 1});
+    const Mesh mesh(world, {{Axis::Dp, 2}});
     ParamList params;
     BlockBuilder(params, mesh, 0, 1).replicated("shared", {512}, {}, true);
     ParamSpec own;
