@@ -122,7 +122,7 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .add(
           "clip-grad", &training.clip_grad,
           "Largest norm of the gradient of the MLPs and the cross network, summed over all ranks; 0 switches "
-          "clipping off. The tables' rows neither count nor are clipped, as with TorchRec's fused tables.")
+          "clipping off. The tables' rows neither count nor are clipped.")
       .at_least(0);
   table.add("f64", &training.f64, "Compute everything in double precision, for checks of the mathematics.");
   table.add("seed", &config.seed,
