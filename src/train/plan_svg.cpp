@@ -171,6 +171,7 @@ class Picture {
     const double typical = lengths.empty() ? makespan : std::max(lengths[lengths.size() / 3], makespan / 1e6);
     plot_ = std::clamp(25 * makespan / typical, 860.0, detailed_ ? 2000.0 : 2800.0);
     scale_ = plot_ / makespan;
+    top_ += kLegendLine * (lay_out_legend([](const LegendItem&, double, int) {}) - 1);
   }
 
   void open() {
@@ -308,31 +309,67 @@ class Picture {
     }
   }
 
-  void legend() {
-    double at = kMargin;
-    const auto entry = [&](const std::string& color, const std::string& name) {
-      print("<path d=\"M{:.0f} 66h14\" stroke=\"{}\" stroke-width=\"12\"/>\n", at, color);
-      print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">{}</text>\n", at + 19, name);
-      at += 19 + 6.6 * static_cast<double>(name.size()) + 16;
-    };
+  // A text, colours, and a text behind them, of which the first may be empty.
+  struct LegendItem {
+    std::string before;
+    std::vector<std::string> colors;
+    std::string behind;
+
+    double colors_at() const { return before.empty() ? 0 : 9 + kLetter * static_cast<double>(before.size()); }
+    double behind_at() const { return colors_at() + 16 * static_cast<double>(colors.size()) + 3; }
+    double width() const { return behind_at() + kLetter * static_cast<double>(behind.size()); }
+  };
+
+  std::vector<LegendItem> legend_items() const {
+    std::vector<LegendItem> items;
     for (const Look look : looks_)
       if (detailed_ || !in_band(look))
-        entry(hex(shade(look, 0, chunks_)), kLooks[static_cast<size_t>(look)].legend);
-    entry("#eeeeec", "idle");
-    if (chunks_ < 2) return;
-    print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">stages of a rank:</text>\n", at);
-    at += 105;
-    for (size_t chunk = 0; chunk < std::min<size_t>(chunks_, 8); ++chunk) {
-      print("<path d=\"M{:.0f} 66h14\" stroke=\"{}\" stroke-width=\"12\"/>\n", at,
-            hex(shade(Look::F, chunk, chunks_)));
-      at += 16;
+        items.push_back({"", {hex(shade(look, 0, chunks_))}, kLooks[static_cast<size_t>(look)].legend});
+    items.push_back({"", {"#eeeeec"}, "idle"});
+    if (chunks_ < 2) return items;
+    LegendItem stages{"stages of a rank:", {}, "first to last"};
+    for (size_t chunk = 0; chunk < std::min<size_t>(chunks_, 8); ++chunk)
+      stages.colors.push_back(hex(shade(Look::F, chunk, chunks_)));
+    items.push_back(stages);
+    return items;
+  }
+
+  // Calls place(item, x, line) for every item; a new line begins where the picture ends. Returns the lines.
+  template <class Place>
+  int lay_out_legend(Place place) const {
+    double at = kMargin;
+    int line = 0;
+    for (const LegendItem& item : legend_items()) {
+      if (at > kMargin && at + item.width() > kLeft + plot_ + kRight - kMargin) {
+        at = kMargin;
+        ++line;
+      }
+      place(item, at, line);
+      at += item.width() + 16;
     }
-    print("<text class=\"l\" x=\"{:.0f}\" y=\"70\">first to last</text>\n", at + 5);
+    return line + 1;
+  }
+
+  void legend() {
+    lay_out_legend([&](const LegendItem& item, double at, int line) {
+      const double y = 66 + kLegendLine * line;
+      if (!item.before.empty())
+        print("<text class=\"l\" x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", at, y + 4, item.before);
+      double color_at = at + item.colors_at();
+      for (const std::string& color : item.colors) {
+        print("<path d=\"M{:.0f} {:.0f}h14\" stroke=\"{}\" stroke-width=\"12\"/>\n", color_at, y, color);
+        color_at += 16;
+      }
+      print("<text class=\"l\" x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", at + item.behind_at(), y + 4,
+            item.behind);
+    });
   }
 
   static constexpr double kMargin = 16;
   static constexpr double kLeft = 92;
   static constexpr double kRight = 26;
+  static constexpr double kLetter = 6.6;  // of the legend, on average
+  static constexpr double kLegendLine = 18;
 
   const Simulation& simulation_;
   const PictureText& text_;

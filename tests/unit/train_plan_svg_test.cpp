@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
+#include "pipeline/table_step.h"
 
 namespace trifold {
 namespace {
@@ -49,6 +52,31 @@ TEST(PlanSvg, HasABoxForEveryAction) {
     EXPECT_EQ(count(svg, "first to last"), chunks == 2 ? 1U : 0U);
     EXPECT_EQ(count(svg, "W weight gradient"), chunks == 2 ? 1U : 0U);
   }
+}
+
+// The step of a recommender has the most kinds of boxes in the narrowest picture.
+TEST(PlanSvg, TheLegendStaysWithinThePicture) {
+  const TableStepShape shape;
+  const TableStepCost cost{.read = 1,
+                           .lookup = 1,
+                           .vectors = 1,
+                           .gradients = 1,
+                           .bottom_forward = 1,
+                           .top_forward = 1,
+                           .top_input = 1,
+                           .top_weight = 1,
+                           .bottom_backward = 1,
+                           .update_rows = 1,
+                           .step = 1};
+  const std::string svg = timeline_svg(simulate_table_step(table_step(shape), shape, cost), {"a step", ""});
+  std::smatch size;
+  ASSERT_TRUE(std::regex_search(svg, size, std::regex("<svg [^>]*width=\"(\\d+)\"")));
+  const std::regex entry("class=\"l\" x=\"(\\d+)\" y=\"(\\d+)\">([^<]*)<");
+  int entries = 0;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), entry), end; at != end; ++at, ++entries)
+    EXPECT_LT(std::stod((*at)[1]) + 6.6 * static_cast<double>((*at)[3].length()), std::stod(size[1]))
+        << (*at)[3];
+  EXPECT_GE(entries, 9);
 }
 
 TEST(PlanSvg, ManyActionsMakeNoHugeFile) {
