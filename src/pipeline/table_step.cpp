@@ -52,7 +52,8 @@ size_t place_of(const RankPlan& row, const Action& action) {
   return static_cast<size_t>(std::find(row.begin(), row.end(), action) - row.begin());
 }
 
-enum Line : int { kCompute, kExchange, kFetch };
+using Line = int;  // of a rank, in the order of the picture
+constexpr Line kCompute = 0, kExchange = 1, kFetch = 2;
 
 class Walk {
  public:

@@ -118,7 +118,7 @@ class ParamStore final : public ParamSource {
   const Version& ring(int version) const;
   const Place& place_of(int unit) const;
   bool gathered(int unit) const;
-  void gather(int unit);
+  void gather(int index);
 
   const FlatLayout& layout_;
   const DataGroups& groups_;

@@ -3,9 +3,9 @@
 
 #include "ops/cuda/emulation/emulation.cuh"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
+#include <csetjmp>
 #include <memory>
 #include <vector>
 

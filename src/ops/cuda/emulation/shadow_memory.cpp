@@ -2,6 +2,8 @@
 
 #include <link.h>
 
+#include <bit>
+
 #include "ops/cuda/emulation/emulation.cuh"
 
 namespace trifold::cuda::emulation {
@@ -157,7 +159,7 @@ void ShadowMemory::check(const Access& before, const Access& now, uintptr_t addr
   if (is_ordered(before, now, shared) || races_.size() >= kMostRaces) return;
   if (!seen_.emplace(before.code, now.code).second) return;
   races_.push_back(
-      {kernel_, shared, reinterpret_cast<const void*>(address), public_form(before), public_form(now)});
+      {kernel_, shared, std::bit_cast<const void*>(address), public_form(before), public_form(now)});
 }
 
 RaceAccess ShadowMemory::public_form(const Access& access) const {
