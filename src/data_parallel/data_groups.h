@@ -1,11 +1,11 @@
 // DataGroups: the communicators that gradients and slices of parameters travel over, one for each set of
 // ranks that the parameters' ShardSpecs name.
 //
-// The ranks along a parameter's data axes are cut into sharding groups. The ranks of a group share out what
-// is sharded; ranks at the same place of different groups hold the same slices. With one group (the default)
-// all data-parallel ranks share; with a group for each node the traffic inside a node is a reduce-scatter and
-// an all-gather, and only slices cross between nodes: hierarchical reduction, and with sharded parameters
-// what is known as hybrid sharding.
+// The ranks along a parameter's data axes are cut into sharding groups. Each rank of a group holds
+// one slice of what is sharded; ranks at the same place of different groups hold the same slices. With one
+// group (the default) all data-parallel ranks share; with a group for each node the traffic inside a node is
+// a reduce-scatter and an all-gather, and only slices cross between nodes: hierarchical reduction, and with
+// sharded parameters what is known as hybrid sharding.
 #pragma once
 
 #include <map>

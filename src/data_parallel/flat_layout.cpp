@@ -63,7 +63,7 @@ FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<in
   find_units_of_blocks();
 }
 
-// What is summed over other data axes is shared out among other ranks, and so has units of its own.
+// Parameters summed over different data axes are sharded over different ranks, so they get separate units.
 void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
   std::vector<std::pair<AxisSet, std::vector<ParamId>>> by_axes;
   for (ParamId id : ids) {

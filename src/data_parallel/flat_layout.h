@@ -28,8 +28,8 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least that
 // `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
-// Ranks that share out what is summed over the axes `data`, where `group` ranks of kDataAxes do. What is
-// summed over others each rank has whole.
+// The number of slices that gradients summed over the axes `data` are sharded into: `group` for kDataAxes,
+// and 1 for any other set, which every rank holds whole.
 inline int slices_of(AxisSet data, int group) { return data == kDataAxes ? group : 1; }
 
 class FlatLayout {
@@ -43,7 +43,7 @@ class FlatLayout {
 
   struct Unit {
     int lowest_block = kCopyOfTied;  // the block that completes it
-    AxisSet data;                    // the axes that all of it is summed over last, and shared out over
+    AxisSet data;                    // its gradients are summed over these axes last, and sharded over them
     int slices = 1;                  // equal parts, one for each rank that shares it
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
@@ -64,8 +64,8 @@ class FlatLayout {
     int64_t shard = 0;  // place in a buffer of slices; only where the segment is one rank's
   };
 
-  // `stages` are the model's blocks of each stage of this rank, ascending; `group` ranks of the data axes
-  // share out. `params` must outlive the layout.
+  // `stages` are the model's blocks of each stage of this rank, ascending; its units are sharded over
+  // `group` ranks of the data axes. `params` must outlive the layout.
   FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
              int group);
 

@@ -54,8 +54,8 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 
-// Along these, ranks see other tokens, so gradients are sums over them, and what all of them hold can be
-// shared out among them (ZeRO): of parameters that all tokens meet, and of experts.
+// Along these axes each rank sees different tokens, so gradients are summed over them, and ZeRO shards state
+// over them: kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
 constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
 constexpr AxisSet kExpertDataAxes{Axis::Edp};
 // Over these a pipeline stage is spread: the ranks that differ only along them hold parts or copies of it.

@@ -36,8 +36,8 @@ std::vector<std::string> process_lines(std::span<const RankProcess> ranks);
 // The nodes of ranks that are only planned: all on one node where nothing is said.
 std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
 
-// What data-parallel ranks share out, and which: as many as --zero-group-size gives, all of them, or those on
-// one node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
+// What ZeRO shards, and over which ranks: as many as --zero-group-size gives, all of them, or those on one
+// node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
 // groups of at least 2 ranks.
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
 // The same for a run that is only planned.

@@ -79,7 +79,7 @@ void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double si
        2 * bottom.outputs + top.outputs);
 }
 
-// The parts of several actions are shared out by their products.
+// A measured part that covers several actions is divided among them in proportion to their products.
 TableStepCost cost_of(const DlrmShape& shape, const StepTimes& times) {
   const Products products = products_of(shape);
   const double forward = products.top_forward / (products.top_forward + products.top_input);
