@@ -24,8 +24,7 @@ Tensor DataSums::sum_of_part(Communicator& ranks, Tensor in, Stream& stream) {
   if (all > count) ops_.fill(stream, leaving.flat(count, all), 0.0);
   ones_.resize(static_cast<size_t>(ranks.size()), 1);
   ranks.all_to_all(arriving, leaving.reshape(arriving.shape), ones_, ones_, stream);
-  ops_.fill(stream, sum, 0.0);
-  ops_.column_sum(stream, sum, arriving);
+  ops_.column_sum(stream, sum, arriving, false);
   const Tensor rounded = arriving.flat(0, part);
   ops_.convert(stream, rounded, sum);
   return rounded;

@@ -19,6 +19,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype), ops.device),
       sums_(data_sums()),
       views_(where_.views(layout, flat())),
+      begun_(static_cast<size_t>(layout.params().size()), false),
       passages_(layout.units().size()),
       spare_(static_cast<size_t>(where_.places())) {
   check(how.slices || where_.places() == 0, "units of gradients pass where every rank needs all of the sums");
@@ -49,6 +50,45 @@ GradientBuffer::~GradientBuffer() {
 
 std::vector<FlatLayout::Segment> GradientBuffer::segments(const FlatLayout::Unit& unit) const {
   return layout_.segments(unit, how_.slices ? std::optional(groups_.slice(unit.data)) : std::nullopt);
+}
+
+size_t GradientBuffer::region_of(ParamId id) const {
+  const bool together = params_.local_tie(id) && !where_.apart(id);
+  return static_cast<size_t>(together ? params_[id].tied_to->index : id.index);
+}
+
+void GradientBuffer::settle(ParamId id, Stream& stream) {
+  if (begun(id)) return;
+  ops_.fill(stream, grad(id), 0.0);
+  set_begun(id, true);
+}
+
+void GradientBuffer::settle_unit(int unit, Stream& stream) {
+  for (const ParamId id : unit_at(unit).params) settle(id, stream);
+  for (int i = 0; i < params_.size(); ++i)
+    if (where_.apart({i}) && layout_.unit_of({i}) == unit) settle({i}, stream);
+}
+
+void GradientBuffer::clear_padding(int unit, Stream& stream) {
+  constexpr int64_t kSmall = int64_t{1} << 16;  // elements that are cheaper to fill than to launch for
+  const FlatLayout::Unit& place = unit_at(unit);
+  int64_t begin = 0, end = 0;  // of what is filled next
+  const auto add = [&](int64_t from, int64_t to) {
+    if (from == to) return;
+    if (begin < end && from - end > kSmall) {
+      ops_.fill(stream, unit_memory(unit).rows(begin, end), 0.0);
+      begin = end;
+    }
+    begin = begin < end ? begin : from;
+    end = to;
+  };
+  int64_t at = 0;
+  for (const ParamId id : place.params) {
+    add(at, layout_.offset(id) - place.begin);
+    at = layout_.offset(id) - place.begin + params_[id].shard.local.elements();
+  }
+  add(at, place.elements());
+  if (begin < end) ops_.fill(stream, unit_memory(unit).rows(begin, end), 0.0);
 }
 
 Tensor GradientBuffer::unit_memory(int unit) const {
@@ -82,13 +122,15 @@ void GradientBuffer::open(int block, Stream& stream) {
     passage.open = true;
     ++passage.opened;
     stream.wait(spare_[static_cast<size_t>(where_.place(unit))]);
-    ops_.fill(stream, unit_memory(unit), 0.0);
+    clear_padding(unit, stream);
+    for (const ParamId id : unit_at(unit).params) set_begun(id, false);
   }
 }
 
 void GradientBuffer::reduce(int block, Stream& stream) {
   const auto [first, end] = layout_.units_ending_at(block);
   for (int unit = first; unit < end; ++unit) {
+    if (!where_.passes(unit) || passages_[static_cast<size_t>(unit)].open) settle_unit(unit, stream);
     for (int i = 0; i < params_.size(); ++i) {
       if (!where_.apart({i}) || layout_.unit_of({i}) != unit) continue;
       const Tensor target = grad(*params_[{i}].tied_to);
@@ -109,6 +151,7 @@ void GradientBuffer::reduce_tied(Stream& stream) {
     const ParamSpec& spec = params_[{i}];
     if (!spec.tied_to || params_.held({i}) == params_.held(*spec.tied_to)) continue;
     const bool copy = params_.held({i});
+    settle(copy ? ParamId{i} : *spec.tied_to, stream);
     comm_stream_.wait(stream.record());
     ties_->all_reduce(grad(copy ? ParamId{i} : *spec.tied_to), Reduce::Sum, comm_stream_);
     if (copy) sum_over_ranks(layout_.unit_of({i}), stream);
@@ -167,20 +210,22 @@ void GradientBuffer::rehearse(Stream& stream) {
   ops_.add(stream, some, some, some);
 }
 
-// What passes is set to zero when it is opened, and its sums begin with the first reduction.
-void GradientBuffer::zero(Stream& stream) {
+// The sums of what passes begin with the first reduction.
+void GradientBuffer::restart(Stream& stream) {
   for (size_t i = 0; i < passages_.size(); ++i) {
     passages_[i] = {};
     const int unit = static_cast<int>(i);
-    if (!where_.passes(unit)) ops_.fill(stream, unit_memory(unit), 0.0);
+    if (!padded_ && !where_.passes(unit)) clear_padding(unit, stream);
   }
-  for (int i = 0; i < params_.size(); ++i)
-    if (where_.apart({i})) ops_.fill(stream, grad({i}), 0.0);
+  padded_ = true;
+  begun_.assign(begun_.size(), false);
 }
 
 void GradientBuffer::finish(Stream& stream) {
-  for (size_t i = 0; i < passages_.size(); ++i)
+  for (size_t i = 0; i < passages_.size(); ++i) {
     check(!passages_[i].open, "gradients of unit {} were added that no reduction has taken", i);
+    if (const int unit = static_cast<int>(i); !where_.passes(unit)) settle_unit(unit, stream);
+  }
   stream.wait(comm_stream_.record());
 }
 

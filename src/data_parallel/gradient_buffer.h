@@ -9,10 +9,13 @@
 // reduce-scatter, which adds in the same order: the bits of a slice are those of the whole. Over the data
 // axis sums may travel in bf16 (DataSums).
 //
-// A unit that passes (GradLayout) is opened, which sets it to zero, when a block is about to add to it, and
-// closed by its reduction, which adds this rank's slice of the sum to what the micro-batches before it gave.
-// What a later micro-batch has added by then goes with it. Between sharding groups only these sums travel,
-// once, after the last reduction of the step.
+// No gradient is set to zero that a layer writes: the first write of a step assigns it (GradSink::begun).
+// What no layer has written by its reduction becomes zero then. Padding between gradients is zero always.
+//
+// A unit that passes (GradLayout) is opened, with none of its gradients begun, when a block is about to add
+// to it, and closed by its reduction, which adds this rank's slice of the sum to what the micro-batches
+// before it gave. What a later micro-batch has added by then goes with it. Between sharding groups only these
+// sums travel, once, after the last reduction of the step.
 //
 // A tied use of a parameter (the output head) may have its gradient apart. It is added to the gradient of the
 // parameter it is tied to once, when that parameter's unit is reduced; on one rank too, so that cutting the
@@ -51,6 +54,8 @@ class GradientBuffer final : public GradSink {
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   Tensor grad(ParamId id) const override { return views_[static_cast<size_t>(id.index)]; }
+  bool begun(ParamId id) const override { return begun_[region_of(id)]; }
+  void set_begun(ParamId id, bool begun) override { begun_[region_of(id)] = begun; }
   void open(int block, Stream& stream) override;
   void reduce(int block, Stream& stream) override;
   void reduce_tied(Stream& stream) override;
@@ -66,10 +71,10 @@ class GradientBuffer final : public GradSink {
 
   // Adds as reductions do, on this rank alone, so that a device has met it. Gradients are worth nothing then.
   void rehearse(Stream& stream);
-  // Sets all gradients to zero.
-  void zero(Stream& stream);
-  // Makes `stream` wait until all reductions started so far are done. An Error when gradients were added that
-  // no reduction has taken.
+  // A step begins: no gradient is begun. The first time, padding becomes zero.
+  void restart(Stream& stream);
+  // Makes `stream` wait until all reductions started so far are done; gradients that were never begun become
+  // zero. An Error when gradients were added that no reduction has taken.
   void finish(Stream& stream);
   size_t bytes() const { return buffer_.bytes(); }
 
@@ -81,6 +86,13 @@ class GradientBuffer final : public GradSink {
     int reduced = 0;  // the same
   };
 
+  // Where the gradient is counted as begun: with the other use of a weight that it lies together with.
+  size_t region_of(ParamId id) const;
+  // Sets to zero what was not begun: a gradient, or all of a unit.
+  void settle(ParamId id, Stream& stream);
+  void settle_unit(int unit, Stream& stream);
+  // Sets the padding of a unit to zero; where parameters between are small, with them.
+  void clear_padding(int unit, Stream& stream);
   void sum_over_ranks(int unit, Stream& stream);
   void pass(int unit, Stream& stream);
   void sum_first(int unit);
@@ -104,6 +116,8 @@ class GradientBuffer final : public GradSink {
   Buffer buffer_;
   DataSums sums_;
   std::vector<Tensor> views_;
+  std::vector<bool> begun_;                // [region_of(id)]
+  bool padded_ = false;                    // padding of what does not pass is zero
   std::vector<std::vector<int>> passing_;  // [block] units that pass and that it adds to
   std::vector<Passage> passages_;          // of each unit
   std::vector<Event> spare_;               // of each place: when the reduction that read it last is done

@@ -143,10 +143,13 @@ void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
 
 void PooledHead::backward_weight(Run& run, Saved& saved) const {
   if (saved[x_].row_count() == 0) return;
-  run.ops.gemm(run.stream, run.grad(weight_), saved[dlogits_], true, saved[dropped_], false, 1.0, 1.0);
-  run.ops.column_sum(run.stream, run.grad(bias_), saved[dlogits_]);
-  run.ops.gemm(run.stream, run.grad(pooler_weight_), saved[dz_], true, saved[x_], false, 1.0, 1.0);
-  run.ops.column_sum(run.stream, run.grad(pooler_bias_), saved[dz_]);
+  const auto add = [&](ParamId weight, ParamId bias, const Tensor& dy, const Tensor& x) {
+    const bool adds = run.adds_to(weight, bias);
+    run.ops.gemm(run.stream, run.grad(weight), dy, true, x, false, 1.0, adds ? 1.0 : 0.0);
+    run.ops.column_sum(run.stream, run.grad(bias), dy, adds);
+  };
+  add(weight_, bias_, saved[dlogits_], saved[dropped_]);
+  add(pooler_weight_, pooler_bias_, saved[dz_], saved[x_]);
 }
 
 BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,

@@ -98,9 +98,10 @@ Tensor SpanHead::backward_input(Run& run, Tensor, Saved& saved) const {
 }
 
 void SpanHead::backward_weight(Run& run, Saved& saved) const {
+  const double beta = run.adds_to(weight_) ? 1 : 0;
   for (int end = 0; end < 2; ++end)
     run.ops.gemm(run.stream, run.grad(weight_).rows(end, end + 1), saved[dlogits_[end]], true, saved[x_],
-                 false, 1.0, 1.0);
+                 false, 1.0, beta);
 }
 
 }  // namespace trifold

@@ -35,9 +35,9 @@ Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
 
 Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (form_.relu)
-    run.ops.relu_backward(run.stream, dy, run.grad(bias_), dy, saved[y_]);
+    run.ops.relu_backward(run.stream, dy, run.grad(bias_), dy, saved[y_], run.adds_to(bias_));
   else
-    run.ops.column_sum(run.stream, run.grad(bias_), dy);
+    run.ops.column_sum(run.stream, run.grad(bias_), dy, run.adds_to(bias_));
   saved[dz_] = dy;
   if (form_.first) return {};
   const Tensor dx = run.flow.take(run.dtype, {dy.row_count(), in_});
@@ -47,7 +47,8 @@ Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void DenseLayer::backward_weight(Run& run, Saved& saved) const {
-  run.ops.gemm(run.stream, run.grad(weight_), saved[dz_], true, saved[x_], false, 1, 1);
+  run.ops.gemm(run.stream, run.grad(weight_), saved[dz_], true, saved[x_], false, 1,
+               run.adds_to(weight_) ? 1 : 0);
 }
 
 Mlp::Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
@@ -115,7 +116,7 @@ Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
     saved[part.du] = run.flow.take(run.dtype, dy.shape);
     saved[part.dlow] = run.flow.take(run.dtype, {dy.row_count(), rank_});
     run.ops.cross_backward(run.stream, saved[part.du], from_start, dy, start, saved[part.u]);
-    run.ops.column_sum(run.stream, run.grad(part.bias), saved[part.du]);
+    run.ops.column_sum(run.stream, run.grad(part.bias), saved[part.du], run.adds_to(part.bias));
     run.ops.gemm(run.stream, saved[part.dlow], saved[part.du], false, run.weight(part.up), false, 1, 0);
     run.ops.gemm(run.stream, dy, saved[part.dlow], false, run.weight(part.down), false, 1, 1);
     run.show(part.name, "input gradient", dy);
@@ -126,8 +127,9 @@ Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 void CrossNetwork::backward_weight(Run& run, Saved& saved) const {
   for (const Part& part : parts_) {
-    run.ops.gemm(run.stream, run.grad(part.up), saved[part.du], true, saved[part.low], false, 1, 1);
-    run.ops.gemm(run.stream, run.grad(part.down), saved[part.dlow], true, saved[part.x], false, 1, 1);
+    const double beta = run.adds_to(part.up, part.down) ? 1 : 0;
+    run.ops.gemm(run.stream, run.grad(part.up), saved[part.du], true, saved[part.low], false, 1, beta);
+    run.ops.gemm(run.stream, run.grad(part.down), saved[part.dlow], true, saved[part.x], false, 1, beta);
   }
 }
 

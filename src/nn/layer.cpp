@@ -36,4 +36,13 @@ ParamId BlockBuilder::tied(ParamId of, const std::string& use) {
   return params_.add(std::move(spec));
 }
 
+bool Run::adds_to(ParamId id, std::optional<ParamId> other) const {
+  const bool one = grads->begun(id);
+  const bool two = other ? grads->begun(*other) : one;
+  grads->set_begun(id, true);
+  if (other) grads->set_begun(*other, true);
+  if (one != two) ops.fill(stream, grad(one ? *other : id), 0.0);
+  return one || two;
+}
+
 }  // namespace trifold

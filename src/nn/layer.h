@@ -2,12 +2,13 @@
 //
 //   forward          y = f(x; w)            leaves in `saved` what the backward parts need
 //   backward_input   dx = (df/dx)^T dy      assigns dx; may leave dy in `saved`
-//   backward_weight  dw += (df/dw)^T dy     reads only `saved`; may run any time later
+//   backward_weight  dw += (df/dw)^T dy     reads only `saved`; may run any time later. The first of a step
+//                                           assigns dw (Run::adds_to)
 //   backward         both, in one call; layers override it where doing both together is faster
 //
 // One exception: where a backward follows (Run::has_backward), the forward of the output loss
 // (tensor_parallel/vocab.h) also accumulates its dw. So whoever runs a plan has the gradients of the last
-// block zeroed and in place before the first forward of a step, and never runs a forward of the next step
+// block in place before the first forward of a step, and never runs a forward of the next step
 // before the gradients of this one are used (docs/decisions/0006).
 //
 // A layer remembers nothing: everything that changes is in `Run` and `Saved`, so any number of micro-batches
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,7 +74,7 @@ struct Run {
   const OpTable& ops;
   const Mesh& mesh;
   const ParamSource& params;
-  const GradSink* grads;  // null when there is no backward
+  GradSink* grads;  // null when there is no backward
   // Outputs of forward and saved tensors: lives until the block's backward_weight. A layer takes them before
   // it marks scratch, so keep may be scratch (for an output that is read once) or, in backward, flow.
   Arena& keep;
@@ -112,6 +114,15 @@ struct Run {
   bool has_backward() const { return training && grads != nullptr; }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
+  // For one operation that is about to write these gradients: whether it adds to them; the first of a step
+  // assigns. From now on they are begun, so a layer asks once for each write. Where only one of two is begun,
+  // the other becomes zero first.
+  bool adds_to(ParamId id, std::optional<ParamId> other = {}) const;
+  // A gradient for operations that can only add, to some of its rows: zero where it was not begun.
+  Tensor grad_from_zero(ParamId id) const {
+    if (!adds_to(id)) ops.fill(stream, grad(id), 0.0);
+    return grad(id);
+  }
   // The same run with another arena to keep things in.
   Run keeping_in(Arena& other) const {
     return {stream, side,  ops,      mesh, params,     grads,    other,      flow, scratch,

@@ -65,11 +65,12 @@ Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& s
 }
 
 void Norm::backward_weight(Run& run, Saved& saved) const {
+  const bool adds = adds_to_gradients(run);
   if (kind_ == NormKind::Layer)
     run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
-                                       saved[mean_], saved[rstd_]);
+                                       saved[mean_], saved[rstd_], adds);
   else
-    run.ops.rms_norm_backward_weight(run.stream, run.grad(gain_), saved[dy_], saved[x_], saved[rstd_]);
+    run.ops.rms_norm_backward_weight(run.stream, run.grad(gain_), saved[dy_], saved[x_], saved[rstd_], adds);
 }
 
 void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {

@@ -37,6 +37,10 @@ class Norm final : public Layer {
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
  private:
+  bool adds_to_gradients(const Run& run) const {
+    return kind_ == NormKind::Layer ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
+  }
+
   std::string name_;
   NormKind kind_;
   int64_t width_;

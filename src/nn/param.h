@@ -99,12 +99,17 @@ class ParamSource {
   virtual void enter(int /*block*/, Stream& /*stream*/) const {}
 };
 
-// Gradients that layers add to; same shape as the weight. Zero at the start of a step, or where they are
-// reduced after each micro-batch, when they are opened.
+// Gradients that layers add to; same shape as the weight. At the start of a step, or where they are reduced
+// after each micro-batch, when they are opened, none of them is *begun*: what is there is worth nothing, and
+// whoever writes first assigns it. What was not begun by the time it is reduced is zero.
 class GradSink {
  public:
   virtual ~GradSink() = default;
   virtual Tensor grad(ParamId id) const = 0;
+  // Whether there is something to add to. A sink that begins with zeros says yes.
+  virtual bool begun(ParamId /*id*/) const { return true; }
+  // Says that it is begun, or is not (after a write that did not happen).
+  virtual void set_begun(ParamId /*id*/, bool /*begun*/) {}
   // `block` is about to add to its gradients. Opened already is fine.
   virtual void open(int /*block*/, Stream& /*stream*/) {}
   // The plan's ReduceGrad: the gradients of the bucket that `block` completes are ready, as of now on

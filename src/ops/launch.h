@@ -41,7 +41,7 @@ void affine_backward_input(const KernelTable& table, Stream& stream, Tensor dx, 
                            double beta);
 void affine_backward_gelu(const KernelTable& table, Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
 void affine_backward_weight(const KernelTable& table, Stream& stream, Tensor dw, Tensor db, Tensor dy,
-                            Tensor x);
+                            Tensor x, bool accumulate);
 
 void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                 Tensor gain, Tensor bias, double eps);
@@ -50,7 +50,7 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
 void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
                              Tensor x, Tensor mean, Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
-                                Tensor dy, Tensor x, Tensor mean, Tensor rstd);
+                                Tensor dy, Tensor x, Tensor mean, Tensor rstd, bool accumulate);
 void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
               double eps);
 void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
@@ -58,8 +58,8 @@ void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tens
 void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
                            Tensor x, Tensor rstd, Tensor gain);
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
-                              Tensor rstd);
-void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy);
+                              Tensor rstd, bool accumulate);
+void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate);
 
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
             const Rotary& how);
@@ -101,7 +101,8 @@ void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tenso
           const Lamb& rule);
 
 void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
-void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y);
+void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y,
+                   bool accumulate);
 void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::span<const BagLookup> lookups);
 void sort_lookups(const KernelTable& table, Stream& stream, std::span<const LookupOrder> orders,
                   std::span<const BagLookup> lookups);

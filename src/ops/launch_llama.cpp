@@ -88,7 +88,7 @@ void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, 
 }
 
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
-                              Tensor rstd) {
+                              Tensor rstd, bool accumulate) {
   expect_matrix("rms_norm_backward_weight", "dy", dy);
   const int64_t columns = dgain.elements();
   const int64_t rows = rstd.elements();
@@ -103,6 +103,7 @@ void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor d
     const auto* inverse = rstd.as<Accumulate<T>>();
     const auto kernel = storage_kernels<T>(table).rms_norm_backward_weight;
     over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
+      if (!accumulate) set_to_zero(begin, end, gains);
       kernel(gains, grad, in, inverse, rows, columns, begin, end);
     });
   });

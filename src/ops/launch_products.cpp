@@ -34,9 +34,9 @@ void affine_backward_gelu(const KernelTable& table, Stream& stream, Tensor dz, T
 }
 
 void affine_backward_weight(const KernelTable& table, Stream& stream, Tensor dw, Tensor db, Tensor dy,
-                            Tensor x) {
-  gemm(table, stream, dw, dy, true, x, false, 1, 1);
-  if (db.rank() > 0) column_sum(table, stream, db, dy);
+                            Tensor x, bool accumulate) {
+  gemm(table, stream, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
+  if (db.rank() > 0) column_sum(table, stream, db, dy, accumulate);
 }
 
 }  // namespace trifold::cpu

@@ -67,7 +67,8 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
   });
 }
 
-void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y) {
+void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y,
+                   bool accumulate) {
   expect_matrix("relu_backward", "y", y);
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
@@ -82,6 +83,7 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
     over_elements(stream, columns, grain,
                   [=, to = dx.as<T>(), sums = db.as<T>(), from = dy.as<T>(), of = y.as<T>(),
                    kernel = recommender_kernels<T>(table).relu_backward](int64_t begin, int64_t end) {
+                    if (!accumulate) set_to_zero(begin, end, sums);
                     kernel(to, sums, from, of, rows, columns, begin, end);
                   });
   });

@@ -59,7 +59,7 @@ void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx
 }
 
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
-                                Tensor dy, Tensor x, Tensor mean, Tensor rstd) {
+                                Tensor dy, Tensor x, Tensor mean, Tensor rstd, bool accumulate) {
   expect_matrix("layer_norm_backward_weight", "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
@@ -76,12 +76,13 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
     const auto *center = mean.as<Accumulate<T>>(), *inverse = rstd.as<Accumulate<T>>();
     const auto kernel = storage_kernels<T>(table).layer_norm_backward_weight;
     over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
+      if (!accumulate) set_to_zero(begin, end, gains, biases);
       kernel(gains, biases, grad, in, center, inverse, rows, columns, begin, end);
     });
   });
 }
 
-void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy) {
+void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   expect_matrix("column_sum", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
@@ -91,8 +92,10 @@ void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy) 
     auto* out = db.as<Accumulate<T>>();
     const T* grad = dy.as<T>();
     const auto kernel = storage_kernels<T>(table).column_sum;
-    over_columns(stream, rows, columns,
-                 [=](int64_t begin, int64_t end) { kernel(out, grad, rows, columns, begin, end); });
+    over_columns(stream, rows, columns, [=](int64_t begin, int64_t end) {
+      if (!accumulate) set_to_zero(begin, end, out);
+      kernel(out, grad, rows, columns, begin, end);
+    });
   });
 }
 

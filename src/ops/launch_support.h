@@ -93,6 +93,12 @@ void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
 }
 
+// What sums over rows begin with where nothing is to be added to.
+template <class... T>
+void set_to_zero(int64_t begin, int64_t end, T*... sums) {
+  (std::fill(sums + begin, sums + end, T(0)), ...);
+}
+
 // Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
 void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
 

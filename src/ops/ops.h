@@ -10,7 +10,8 @@
 //   (dgain, dbias, db, dtable) have its accumulate_type: f32 for the 16-bit types. Those are computed with in
 //   f32; what is stored is rounded once, to nearest even. Operations on statistics and optimizer states alone
 //   take f32 and f64. ids and labels are i32.
-//   * Activation gradients are assigned ("dx = "), parameter gradients are accumulated ("dw += ").
+//   * Activation gradients are assigned ("dx = "). Parameter gradients are added to what is there ("dw += ")
+//   where `accumulate` says so, and assigned elsewhere: then they need not be initialised.
 //   * An output may alias an input only where the comment says so.
 //   * A result never depends on the number of threads: every sum has a fixed order.
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.
@@ -130,8 +131,8 @@ struct OpTable {
   void (*affine_backward_input)(Stream&, Tensor dx, Tensor dy, Tensor w, double beta);
   // dz = (dy w) * gelu'(z).  z, dz [R, K]  gemm(dz, dy, w), gelu_backward(dz, dz, z)
   void (*affine_backward_gelu)(Stream&, Tensor dz, Tensor dy, Tensor w, Tensor z);
-  // dw += dy^T x, db += column sums of dy  gemm(dw, dy^T, x, beta 1), column_sum(db, dy)
-  void (*affine_backward_weight)(Stream&, Tensor dw, Tensor db, Tensor dy, Tensor x);
+  // dw += dy^T x, db += column sums of dy  gemm(dw, dy^T, x, beta 1 or 0), column_sum(db, dy)
+  void (*affine_backward_weight)(Stream&, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate);
 
   // ---- activation: tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415) ----
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
@@ -165,7 +166,7 @@ struct OpTable {
   void (*layer_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
                                   Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
-                                     Tensor rstd);
+                                     Tensor rstd, bool accumulate);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
   // y = x * rstd * gain, rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
   void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
@@ -173,9 +174,10 @@ struct OpTable {
                             Tensor gain);  // dx may be dy
   void (*rms_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                                 Tensor gain);  // as layer_norm_backward_add
-  void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd);
+  void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd, bool accumulate);
 
-  void (*column_sum)(Stream&, Tensor db, Tensor dy);  // db[c] += sum over r of dy[r, c]
+  // db[c] += sum over r of dy[r, c]
+  void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);
 
   // ---- rotary position embedding (Su et al., arXiv 2104.09864); its adjoint is its inverse ----
   // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x where the columns are the same
@@ -251,7 +253,7 @@ struct OpTable {
   // ---- y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
   void (*linear)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
   // dx = dy where y > 0, else 0;  db += its column sums. dx may be dy.  y, dy, dx [R, N]  db [N]
-  void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y);
+  void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate);
   // y[b, column + c] = sum of bag b's rows; zeros for an empty bag. Columns of y that belong to no lookup are
   // left alone.  y [B, columns]
   void (*embedding_bags)(Stream&, Tensor y, std::span<const BagLookup> lookups);

@@ -50,8 +50,18 @@ void BlockGraphs::make_key(const BlockWork& work) {
   if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without any
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {
     if (work.reads_weights) key_.push_back(number_of(run.weight(id).data));
-    if (work.adds_gradients) key_.push_back(number_of(run.grad(id).data));
+    if (!work.adds_gradients) continue;
+    key_.push_back(number_of(run.grad(id).data));
+    key_.push_back(run.grads->begun(id) ? 1 : 0);
   }
+}
+
+std::vector<ParamId> BlockGraphs::not_begun(const BlockWork& work) const {
+  std::vector<ParamId> ids;
+  if (!work.adds_gradients || static_cast<size_t>(work.block) >= params_.size()) return ids;
+  for (const ParamId id : params_[static_cast<size_t>(work.block)])
+    if (!work.run.grads->begun(id)) ids.push_back(id);
+  return ids;
 }
 
 void BlockGraphs::run(const BlockWork& work, FunctionRef<void()> compute) {
@@ -106,6 +116,7 @@ void BlockGraphs::capture(const BlockWork& work, Part& part, Entry& entry, Funct
   const std::span<Tensor> saved = work.saved.tensors();
   const std::vector<Tensor> saved_before(saved.begin(), saved.end());
   const Fill fill_before = fill_of(work.run);
+  const std::vector<ParamId> to_begin = not_begun(work);
   try {
     entry.graph = written_down(*stream_.queue(), compute);
   } catch (const Error& error) {
@@ -117,11 +128,14 @@ void BlockGraphs::capture(const BlockWork& work, Part& part, Entry& entry, Funct
     if (work.through != nullptr) *work.through = through;
     std::copy(saved_before.begin(), saved_before.end(), saved.begin());
     restore(work.run, fill_before);
+    for (const ParamId id : to_begin) work.run.grads->set_begun(id, false);
     return compute();  // where it failed for a reason of its own it does so again
   }
   if (work.through != nullptr) entry.through = *work.through;
   entry.saved.assign(saved.begin(), saved.end());
   entry.fill = fill_of(work.run);
+  for (const ParamId id : to_begin)
+    if (work.run.grads->begun(id)) entry.begins.push_back(id);
   stream_.queue()->launch(*entry.graph);
 }
 
@@ -130,6 +144,7 @@ void BlockGraphs::launch(const BlockWork& work, Entry& entry) {
   if (work.through != nullptr) *work.through = entry.through;
   std::copy(entry.saved.begin(), entry.saved.end(), work.saved.tensors().begin());
   restore(work.run, entry.fill);
+  for (const ParamId id : entry.begins) work.run.grads->set_begun(id, true);
 }
 
 }  // namespace trifold

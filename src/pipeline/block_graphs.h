@@ -5,7 +5,8 @@
 // A graph is good as long as every address in it is. Addresses repeat from step to step, because slots,
 // messages, batches and arenas are taken in the order of the plan; but not from micro-batch to micro-batch.
 // So graphs are kept by all that a block's work is made of: the part (forward, backward ...), the block, and
-// the addresses of its input, of what it saved, its batch, weights and gradients, and the fill of the arenas.
+// the addresses of its input, of what it saved, its batch, weights and gradients, which of the gradients are
+// begun, and the fill of the arenas.
 //   first time met    done as ever: libraries choose their algorithms and workspaces grow, which no graph may
 //   second time       captured, and launched
 //   from then on      launched; the tensors that it leaves and the fill of the arenas are as they were then
@@ -67,6 +68,7 @@ class BlockGraphs {
     Tensor through;                      // as the work leaves them
     std::vector<Tensor> saved;
     Fill fill{};
+    std::vector<ParamId> begins;  // gradients
   };
   struct Part {
     int entries = 0;
@@ -74,6 +76,8 @@ class BlockGraphs {
   };
 
   void make_key(const BlockWork& work);
+  // Of the gradients that the work may write, those that are not begun.
+  std::vector<ParamId> not_begun(const BlockWork& work) const;
   void add(const Tensor& tensor);
   void capture(const BlockWork& work, Part& part, Entry& entry, FunctionRef<void()> compute);
   void launch(const BlockWork& work, Entry& entry);

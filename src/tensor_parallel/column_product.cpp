@@ -15,7 +15,8 @@ void add_input_gradients(Run& run, Tensor dx, std::span<const ColumnGradient> pr
 void add_weight_gradients(Run& run, std::span<const ColumnGradient> products, Tensor all_x) {
   for (const ColumnGradient& product : products)
     run.ops.affine_backward_weight(run.stream, product.dw,
-                                   product.db.rank() > 0 ? product.db.flat() : product.db, product.dy, all_x);
+                                   product.db.rank() > 0 ? product.db.flat() : product.db, product.dy, all_x,
+                                   product.adds);
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {

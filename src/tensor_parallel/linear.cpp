@@ -68,13 +68,14 @@ Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
-  const ColumnGradient gradient{saved[dy_], {}, run.grad(weight_), bias_ ? run.grad(*bias_) : Tensor{}};
+  const ColumnGradient gradient{
+      saved[dy_], {}, run.grad(weight_), bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
   weight_gradient(region_, run, {&gradient, 1}, saved[x_]);
 }
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
   const ColumnGradient gradient{dy, run.weight(weight_), run.grad(weight_),
-                                bias_ ? run.grad(*bias_) : Tensor{}};
+                                bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
   return both_gradients(region_, run, name_, {&gradient, 1}, saved[x_]);
 }
 
@@ -143,9 +144,10 @@ void RowLinear::backward_weight(Run& run, Saved& saved) const {
   const Tensor all = saved[dy_];
   const Tensor own = region_.own_rows(all);
   const bool apart = bias_ && own.row_count() != all.row_count();
+  const bool adds = run.adds_to(weight_, bias_);
   run.ops.affine_backward_weight(run.stream, run.grad(weight_), bias_ && !apart ? run.grad(*bias_) : Tensor{},
-                                 all, saved[x_]);
-  if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), own);
+                                 all, saved[x_], adds);
+  if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), own, adds);
 }
 
 }  // namespace trifold

@@ -138,7 +138,8 @@ QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool we
   for (const Projection& projection : projections_)
     all.items[all.count++] = {saved[projection.dy], inputs ? run.weight(projection.weight) : Tensor{},
                               weights ? run.grad(projection.weight) : Tensor{},
-                              weights && projection.bias ? run.grad(*projection.bias) : Tensor{}};
+                              weights && projection.bias ? run.grad(*projection.bias) : Tensor{},
+                              weights && run.adds_to(projection.weight, projection.bias)};
   return all;
 }
 

@@ -45,10 +45,10 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
   const Tensor tokens = run.batch->tokens.flat();
   const Tensor order = run.scratch.take(DType::I32, tokens.shape);
-  run.ops.embedding_backward(run.stream, run.grad(tokens_), all_dy, tokens, order, first_id_);
+  run.ops.embedding_backward(run.stream, run.grad_from_zero(tokens_), all_dy, tokens, order, first_id_);
   for (const Table& table : tables_) {
     const Tensor ids = region_.own_rows((run.batch->*table.ids).flat());
-    run.ops.embedding_backward(run.stream, run.grad(table.weight), saved[dy_], ids,
+    run.ops.embedding_backward(run.stream, run.grad_from_zero(table.weight), saved[dy_], ids,
                                order.rows(0, ids.elements()), 0);
   }
   run.scratch.release(mark);
@@ -149,8 +149,9 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
                                    first_id_, vocab_);
     run.show(name_, "gradient of the logits", logits);
     run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
-    run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, 1.0);
-    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), logits);
+    const bool adds = run.adds_to(weight_, bias_);
+    run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, adds ? 1.0 : 0.0);
+    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), logits, adds);
   }
   run.scratch.release(mark);
 }

@@ -64,7 +64,7 @@ class BlockTimer {
         scratch_(memory_.scratch),
         batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
     synthetic_data(run_.model, run_.seed)->read(batch_.batch(), 0);
-    grads_.zero(replica_.compute());
+    grads_.restart(replica_.compute());
   }
 
   // One micro-batch forward and back, whole or taken apart, with memory used as the executor uses it.
@@ -101,7 +101,7 @@ class BlockTimer {
       norm_.add_squares(squares, stream);
       norm_.norms({&squares, 1}, stream);
       optimizer_.step(0, {1e-9, 1, 1e-9}, stream);
-      grads_.zero(stream);
+      grads_.restart(stream);
     });
     return seconds / static_cast<double>(replica_.model().params.stored_elements());
   }

@@ -61,7 +61,8 @@ void FiniteCheck::end(Stream& stream) {
   if (action_.kind == ActionKind::B || action_.kind == ActionKind::W ||
       (last && action_.kind == ActionKind::F))
     for (int i = 0; i < params.size(); ++i) {
-      if (params[{i}].block != block_ || bad_gradients_[static_cast<size_t>(i)]) continue;
+      if (params[{i}].block != block_ || bad_gradients_[static_cast<size_t>(i)] || !grads_.begun({i}))
+        continue;
       const Tensor gradient = grads_.grad({i});
       const HostCopy seen(replica_.ops(), stream, gradient);
       bad_gradients_[static_cast<size_t>(i)] = first_not_finite(seen.tensor()).has_value();

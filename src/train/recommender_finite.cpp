@@ -51,7 +51,7 @@ void Recommender::explain(const StepState& failed) {
   again.run.watch = &watch;
   again.real = failed.real;
   again.loss_scale = failed.loss_scale;
-  grads_.zero(compute_);
+  grads_.restart(compute_);
   for (const Action& action : row_) {
     if (action.kind == ActionKind::Loss) break;  // what follows changes weights
     if (action.kind != ActionKind::Read) execute(action, again);

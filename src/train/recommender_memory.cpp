@@ -12,7 +12,7 @@ namespace trifold {
 StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
-  const ShapesOnly shapes(model.params(), setup.dtype);
+  ShapesOnly shapes(model.params(), setup.dtype);
   Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
   Run run{.stream = dry,
           .side = dry,

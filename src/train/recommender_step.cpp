@@ -152,7 +152,7 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     state.rule.numbers = numbers_.row(0);
     const Tensor late_scale = numbers_.row(1);
     state.loss_scale = late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale);
-    grads_.zero(compute_);
+    grads_.restart(compute_);
     for (const Action& action : row_) execute(action, state);
     fetched.used = compute_.record();
     loss = state.loss;

@@ -151,7 +151,7 @@ std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
 }
 
 void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
-  grads_.zero(replica_.compute());
+  grads_.restart(replica_.compute());
   const auto give_batch = [&](int micro) {
     Batch batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);

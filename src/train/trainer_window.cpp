@@ -48,7 +48,7 @@ void Trainer::Window::step(const Action& action) {
   ++steps_;
   t.replica_.weights().begin_version(steps_, stream);
   t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
-  t.grads_.zero(stream);
+  t.grads_.restart(stream);
 }
 
 std::span<const double> Trainer::Window::finish() {

@@ -176,7 +176,7 @@ class Bench {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
       time("layer_norm_backward_weight", 4 * count,
            [=, this, x = x, dy = dy, mean = mean, rstd = rstd, sum = sum] {
-             ops_.layer_norm_backward_weight(stream_, sum, sum, dy, x, mean, rstd);
+             ops_.layer_norm_backward_weight(stream_, sum, sum, dy, x, mean, rstd, true);
            });
     }
     {
@@ -187,7 +187,8 @@ class Bench {
     }
     {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
-      time("column_sum", 2 * count, [=, this, dy = dy, sum = sum] { ops_.column_sum(stream_, sum, dy); });
+      time("column_sum", 2 * count,
+           [=, this, dy = dy, sum = sum] { ops_.column_sum(stream_, sum, dy, true); });
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 namespace trifold::conformance {
@@ -159,6 +160,10 @@ void expect_every_entry_has_a_case() {
   for (size_t at = entry(&OpTable::fill); at < sizeof(OpTable); at += sizeof(void (*)()))
     EXPECT_EQ(covered.count(at), 1U) << "entry " << (at - entry(&OpTable::fill)) / sizeof(void (*)())
                                      << " of OpTable, counted from fill, has no case";
+}
+
+Values before_sum(const Values& values, bool accumulate) {
+  return accumulate ? values : Values(values.size(), std::numeric_limits<double>::quiet_NaN());
 }
 
 Values normal(int64_t count, uint64_t seed) {

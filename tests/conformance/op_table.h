@@ -104,6 +104,9 @@ void check_case(const OpCase& test, const OpTable& ops, Stream& stream);
 // Names the entries of OpTable that no case calls: none.
 void expect_every_entry_has_a_case();
 
+// What a sum that `accumulate`s is added to; one that does not never reads the NaNs that are there.
+Values before_sum(const Values& values, bool accumulate);
+
 // Standard normal numbers, and whole numbers below `limit`.
 Values normal(int64_t count, uint64_t seed);
 Values whole(int64_t count, uint64_t seed, int64_t limit);

@@ -111,6 +111,11 @@ void activations(std::vector<OpCase>& cases) {
                    })});
 }
 
+// Of a parameter's gradient.
+Tensor sums(OpRun& run, int64_t columns, double before, bool accumulate) {
+  return run.out(run.wide(), {columns}, before_sum(Values(size_t(columns), before), accumulate));
+}
+
 void norms(std::vector<OpCase>& cases) {
   cases.push_back({"layer_norm",
                    entries(&OpTable::layer_norm, &OpTable::layer_norm_backward,
@@ -128,36 +133,38 @@ void norms(std::vector<OpCase>& cases) {
                      run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
                                                        run.in(m.shape(), normal(m.size(), 5)), dy, x, mean,
                                                        rstd, gain);
-                     run.ops().layer_norm_backward_weight(
-                         run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)),
-                         run.out(run.wide(), {m.columns}, Values(size_t(m.columns), -2)), dy, x, mean, rstd);
+                     for (const bool accumulate : {true, false})
+                       run.ops().layer_norm_backward_weight(
+                           run.stream(), sums(run, m.columns, 0.5, accumulate),
+                           sums(run, m.columns, -2, accumulate), dy, x, mean, rstd, accumulate);
+                   })});
+  cases.push_back({"rms_norm",
+                   entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
+                           &OpTable::rms_norm_backward_weight),
+                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+                     const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+                     const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+                     const Tensor rstd = run.out(run.wide(), {m.rows});
+                     run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
+                     const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
+                     for (const bool accumulate : {true, false})
+                       run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
+                                                          dx, x, rstd, accumulate);
+                     run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
+                                                     run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd,
+                                                     gain);
+                     run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
                    })});
   cases.push_back(
-      {"rms_norm",
-       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
-               &OpTable::rms_norm_backward_weight),
-       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
-         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
-         const Tensor rstd = run.out(run.wide(), {m.rows});
-         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
-         const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
-         run.ops().rms_norm_backward_weight(
-             run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 0.5)), dx, x, rstd);
-         run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
-                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain);
-         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
-       })});
-  cases.push_back(
       {"column_sum", entries(&OpTable::column_sum), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
-         run.ops().column_sum(run.stream(), run.out(run.wide(), {m.columns}, Values(size_t(m.columns), 1)),
-                              run.in(m.shape(), normal(m.size(), 1)));
+         for (const bool accumulate : {true, false})
+           run.ops().column_sum(run.stream(), sums(run, m.columns, 1, accumulate),
+                                run.in(m.shape(), normal(m.size(), 1)), accumulate);
        })});
   cases.push_back({"column_sum of many rows", entries(&OpTable::column_sum), false, 1, [](OpRun& run) {
                      for (int64_t columns : {17, 16})
-                       run.ops().column_sum(run.stream(),
-                                            run.out(run.wide(), {columns}, Values(size_t(columns), 1)),
-                                            run.in({5000, columns}, normal(5000 * columns, 1)));
+                       run.ops().column_sum(run.stream(), sums(run, columns, 1, true),
+                                            run.in({5000, columns}, normal(5000 * columns, 1)), true);
                    }});
 }
 
@@ -264,9 +271,11 @@ void products(std::vector<OpCase>& cases) {
            run.ops().affine_add(run.stream(), run.out({rows, n}), run.in({rows, n}, normal(rows * n, 7)), x,
                                 w, bias);
            run.ops().affine_gelu(run.stream(), run.out({rows, n}), run.out({rows, n}), x, w, bias);
-           run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 4)),
-                                            run.out(run.wide(), {n}, normal(n, 5)),
-                                            run.in({rows, n}, normal(rows * n, 6)), x);
+           for (const bool accumulate : {true, false})
+             run.ops().affine_backward_weight(
+                 run.stream(), run.out(run.wide(), {n, k}, before_sum(normal(n * k, 4), accumulate)),
+                 run.out(run.wide(), {n}, before_sum(normal(n, 5), accumulate)),
+                 run.in({rows, n}, normal(rows * n, 6)), x, accumulate);
          }
        }});
   cases.push_back(
@@ -283,8 +292,10 @@ void products(std::vector<OpCase>& cases) {
                               {});
          run.ops().affine_backward_input(run.stream(), run.out({rows, k}), dy, w, 0);
          run.ops().affine_backward_input(run.stream(), run.out({rows, k}, normal(rows * k, 4)), dy, w, 1);
-         run.ops().affine_backward_weight(run.stream(), run.out(run.wide(), {n, k}, normal(n * k, 5)), {}, dy,
-                                          x);
+         for (const bool accumulate : {true, false})
+           run.ops().affine_backward_weight(
+               run.stream(), run.out(run.wide(), {n, k}, before_sum(normal(n * k, 5), accumulate)), {}, dy, x,
+               accumulate);
        }});
   cases.push_back({"affine_backward_gelu", entries(&OpTable::affine_backward_gelu), false, 4, [](OpRun& run) {
                      const int64_t rows = 21, m = 40, n = 24;

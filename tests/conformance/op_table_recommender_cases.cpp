@@ -17,11 +17,13 @@ void dense(std::vector<OpCase>& cases) {
   cases.push_back({"relu_backward", entries(&OpTable::relu_backward), true, 1, [](OpRun& run) {
                      for (int64_t rows : {1, 300})
                        for (int64_t columns : {3, 160}) {
+                         const bool accumulate = rows > 1;
                          const Tensor dx = run.out({rows, columns}, normal(rows * columns, 1));
                          Values y = normal(rows * columns, 2);
                          for (double& x : y) x = std::max(x, 0.0);
-                         run.ops().relu_backward(run.stream(), dx, run.out({columns}, normal(columns, 3)), dx,
-                                                 run.in({rows, columns}, y));
+                         run.ops().relu_backward(
+                             run.stream(), dx, run.out({columns}, before_sum(normal(columns, 3), accumulate)),
+                             dx, run.in({rows, columns}, y), accumulate);
                        }
                    }});
   cases.push_back({"cross", entries(&OpTable::cross, &OpTable::cross_backward), true, 1, [](OpRun& run) {

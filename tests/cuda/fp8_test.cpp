@@ -103,7 +103,7 @@ TEST_F(CudaFp8, ProductsFollowTheProcessor) {
   const Values of_dw = numbers(kOuts * kIns, "dw");
   const Tensor dw = on_device(DType::F32, w_shape, of_dw);
   const Tensor db = on_device(DType::F32, {kOuts}, Values(kOuts, 0.5));
-  ops_->affine_backward_weight(*stream_, dw, db, dy, x);
+  ops_->affine_backward_weight(*stream_, dw, db, dy, x, true);
   EXPECT_EQ(on_device_again(dw), product(w_shape, narrow_dy, true, narrow_x, false, of_dw));
   Values sums(kOuts, 0.5);  // of numbers that were not rounded
   for (size_t i = 0; i < dy_.size(); ++i) sums[i % kOuts] += dy_[i];

@@ -26,13 +26,15 @@ class Counts {
   class Operation {
    public:
     explicit Operation(std::string_view signature);
-    // Of these tensors, and where it has one of this beta. Returns whether it is to be done.
-    bool call(std::span<const Tensor> tensors, double beta);
+    // Of these tensors; `adds`: a product or a sum over rows adds to its result. Returns whether it is to be
+    // done.
+    bool call(std::span<const Tensor> tensors, bool adds);
 
    private:
     friend class Counts;
     std::string name_;
-    unsigned twice_ = 0;    // a bit for each tensor that is read and written
+    unsigned twice_ = 0;    // a bit for each tensor that is read and written,
+    unsigned adding_ = 0;   // and for each that is where the call adds to its results
     bool by_rows_ = false;  // its second tensor, a table, is touched where ids say
     bool small_is_done_ = false;
     std::atomic<int64_t> calls_ = 0;

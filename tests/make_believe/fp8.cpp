@@ -84,9 +84,9 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
   cpu_ops().gelu_backward(stream, dz, dz, z);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-  product(stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, 1);
-  if (db.rank() > 0) cpu_ops().column_sum(stream, db, dy);
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+  product(stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, accumulate ? 1 : 0);
+  if (db.rank() > 0) cpu_ops().column_sum(stream, db, dy, accumulate);
 }
 
 OpTable make_narrow() {

@@ -79,18 +79,17 @@ MakeBelieveDevice& the_device() {
   return device;
 }
 
-// The tensors among an operation's arguments; of those of products with a beta, which is the last, that.
+// The tensors among an operation's arguments, and whether the last, a beta or a flag, is not zero: then a
+// product or a sum over rows adds to its result.
 template <class... Args>
-std::pair<std::vector<Tensor>, double> counted_arguments(const Args&... args) {
-  std::pair<std::vector<Tensor>, double> result;
+std::pair<std::vector<Tensor>, bool> counted_arguments(const Args&... args) {
+  std::pair<std::vector<Tensor>, bool> result;
   const auto look = [&](const auto& arg) {
     if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) result.first.push_back(arg);
   };
   (look(args), ...);
-  using Types = std::tuple<Args...>;
-  if constexpr (std::is_same_v<Types, std::tuple<Tensor, Tensor, Tensor, double>> ||
-                std::is_same_v<Types, std::tuple<Tensor, Tensor, bool, Tensor, bool, double, double>>)
-    result.second = std::get<sizeof...(Args) - 1>(Types(args...));
+  const auto last = std::get<sizeof...(Args) - 1>(std::tuple<const Args&...>(args...));
+  if constexpr (std::is_arithmetic_v<std::decay_t<decltype(last)>>) result.second = last != 0;
   return result;
 }
 
@@ -104,8 +103,8 @@ struct On<Entry, Table> {
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
     static auto& counted = *new Counts::Operation(__PRETTY_FUNCTION__);
-    const auto [tensors, beta] = counted_arguments(args...);
-    if (!counted.call(tensors, beta)) return;
+    const auto [tensors, adds] = counted_arguments(args...);
+    if (!counted.call(tensors, adds)) return;
     // Held, not copied: a closure of all that would be too large for a stream's queue.
     auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
         Held<std::decay_t<Args>>(queue->device(), args)...);

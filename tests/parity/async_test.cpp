@@ -51,7 +51,7 @@ class DelayedUpdates {
     };
     const auto none = [](const Action&) {};
     const auto tokens = static_cast<double>(*config_.batch.global_batch_size * config_.model.seq_length);
-    grads_.zero(replica_.compute());
+    grads_.restart(replica_.compute());
     const LossSums sums = executor.run(row, {config_.seed, 1.0 / tokens, true, give, none}).front();
     for (int i = 0; i < params().size(); ++i) set(i, step);
     optimizer_.step(

@@ -76,7 +76,7 @@ class LayerBench {
     keep_.reset();
     Run run = make_run();
     losses_[0] = losses_[1] = 0;
-    grads_->zero(stream_);  // the forward of a loss adds to them
+    grads_->restart(stream_);  // the forward of a loss writes them
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
     double sum = first() ? losses_[0] * run.loss_scale : 0;
@@ -88,7 +88,7 @@ class LayerBench {
     return add_over_ranks(Values{sum})[0];
   }
 
-  // Backward of the last forward, once for each; gradients of parameters accumulate from zero and are then
+  // Backward of the last forward, once for each; gradients of parameters are assigned and then
   // summed over the ranks. `split` runs the two halves apart.
   Values backward(const Values& dy, bool split) {
     flow_.reset();

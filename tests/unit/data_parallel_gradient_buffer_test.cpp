@@ -35,11 +35,12 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
         const FlatLayout layout(params, {blocks}, unit_elements, 2);
         const DataGroups groups(mesh, 2, params);
         GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, comm);
-        grads.zero(compute);
+        grads.restart(compute);
         // Rank r contributes 10^r + element: the sum tells who took part.
         const double mine[] = {1, 10, 100, 1000};
         for (int i = 0; i < params.size(); ++i) {
           const Tensor g = grads.grad({i});
+          grads.set_begun({i}, true);
           for (int64_t e = 0; e < g.elements(); ++e)
             g.as<double>()[e] = mine[world.rank()] + static_cast<double>(e) / 8;
         }

@@ -37,7 +37,7 @@ OpTable counting_ops() {
   ops.affine_gelu = [](Stream&, Tensor, Tensor z, Tensor x, Tensor, Tensor) { count(z, x.last_dim()); };
   ops.affine_backward_input = [](Stream&, Tensor dx, Tensor dy, Tensor, double) { count(dx, dy.last_dim()); };
   ops.affine_backward_gelu = [](Stream&, Tensor dz, Tensor dy, Tensor, Tensor) { count(dz, dy.last_dim()); };
-  ops.affine_backward_weight = [](Stream&, Tensor dw, Tensor, Tensor dy, Tensor) {
+  ops.affine_backward_weight = [](Stream&, Tensor dw, Tensor, Tensor dy, Tensor, bool) {
     count(dw, dy.row_count());
   };
   ops.attention = [](Stream&, Tensor, Tensor, Tensor, const Attention& how) { count_attention(how, 2); };

@@ -165,8 +165,8 @@ TEST(Ops16, LayerNorm) {
               db(sums, {c});
           ops.layer_norm(stream, y, mean, rstd, in, g, Host(dtype, {c}, bias), 1e-5);
           ops.layer_norm_backward(stream, dx, grad, in, mean, rstd, g);
-          ops.layer_norm_backward_weight(stream, dgain, dbias, grad, in, mean, rstd);
-          ops.column_sum(stream, db, grad);
+          ops.layer_norm_backward_weight(stream, dgain, dbias, grad, in, mean, rstd, true);
+          ops.column_sum(stream, db, grad, true);
           return {stored(y), wide(mean), wide(rstd), stored(dx), wide(dgain), wide(dbias), wide(db)};
         },
         5e-6);
@@ -190,7 +190,7 @@ TEST(Ops16, SwigluRmsNormAndRotary) {
           const Host product(dtype, {r, c / 2}), slope(dtype, {r, c});
           ops.rms_norm(stream, y, rstd, in, g, 1e-5);
           ops.rms_norm_backward(stream, dx, grad, in, rstd, g);
-          ops.rms_norm_backward_weight(stream, dgain, grad, in, rstd);
+          ops.rms_norm_backward_weight(stream, dgain, grad, in, rstd, true);
           ops.rotary(stream, turned, in, Host(DType::I32, {r}, positions), turn);
           ops.swiglu(stream, product, in);
           ops.swiglu_backward(stream, slope, Tensor(grad).flat(0, r * c / 2).reshape({r, c / 2}), in);
@@ -356,7 +356,7 @@ TEST(Ops16, MixedTypesAreRefused) {
   EXPECT_THROW(
       ops.gemm(machine.stream, half, Host(DType::F32, {8, 8}), false, Host(DType::F32, {8, 8}), false, 1, 0),
       Error);
-  EXPECT_THROW(ops.column_sum(machine.stream, Host(DType::BF16, {8}), half), Error) << "sums are f32";
+  EXPECT_THROW(ops.column_sum(machine.stream, Host(DType::BF16, {8}), half, true), Error) << "sums are f32";
   EXPECT_THROW(ops.cross_entropy(machine.stream, half, half, half, half), Error);
 }
 

@@ -110,7 +110,7 @@ TEST(RmsNorm, BackwardIsTheDerivative) {
     const Host rstd(f64, {3}, forward.rstd);
     const Host gain(f64, {11}, in.gain);
     ops.rms_norm_backward(stream, dx, dy, x, rstd, gain);
-    ops.rms_norm_backward_weight(stream, dgain, dy, x, rstd);
+    ops.rms_norm_backward_weight(stream, dgain, dy, x, rstd, true);
     const auto loss = [&](const Values& values, Values Norm::*which) {
       Norm moved = in;
       moved.*which = values;
@@ -151,7 +151,7 @@ TEST(RmsNorm, BackwardOfManyRowsAndColumns) {
           const Host gx(dtype, matrix), ggain(dtype, {in.columns});
           const Host x(dtype, matrix, in.x), dy(dtype, matrix, in.dy), rstd(dtype, {in.rows}, forward.rstd);
           ops.rms_norm_backward(stream, gx, dy, x, rstd, Host(dtype, {in.columns}, in.gain));
-          ops.rms_norm_backward_weight(stream, ggain, dy, x, rstd);
+          ops.rms_norm_backward_weight(stream, ggain, dy, x, rstd, true);
           return {gx.values(), ggain.values()};
         },
         5e-6, 1e-12);

@@ -38,7 +38,7 @@ TEST(Linear, ReluBackwardMasksAndSums) {
     check_everywhere({dx, db}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
       const Host grad(dtype, {rows, columns}, dy);
       const Host sums(dtype, {columns}, Values(static_cast<size_t>(columns), 0.5));
-      ops.relu_backward(stream, grad, sums, grad, Host(dtype, {rows, columns}, y));
+      ops.relu_backward(stream, grad, sums, grad, Host(dtype, {rows, columns}, y), true);
       return {grad.values(), sums.values()};
     });
   }

@@ -76,7 +76,7 @@ TEST(LayerNorm, BackwardIsTheDerivative) {
     const Host mean(f64, {3}, forward.mean);
     const Host rstd(f64, {3}, forward.rstd);
     ops.layer_norm_backward(stream, dx, dy, x, mean, rstd, Host(f64, {11}, in.gain));
-    ops.layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd);
+    ops.layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, true);
     const auto loss = [&](const Values& values, Values Norm::*which) {
       Norm moved = in;
       moved.*which = values;
@@ -131,8 +131,8 @@ TEST(LayerNorm, BackwardOfManyRowsAndColumns) {
           const Host mean(dtype, {in.rows}, forward.mean);
           const Host rstd(dtype, {in.rows}, forward.rstd);
           ops.layer_norm_backward(stream, gx, dy, x, mean, rstd, Host(dtype, {in.columns}, in.gain));
-          ops.layer_norm_backward_weight(stream, ggain, gbias, dy, x, mean, rstd);
-          ops.column_sum(stream, sums, dy);
+          ops.layer_norm_backward_weight(stream, ggain, gbias, dy, x, mean, rstd, true);
+          ops.column_sum(stream, sums, dy, true);
           return {gx.values(), ggain.values(), gbias.values(), sums.values()};
         },
         5e-6, 1e-12);

@@ -30,13 +30,14 @@ void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor 
 void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
                              Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
-                                Tensor rstd);
+                                Tensor rstd, bool accumulate);
 void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
 void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain);
 void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                            Tensor gain);
-void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd);
-void column_sum(Stream& stream, Tensor db, Tensor dy);
+void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd,
+                              bool accumulate);
+void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate);
 void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& how);
 void embedding(Stream& stream, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate);
 void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor ids, Tensor order, int64_t first_id);
@@ -62,7 +63,7 @@ void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb&
 
 // y += bias, then where `relu` is set max(0, that): what `linear` has behind its product.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
-void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y);
+void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate);
 void embedding_bags(Stream& stream, Tensor y, std::span<const BagLookup> lookups);
 void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
 void update_rows(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, const SparseRule& rule);
@@ -88,7 +89,8 @@ using Gemm = void(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool 
                   double beta);
 void composed_affine(Gemm* gemm, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
 void composed_gelu_backward(Gemm* gemm, Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
-void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
+void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                              bool accumulate);
 
 void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
 void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,

@@ -41,9 +41,10 @@ void composed_gelu_backward(Gemm* gemm, Stream& stream, Tensor dz, Tensor dy, Te
   gelu_backward(stream, dz, dz, z);
 }
 
-void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-  gemm(stream, dw, dy, true, x, false, 1, 1);
-  if (db.rank() > 0) column_sum(stream, db, dy);
+void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                              bool accumulate) {
+  gemm(stream, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
+  if (db.rank() > 0) column_sum(stream, db, dy, accumulate);
 }
 
 namespace {

@@ -29,7 +29,7 @@ void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu) {
   });
 }
 
-void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y) {
+void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate) {
   expect_matrix("relu_backward", "y", y);
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
@@ -41,7 +41,7 @@ void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y) {
     enqueue_with_scratch(stream, "relu_backward", column_scratch(rows, columns, sizeof(T)),
                          [=, to = dx.as<T>(), sums = db.as<T>(), from = dy.as<T>(), of = y.as<T>()](
                              CudaStream on, void* scratch) {
-                           relu_backward<T>(on, scratch, to, sums, from, of, rows, columns);
+                           relu_backward<T>(on, scratch, to, sums, from, of, rows, columns, accumulate);
                          });
   });
 }

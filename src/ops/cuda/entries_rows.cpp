@@ -72,7 +72,7 @@ size_t column_scratch_of(const Tensor& x, int64_t rows, int64_t columns) {
 }  // namespace
 
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
-                                Tensor rstd) {
+                                Tensor rstd, bool accumulate) {
   constexpr const char* kOp = "layer_norm_backward_weight";
   expect_matrix(kOp, "x", x);
   const int64_t rows = x.row_count();
@@ -90,7 +90,7 @@ void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tens
                           grad = dy.as<T>(), in = x.as<T>(), center = mean.as<Accumulate<T>>(),
                           inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
                            norm_backward_weight<T>(on, scratch, gains, biases, grad, in, center, inverse,
-                                                   rows, columns);
+                                                   rows, columns, accumulate);
                          });
   });
 }
@@ -136,7 +136,8 @@ void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rs
   rms_norm_backward_add(stream, dx, {}, dy, x, rstd, gain);
 }
 
-void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd) {
+void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd,
+                              bool accumulate) {
   constexpr const char* kOp = "rms_norm_backward_weight";
   expect_matrix(kOp, "dy", dy);
   const int64_t columns = dgain.elements();
@@ -151,12 +152,12 @@ void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                          [=, gains = dgain.as<Accumulate<T>>(), grad = dy.as<T>(), in = x.as<T>(),
                           inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
                            norm_backward_weight<T>(on, scratch, gains, nullptr, grad, in, nullptr, inverse,
-                                                   rows, columns);
+                                                   rows, columns, accumulate);
                          });
   });
 }
 
-void column_sum(Stream& stream, Tensor db, Tensor dy) {
+void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   expect_matrix("column_sum", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
@@ -165,7 +166,7 @@ void column_sum(Stream& stream, Tensor db, Tensor dy) {
     using T = decltype(zero);
     enqueue_with_scratch(stream, "column_sum", column_scratch_of(dy, rows, columns),
                          [=, out = db.as<Accumulate<T>>(), grad = dy.as<T>()](CudaStream on, void* scratch) {
-                           column_sum<T>(on, scratch, out, grad, rows, columns);
+                           column_sum<T>(on, scratch, out, grad, rows, columns, accumulate);
                          });
   });
 }

@@ -105,9 +105,10 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
   gelu_backward(stream, dz, dz, z);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-  product("affine_backward_weight", stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, 1);
-  if (db.rank() > 0) column_sum(stream, db, dy);
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+  product("affine_backward_weight", stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {},
+          accumulate ? 1 : 0);
+  if (db.rank() > 0) column_sum(stream, db, dy, accumulate);
 }
 
 }  // namespace

@@ -102,15 +102,18 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
   composed_gelu_backward(gemm, stream, dz, dy, w, z);
 }
 
-// cuBLASLt assigns the gradient of the bias; ours is added to what is there.
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-  if (db.rank() == 0) return gemm(stream, dw, dy, true, x, false, 1, 1);
-  const Product product = product_of(dw, dy, true, x, false, 1, 1);
+// cuBLASLt assigns the gradient of the bias: what is added to comes from memory of its own.
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+  const double beta = accumulate ? 1 : 0;
+  if (db.rank() == 0) return gemm(stream, dw, dy, true, x, false, 1, beta);
+  const Product product = product_of(dw, dy, true, x, false, 1, beta);
   cpu::expect("affine_backward_weight", "db", db, accumulate_type(dy.dtype), product.n);
-  void* sums = dw.dtype == db.dtype ? bias_gradient_memory(stream, product.n) : nullptr;
+  void* sums = dw.dtype != db.dtype ? nullptr
+               : accumulate         ? bias_gradient_memory(stream, product.n)
+                                    : db.data;
   if (sums == nullptr || !taken(stream, with(product, Epilogue::BiasGradient, sums)))
-    return composed_backward_weight(gemm, stream, dw, db, dy, x);
-  reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
+    return composed_backward_weight(gemm, stream, dw, db, dy, x, accumulate);
+  if (accumulate) reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
 }
 
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {

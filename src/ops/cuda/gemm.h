@@ -18,7 +18,7 @@ void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, T
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta);
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate);
 
 // Bias, and where asked the maximum with zero, are added as the product is written.
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);

@@ -45,8 +45,8 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
   composed_gelu_backward(plain_gemm, stream, dz, dy, w, z);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-  composed_backward_weight(plain_gemm, stream, dw, db, dy, x);
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+  composed_backward_weight(plain_gemm, stream, dw, db, dy, x, accumulate);
 }
 
 }  // namespace

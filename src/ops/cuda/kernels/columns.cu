@@ -190,10 +190,11 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// total[k][c] += the parts' sums; the second block row is for the second total.
+// total[k][c] = the parts' sums, or += them; the second block row is for the second total.
 template <class Wide>
 __global__ void __launch_bounds__(kWarp* kDown)
-    column_totals(Wide* first, Wide* second, const Wide* sums, int64_t columns, int count, int kinds) {
+    column_totals(Wide* first, Wide* second, const Wide* sums, int64_t columns, int count, int kinds,
+                  bool accumulate) {
   __shared__ double of_thread[kDown][kWarp];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   const auto kind = static_cast<int>(blockIdx.y);
@@ -213,23 +214,24 @@ __global__ void __launch_bounds__(kWarp* kDown)
   if (threadIdx.y != 0 || column >= columns) return;
   for (int r = 1; r < kDown; ++r) sum += of_thread[r][threadIdx.x];
   Wide* total = kind == 0 ? first : second;
-  total[column] += static_cast<Wide>(sum);
+  total[column] = accumulate ? total[column] + static_cast<Wide>(sum) : static_cast<Wide>(sum);
 }
 
 template <class T, class Terms>
 void sum_columns(CudaStream stream, void* scratch, Accumulate<T>* first, Accumulate<T>* second,
-                 const Terms& terms, int64_t rows, int64_t columns, bool whole) {
+                 const Terms& terms, int64_t rows, int64_t columns, bool whole, bool accumulate) {
   using Wide = Accumulate<T>;
-  if (rows == 0 || columns == 0) return;
+  if (columns == 0 || (rows == 0 && accumulate)) return;
   auto* sums = static_cast<Wide*>(scratch);
-  const Parts of = parts_of(rows, columns, sizeof(T));
+  const Parts of = rows == 0 ? Parts{} : parts_of(rows, columns, sizeof(T));
   const auto kernel = whole ? column_parts<T, Terms, true> : column_parts<T, Terms, false>;
-  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(of.strips), static_cast<unsigned>(of.count)),
-                 dim3(static_cast<unsigned>(of.lanes), static_cast<unsigned>(of.down)), 0, stream, sums,
-                 terms, rows, columns, of.part_rows);
+  if (of.count > 0)
+    TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(of.strips), static_cast<unsigned>(of.count)),
+                   dim3(static_cast<unsigned>(of.lanes), static_cast<unsigned>(of.down)), 0, stream, sums,
+                   terms, rows, columns, of.part_rows);
   TRIFOLD_LAUNCH((column_totals<Wide>), dim3(static_cast<unsigned>(parts(columns, kWarp)), Terms::kSums),
                  dim3(kWarp, kDown), 0, stream, first, second, sums, columns, static_cast<int>(of.count),
-                 Terms::kSums);
+                 Terms::kSums, accumulate);
 }
 
 }  // namespace
@@ -243,38 +245,40 @@ size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number) {
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                          int64_t rows, int64_t columns) {
+                          int64_t rows, int64_t columns, bool accumulate) {
   const bool whole = packs<T>(columns, dy, x);
   if (mean != nullptr)
-    sum_columns<T>(stream, scratch, dgain, dbias, NormTerms<T>{dy, x, mean, rstd}, rows, columns, whole);
+    sum_columns<T>(stream, scratch, dgain, dbias, NormTerms<T>{dy, x, mean, rstd}, rows, columns, whole,
+                   accumulate);
   else
-    sum_columns<T>(stream, scratch, dgain, dgain, RmsTerms<T>{dy, x, rstd}, rows, columns, whole);
+    sum_columns<T>(stream, scratch, dgain, dgain, RmsTerms<T>{dy, x, rstd}, rows, columns, whole, accumulate);
 }
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
-                int64_t columns) {
-  sum_columns<T>(stream, scratch, db, db, PlainTerms<T>{dy}, rows, columns, packs<T>(columns, dy));
+                int64_t columns, bool accumulate) {
+  sum_columns<T>(stream, scratch, db, db, PlainTerms<T>{dy}, rows, columns, packs<T>(columns, dy),
+                 accumulate);
 }
 template <class W>
 void relu_backward(CudaStream stream, void* scratch, W* dx, W* db, const W* dy, const W* y, int64_t rows,
-                   int64_t columns) {
+                   int64_t columns, bool accumulate) {
   sum_columns<W>(stream, scratch, db, db, ReluTerms<W>{dx, dy, y}, rows, columns,
-                 packs<W>(columns, dx, dy, y));
+                 packs<W>(columns, dx, dy, y), accumulate);
 }
 
 #define INSTANTIATE(T)                                                                                 \
   template void norm_backward_weight<T>(CudaStream, void*, Accumulate<T>*, Accumulate<T>*, const T*,   \
                                         const T*, const Accumulate<T>*, const Accumulate<T>*, int64_t, \
-                                        int64_t);                                                      \
-  template void column_sum<T>(CudaStream, void*, Accumulate<T>*, const T*, int64_t, int64_t);
+                                        int64_t, bool);                                                \
+  template void column_sum<T>(CudaStream, void*, Accumulate<T>*, const T*, int64_t, int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
 INSTANTIATE(Float16)
 #undef INSTANTIATE
 template void relu_backward<float>(CudaStream, void*, float*, float*, const float*, const float*, int64_t,
-                                   int64_t);
+                                   int64_t, bool);
 template void relu_backward<double>(CudaStream, void*, double*, double*, const double*, const double*,
-                                    int64_t, int64_t);
+                                    int64_t, int64_t, bool);
 
 }  // namespace trifold::cuda

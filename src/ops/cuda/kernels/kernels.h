@@ -81,18 +81,19 @@ void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, con
                    int64_t columns);
 
 // ---- sums over rows (columns.cu) ----
-// Of every sum over rows of `columns` numbers of that many bytes: two sums at most.
+// Of every sum over rows of `columns` numbers of that many bytes: two sums at most. A sum is added to what is
+// there where `accumulate` says so, and assigned elsewhere.
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                          int64_t rows, int64_t columns);
+                          int64_t rows, int64_t columns, bool accumulate);
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
-                int64_t columns);
+                int64_t columns, bool accumulate);
 template <class W>
 void relu_backward(CudaStream stream, void* scratch, W* dx, W* db, const W* dy, const W* y, int64_t rows,
-                   int64_t columns);
+                   int64_t columns, bool accumulate);
 
 // ---- rotary (rotary.cu); shape.frequencies is host memory, read before this returns ----
 template <class T>
