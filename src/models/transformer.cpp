@@ -72,9 +72,8 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
     return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
   };
   const auto back_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
-    const Tensor dx = norm.backward_input_added(run, gradient, residual, saved);
-    if (with_weights) norm.backward_weight(run, saved);
-    return dx;
+    return with_weights ? norm.backward_added(run, gradient, residual, saved)
+                        : norm.backward_input_added(run, gradient, residual, saved);
   };
   restore(down_, activation_);
   const Tensor du =

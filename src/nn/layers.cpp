@@ -64,6 +64,25 @@ Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& s
   return dx;
 }
 
+Tensor Norm::backward(Run& run, Tensor dy, Saved& saved) const {
+  const Tensor dx = backward_added(run, dy, {}, saved);
+  run.show(name_, "input gradient", dx);
+  return dx;
+}
+
+Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
+  saved[dy_] = dy;
+  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  const bool adds = adds_to_gradients(run);
+  if (kind_ == NormKind::Layer)
+    run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), run.grad(bias_), residual, dy, saved[x_],
+                                    saved[mean_], saved[rstd_], run.weight(gain_), adds);
+  else
+    run.ops.rms_norm_backward_all(run.stream, dx, run.grad(gain_), residual, dy, saved[x_], saved[rstd_],
+                                  run.weight(gain_), adds);
+  return dx;
+}
+
 void Norm::backward_weight(Run& run, Saved& saved) const {
   const bool adds = adds_to_gradients(run);
   if (kind_ == NormKind::Layer)

@@ -23,8 +23,10 @@ class Norm final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
-  // backward_input plus `residual` [R, C], for a caller who shows the sum.
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
+  // backward_input and backward plus `residual` [R, C], for a caller who shows the sum.
   Tensor backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const;
+  Tensor backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const;
   // Forward into a `y` [R, C] of the caller's; the statistics are in run.keep. Also as its two steps, for a
   // caller who takes more from there: the first takes the statistics, the second fills them and y.
   void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {

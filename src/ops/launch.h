@@ -51,6 +51,9 @@ void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx
                              Tensor x, Tensor mean, Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd, bool accumulate);
+void layer_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor dbias,
+                             Tensor residual, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
+                             bool accumulate);
 void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
               double eps);
 void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
@@ -59,6 +62,8 @@ void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, 
                            Tensor x, Tensor rstd, Tensor gain);
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                               Tensor rstd, bool accumulate);
+void rms_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor residual,
+                           Tensor dy, Tensor x, Tensor rstd, Tensor gain, bool accumulate);
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate);
 
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,

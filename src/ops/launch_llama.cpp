@@ -109,6 +109,13 @@ void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor d
   });
 }
 
+void rms_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor residual,
+                           Tensor dy, Tensor x, Tensor rstd, Tensor gain, bool accumulate) {
+  rms_norm_backward(table, stream, dx, dy, x, rstd, gain);
+  if (residual.data != nullptr) add(table, stream, dx, dx, residual);
+  rms_norm_backward_weight(table, stream, dgain, dy, x, rstd, accumulate);
+}
+
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
             const Rotary& how) {
   const int64_t rows = positions.elements();

@@ -82,6 +82,14 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
   });
 }
 
+void layer_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor dbias,
+                             Tensor residual, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
+                             bool accumulate) {
+  layer_norm_backward(table, stream, dx, dy, x, mean, rstd, gain);
+  if (residual.data != nullptr) add(table, stream, dx, dx, residual);
+  layer_norm_backward_weight(table, stream, dgain, dbias, dy, x, mean, rstd, accumulate);
+}
+
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   expect_matrix("column_sum", "dy", dy);
   const int64_t rows = dy.row_count();

@@ -167,6 +167,10 @@ struct OpTable {
                                   Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd, bool accumulate);
+  // All of the backward in one: layer_norm_backward_add, or layer_norm_backward where `residual` has no
+  // memory, and layer_norm_backward_weight; a back end may add up in another order than these do apart.
+  void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
+                                  Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
   // y = x * rstd * gain, rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
   void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
@@ -175,6 +179,8 @@ struct OpTable {
   void (*rms_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                                 Tensor gain);  // as layer_norm_backward_add
   void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd, bool accumulate);
+  void (*rms_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
+                                Tensor rstd, Tensor gain, bool accumulate);  // as layer_norm_backward_all
 
   // db[c] += sum over r of dy[r, c]
   void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);

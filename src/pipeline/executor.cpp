@@ -249,7 +249,7 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
 // Graphs are captured when a block's work is met for the second time.
 void Executor::rehearse(const RankPlan& row, const StepInputs& inputs) {
   rehearsing_ = true;
-  for (int time = 0; time < (graphs_ ? 2 : 1); ++time) run(row, inputs);
+  run(row, inputs);
   evaluate(inputs.batch(0));
   rehearsing_ = false;
 }

@@ -78,7 +78,11 @@ void Trainer::rehearse() {
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {
-    executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
+    // The second time graphs are captured. Each begins as a step does, with no gradient begun.
+    for (int time = 0; time < (config_.mesh.enable_cuda_graph ? 2 : 1); ++time) {
+      grads_.restart(replica_.compute());
+      executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
+    }
     grads_.rehearse(replica_.compute());
   });
 }

@@ -117,44 +117,72 @@ Tensor sums(OpRun& run, int64_t columns, double before, bool accumulate) {
 }
 
 void norms(std::vector<OpCase>& cases) {
-  cases.push_back({"layer_norm",
-                   entries(&OpTable::layer_norm, &OpTable::layer_norm_backward,
-                           &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight),
-                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-                     const Tensor x = run.in(m.shape(), normal(m.size(), 1));
-                     const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
-                     const Tensor bias = run.in({m.columns}, normal(m.columns, 3));
-                     const Tensor dy = run.in(m.shape(), normal(m.size(), 4));
-                     const Tensor mean = run.out(run.wide(), {m.rows});
-                     const Tensor rstd = run.out(run.wide(), {m.rows});
-                     // A large eps keeps the statistics of a row of one number tame.
-                     run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
-                     run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
-                     run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
-                                                       run.in(m.shape(), normal(m.size(), 5)), dy, x, mean,
-                                                       rstd, gain);
-                     for (const bool accumulate : {true, false})
-                       run.ops().layer_norm_backward_weight(
-                           run.stream(), sums(run, m.columns, 0.5, accumulate),
-                           sums(run, m.columns, -2, accumulate), dy, x, mean, rstd, accumulate);
-                   })});
-  cases.push_back({"rms_norm",
-                   entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
-                           &OpTable::rms_norm_backward_weight),
-                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-                     const Tensor x = run.in(m.shape(), normal(m.size(), 1));
-                     const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
-                     const Tensor rstd = run.out(run.wide(), {m.rows});
-                     run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
-                     const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
-                     for (const bool accumulate : {true, false})
-                       run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
-                                                          dx, x, rstd, accumulate);
-                     run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
-                                                     run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd,
-                                                     gain);
-                     run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
-                   })});
+  cases.push_back(
+      {"layer_norm",
+       entries(&OpTable::layer_norm, &OpTable::layer_norm_backward, &OpTable::layer_norm_backward_add,
+               &OpTable::layer_norm_backward_weight, &OpTable::layer_norm_backward_all),
+       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+         const Tensor bias = run.in({m.columns}, normal(m.columns, 3));
+         const Tensor dy = run.in(m.shape(), normal(m.size(), 4));
+         const Tensor mean = run.out(run.wide(), {m.rows});
+         const Tensor rstd = run.out(run.wide(), {m.rows});
+         // A large eps keeps the statistics of a row of one number tame.
+         run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
+         run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
+         run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
+                                           run.in(m.shape(), normal(m.size(), 5)), dy, x, mean, rstd, gain);
+         for (const bool accumulate : {true, false})
+           run.ops().layer_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
+                                                sums(run, m.columns, -2, accumulate), dy, x, mean, rstd,
+                                                accumulate);
+         for (const bool accumulate : {true, false})
+           run.ops().layer_norm_backward_all(run.stream(), run.out(m.shape()),
+                                             sums(run, m.columns, 0.5, accumulate),
+                                             sums(run, m.columns, -2, accumulate),
+                                             accumulate ? run.in(m.shape(), normal(m.size(), 5)) : Tensor{},
+                                             dy, x, mean, rstd, gain, accumulate);
+       })});
+  cases.push_back(
+      {"rms_norm",
+       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
+               &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all),
+       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+         const Tensor rstd = run.out(run.wide(), {m.rows});
+         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
+         const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
+         for (const bool accumulate : {true, false})
+           run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate), dx, x,
+                                              rstd, accumulate);
+         for (const bool accumulate : {true, false})
+           run.ops().rms_norm_backward_all(
+               run.stream(), run.out(m.shape()), sums(run, m.columns, 0.5, accumulate),
+               accumulate ? Tensor{} : run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, accumulate);
+         run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
+                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain);
+         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
+       })});
+  // As many rows as blocks go over several times.
+  cases.push_back(
+      {"norms of many rows", entries(&OpTable::layer_norm_backward_all, &OpTable::rms_norm_backward_all),
+       false, 4, [](OpRun& run) {
+         const int64_t rows = 4500;
+         for (const int64_t columns : {8, 19}) {
+           const Shape shape{rows, columns};
+           const Tensor x = run.in(shape, normal(rows * columns, 1));
+           const Tensor dy = run.in(shape, normal(rows * columns, 2));
+           const Tensor gain = run.in({columns}, normal(columns, 3));
+           const Tensor mean = run.in(run.wide(), {rows}, normal(rows, 4));
+           const Tensor rstd = run.in(run.wide(), {rows}, Values(size_t(rows), 0.75));
+           run.ops().layer_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, true),
+                                             sums(run, columns, -2, true), {}, dy, x, mean, rstd, gain, true);
+           run.ops().rms_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, false), x,
+                                           dy, x, rstd, gain, false);
+         }
+       }});
   cases.push_back(
       {"column_sum", entries(&OpTable::column_sum), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
          for (const bool accumulate : {true, false})

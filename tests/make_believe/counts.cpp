@@ -31,7 +31,9 @@ unsigned added_to_by(std::string_view name) {
                                                              {"affine_backward_input", 1},
                                                              {"affine_backward_weight", 3},
                                                              {"layer_norm_backward_weight", 3},
+                                                             {"layer_norm_backward_all", 6},
                                                              {"rms_norm_backward_weight", 1},
+                                                             {"rms_norm_backward_all", 2},
                                                              {"column_sum", 1},
                                                              {"relu_backward", 2}};
   for (const auto& [known, bits] : kSums)

@@ -214,10 +214,12 @@ OpTable make_table(Device& device) {
   table.layer_norm_backward = On<&OpTable::layer_norm_backward>::call;
   table.layer_norm_backward_add = On<&OpTable::layer_norm_backward_add>::call;
   table.layer_norm_backward_weight = OnTaking<&OpTable::layer_norm_backward_weight, kOfProducts>::call;
+  table.layer_norm_backward_all = OnTaking<&OpTable::layer_norm_backward_all, kOfProducts>::call;
   table.rms_norm = On<&OpTable::rms_norm>::call;
   table.rms_norm_backward = On<&OpTable::rms_norm_backward>::call;
   table.rms_norm_backward_add = On<&OpTable::rms_norm_backward_add>::call;
   table.rms_norm_backward_weight = OnTaking<&OpTable::rms_norm_backward_weight, kOfProducts>::call;
+  table.rms_norm_backward_all = OnTaking<&OpTable::rms_norm_backward_all, kOfProducts>::call;
   table.column_sum = OnTaking<&OpTable::column_sum, kOfProducts>::call;
   table.rotary = On<&OpTable::rotary>::call;
   table.embedding = On<&OpTable::embedding>::call;

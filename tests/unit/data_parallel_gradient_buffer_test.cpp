@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "nn/layer.h"
 #include "support/ranks.h"
 
@@ -82,7 +84,8 @@ TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
       const DataGroups groups(mesh, 2, params);
       GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64,
                            {.slices = slices}, comm);
-      grads.zero(compute);
+      grads.restart(compute);
+      for (int i = 0; i < params.size(); ++i) grads.set_begun({i}, true);
       const double mine[] = {1, 10, 100, 1000};
       for (int i = 0; i < params.size(); ++i)
         std::fill_n(grads.grad({i}).as<double>(), grads.grad({i}).elements(), mine[world.rank()]);
@@ -101,6 +104,46 @@ TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
       EXPECT_EQ(summed[0], !slices ? 600 : dp == 0 ? 512 : 88);
       EXPECT_EQ(summed[1], 300);
     });
+}
+
+// Nothing is set to zero that is written anyway: what a step finds is what the last one left. What nobody
+// wrote, and padding, is zero all the same.
+TEST(GradientBuffer, OnlyWhatNobodyWroteBecomesZero) {
+  run_ranks(1, [](Communicator& world) {
+    const Mesh mesh(world, {{Axis::Dp, 1}});
+    const ParamList params = two_kinds(mesh, false);
+    const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, 1);
+    const DataGroups groups(mesh, 1, params);
+    OwnStream stream;
+    GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, stream);
+    const auto fill = [&](int index, double value) {
+      const Tensor g = grads.grad({index});
+      std::fill(g.as<double>(), g.as<double>() + g.elements(), value);
+    };
+    const auto step = [&](bool all) {
+      grads.restart(stream);
+      for (int i = 0; i < params.size(); i += all ? 1 : 2) {
+        EXPECT_FALSE(grads.begun({i}));
+        grads.set_begun({i}, true);
+        fill(i, i + 1);
+      }
+      grads.reduce(0, stream);
+      grads.finish(stream);
+    };
+    for (int i = 0; i < params.size(); ++i) fill(i, std::numeric_limits<double>::quiet_NaN());
+    for (const bool all : {true, false}) {
+      step(all);
+      for (int i = 0; i < params.size(); ++i) {
+        EXPECT_EQ(grads.grad({i}).as<double>()[0], all || i % 2 == 0 ? i + 1 : 0) << i;
+        EXPECT_TRUE(grads.begun({i}));
+      }
+      const FlatLayout::Segment first = layout.segments(layout.units()[0], {})[0];
+      EXPECT_EQ(grads.summed(first).as<double>()[first.count], 0) << "padding";
+    }
+    grads.restart(stream);
+    EXPECT_EQ(grads.grad({1}).as<double>()[0], 0) << "nothing is touched";
+    EXPECT_EQ(grads.grad({2}).as<double>()[0], 3) << "nothing is touched";
+  });
 }
 
 // What follows each other is one run: of each unit those that weights decay for, and the others.

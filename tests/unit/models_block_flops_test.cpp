@@ -64,7 +64,7 @@ std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelCo
   const OpTable ops = counting_ops();
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
-  const ShapesOnly params(model.params, DType::F32);
+  ShapesOnly params(model.params, DType::F32);
   const Batch batch = batch_without_memory(1, config.seq_length);
   Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
   const Tensor sum{nullptr, DType::F64, {1}};

@@ -31,12 +31,16 @@ void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor 
                              Tensor rstd, Tensor gain);
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                 Tensor rstd, bool accumulate);
+void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
+                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
 void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
 void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain);
 void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                            Tensor gain);
 void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd,
                               bool accumulate);
+void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
+                           Tensor rstd, Tensor gain, bool accumulate);
 void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate);
 void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& how);
 void embedding(Stream& stream, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate);

@@ -8,9 +8,13 @@ namespace {
 
 // Of a tensor that may be left out.
 template <class T>
-const T* pointer_of(const Tensor& tensor) {
+T* pointer_of(const Tensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.as<T>();
 }
+
+struct NormGradients {
+  Tensor dx, dgain, dbias;
+};
 
 }  // namespace
 
@@ -155,6 +159,51 @@ void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                                                    rows, columns, accumulate);
                          });
   });
+}
+
+namespace {
+
+// Of either norm; mean and dbias have no memory where it does not center. `columns` of x [rows, columns].
+void norm_backward_all(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
+                       Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+  const int64_t columns = gain.elements();
+  const int64_t rows = rstd.elements();
+  const DType wide = accumulate_type(gain.dtype);
+  expect_matrix(op, "gain", gain);
+  expect(op, "rstd", rstd, wide, rows);
+  expect(op, "dgain", to.dgain, wide, columns);
+  if (to.dbias.data != nullptr) expect(op, "dbias", to.dbias, wide, columns);
+  if (mean.data != nullptr) expect(op, "mean", mean, wide, rows);
+  if (residual.data != nullptr) expect(op, "residual", residual, gain.dtype, rows * columns);
+  expect(op, "dx", to.dx, gain.dtype, rows * columns);
+  expect(op, "dy", dy, gain.dtype, rows * columns);
+  expect(op, "x", x, gain.dtype, rows * columns);
+  dispatch_float(gain.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    enqueue_with_scratch(
+        stream, op, norm_gradient_scratch(rows, columns, sizeof(T)),
+        [=, dx = to.dx.as<T>(), gains = to.dgain.as<Wide>(), biases = pointer_of<Wide>(to.dbias),
+         added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(), center = pointer_of<Wide>(mean),
+         inverse = rstd.as<Wide>(), by = gain.as<T>()](CudaStream on, void* scratch) {
+          norm_gradients<T>(on, scratch, dx, gains, biases, added, grad, in, center, inverse, by, rows,
+                            columns, accumulate);
+        });
+  });
+}
+
+}  // namespace
+
+void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
+                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+  norm_backward_all(stream, "layer_norm_backward_all", {dx, dgain, dbias}, residual, dy, x, mean, rstd, gain,
+                    accumulate);
+}
+
+void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
+                           Tensor rstd, Tensor gain, bool accumulate) {
+  norm_backward_all(stream, "rms_norm_backward_all", {dx, dgain, {}}, residual, dy, x, {}, rstd, gain,
+                    accumulate);
 }
 
 void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {

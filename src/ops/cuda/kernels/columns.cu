@@ -229,12 +229,19 @@ void sum_columns(CudaStream stream, void* scratch, Accumulate<T>* first, Accumul
     TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(of.strips), static_cast<unsigned>(of.count)),
                    dim3(static_cast<unsigned>(of.lanes), static_cast<unsigned>(of.down)), 0, stream, sums,
                    terms, rows, columns, of.part_rows);
-  TRIFOLD_LAUNCH((column_totals<Wide>), dim3(static_cast<unsigned>(parts(columns, kWarp)), Terms::kSums),
-                 dim3(kWarp, kDown), 0, stream, first, second, sums, columns, static_cast<int>(of.count),
-                 Terms::kSums, accumulate);
+  add_parts<Wide>(stream, first, second, sums, columns, of.count, Terms::kSums, accumulate);
 }
 
 }  // namespace
+
+template <class Wide>
+void add_parts(CudaStream stream, Wide* first, Wide* second, const Wide* sums, int64_t columns, int64_t count,
+               int kinds, bool accumulate) {
+  TRIFOLD_LAUNCH((column_totals<Wide>),
+                 dim3(static_cast<unsigned>(parts(columns, kWarp)), static_cast<unsigned>(kinds)),
+                 dim3(kWarp, kDown), 0, stream, first, second, sums, columns, static_cast<int>(count), kinds,
+                 accumulate);
+}
 
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number) {
   if (rows == 0 || columns == 0) return 0;
@@ -276,6 +283,8 @@ INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
 INSTANTIATE(Float16)
 #undef INSTANTIATE
+template void add_parts<float>(CudaStream, float*, float*, const float*, int64_t, int64_t, int, bool);
+template void add_parts<double>(CudaStream, double*, double*, const double*, int64_t, int64_t, int, bool);
 template void relu_backward<float>(CudaStream, void*, float*, float*, const float*, const float*, int64_t,
                                    int64_t, bool);
 template void relu_backward<double>(CudaStream, void*, double*, double*, const double*, const double*,

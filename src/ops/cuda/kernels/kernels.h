@@ -80,7 +80,20 @@ void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, con
                    const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
                    int64_t columns);
 
+// All three gradients in one pass over the rows; where rows are too long for that, norm_backward and
+// norm_backward_weight one after the other.
+size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_number);
+template <class T>
+void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
+                    const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
+                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns, bool accumulate);
+
 // ---- sums over rows (columns.cu) ----
+// first[c] = sums [count][kinds][columns] added up over `count` in f64, or += that; with two kinds the second
+// of each goes to `second`.
+template <class Wide>
+void add_parts(CudaStream stream, Wide* first, Wide* second, const Wide* sums, int64_t columns, int64_t count,
+               int kinds, bool accumulate);
 // Of every sum over rows of `columns` numbers of that many bytes: two sums at most. A sum is added to what is
 // there where `accumulate` says so, and assigned elsewhere.
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);

@@ -1,0 +1,187 @@
+// Layer norm and root-mean-square norm: dx and the gradients of gain and bias in one pass over the rows.
+// Blocks take runs of rows, whose number the shape alone decides; a thread adds up what its columns give to
+// the two gradients in registers, and the blocks' sums are added in f64 (columns.cu). So every order is
+// fixed.
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/kernels.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kFew = 2;                        // packs of a row that a thread has
+constexpr int kBlockThreads = 256;             // of a block whose rows are short
+constexpr int64_t kMostBlocks = 512;           // enough for a GPU; their sums are few beside the rows
+constexpr int64_t kPartNumbers = 2048 * 1024;  // of all blocks' sums, at most
+
+// Columns that the threads of one block hold.
+template <class T>
+constexpr int64_t kMostColumns = int64_t{kMostRowThreads} * kFew* kPerPack<T>;
+
+// Blocks, and how many rows each goes over.
+struct Runs {
+  int64_t blocks, rows;
+};
+int64_t most_blocks(int64_t rows, int64_t columns) {
+  const int64_t fit = parts(kPartNumbers, 2 * columns);
+  const int64_t wanted = fit < kMostBlocks ? fit : kMostBlocks;
+  return wanted < rows ? wanted : rows;
+}
+Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
+  const int64_t each = parts(parts(rows, most_blocks(rows, columns)), together) * together;
+  return {parts(rows, each), each};
+}
+
+// sums [blocks][Centered ? 2 : 1][columns]. Whole: rows are whole packs.
+template <class T, bool Centered, bool Whole>
+__global__ void __launch_bounds__(kMostRowThreads, 1)
+    norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
+                          const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
+                          int columns, int64_t run) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  constexpr int kKinds = Centered ? 2 : 1;
+  const int step = static_cast<int>(blockDim.x) * kPer;
+  const int first = static_cast<int>(threadIdx.x) * kPer;
+  // How many numbers of pack k this thread has.
+  const auto count_of = [&](int k) { return count_at(first + k * step, columns, kPer); };
+  Wide total[kKinds][kFew][kPer] = {};
+  FullPack<T> gains[kFew];
+#pragma unroll
+  for (int k = 0; k < kFew; ++k)
+    if (count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * run;
+  const int64_t end = begin + run < rows ? begin + run : rows;
+  for (int64_t top = begin; top < end; top += blockDim.y) {
+    const int64_t row = top + threadIdx.y;
+    const bool here = row < end;
+    const int64_t at = row * columns + first;
+    FullPack<T> xs[kFew], dys[kFew], added[kFew];
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      if (!here || count_of(k) == 0) continue;
+      xs[k].template load<Whole>(x + at + k * step, count_of(k));
+      dys[k].template load<Whole>(dy + at + k * step, count_of(k));
+      if (residual != nullptr) added[k].template load<Whole>(residual + at + k * step, count_of(k));
+    }
+    Wide center = 0;
+    Wide inverse = 0;
+    if (here) {
+      if constexpr (Centered) center = mean[row];
+      inverse = rstd[row];
+    }
+    Wide along[2] = {0, 0};
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      const int count = count_of(k);
+      if (!here || count == 0) continue;
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) {
+        if (!Whole && i >= count) continue;
+        const Wide normal = (value(xs[k].at[i]) - center) * inverse;
+        const Wide slope = value(dys[k].at[i]);
+        const Wide g = slope * value(gains[k].at[i]);
+        if constexpr (Centered) along[0] += g;
+        along[1] += g * normal;
+        total[0][k][i] += slope * normal;
+        if constexpr (Centered) total[kKinds - 1][k][i] += slope;
+      }
+    }
+    combine_row(along, Plus{});
+    const Wide average = along[0] / static_cast<Wide>(columns);
+    const Wide share = along[1] / static_cast<Wide>(columns);
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      const int count = count_of(k);
+      if (!here || count == 0) continue;
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) {
+        if (!Whole && i >= count) continue;
+        const Wide normal = (value(xs[k].at[i]) - center) * inverse;
+        const Wide result =
+            inverse * (value(dys[k].at[i]) * value(gains[k].at[i]) - average - normal * share);
+        put(dys[k].at[i], residual != nullptr ? result + value(added[k].at[i]) : result);
+      }
+      dys[k].template store<Whole>(dx + at + k * step, count);
+    }
+  }
+  // Where a block works on several rows at a time, the first of them adds up what all have.
+  __shared__ Wide of_row[kBlockThreads * kFew * kPer];
+  Wide* to = sums + static_cast<int64_t>(blockIdx.x) * kKinds * columns;
+  const int width = kFew * step;
+#pragma unroll
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (blockDim.y > 1) {
+#pragma unroll
+      for (int k = 0; k < kFew; ++k)
+#pragma unroll
+        for (int i = 0; i < kPer; ++i)
+          of_row[static_cast<int>(threadIdx.y) * width + k * step + first + i] = total[kind][k][i];
+      __syncthreads();
+    }
+    if (threadIdx.y == 0) {
+#pragma unroll
+      for (int k = 0; k < kFew; ++k)
+#pragma unroll
+        for (int i = 0; i < kPer; ++i) {
+          if (i >= count_of(k)) continue;
+          Wide sum = total[kind][k][i];
+          for (int r = 1; r < static_cast<int>(blockDim.y); ++r)
+            sum += of_row[r * width + k * step + first + i];
+          to[static_cast<int64_t>(kind) * columns + first + k * step + i] = sum;
+        }
+    }
+    if (blockDim.y > 1) __syncthreads();
+  }
+}
+
+// Threads of a row, and rows that a block works on at a time.
+template <class T>
+RowBlocks blocks_of(int64_t columns) {
+  return row_blocks<T>(1, columns, kFew);
+}
+
+}  // namespace
+
+size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_number) {
+  if (rows == 0 || columns == 0) return 0;
+  const size_t of_columns = column_scratch(rows, columns, size_of_number);
+  const size_t of_runs = static_cast<size_t>(most_blocks(rows, columns) * 2 * columns) *
+                         (size_of_number < sizeof(float) ? sizeof(float) : size_of_number);
+  return of_columns > of_runs ? of_columns : of_runs;
+}
+
+template <class T>
+void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
+                    const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
+                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns,
+                    bool accumulate) {
+  using Wide = Accumulate<T>;
+  if (rows == 0 || columns == 0 || columns > kMostColumns<T>) {
+    norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, rows, columns);
+    norm_backward_weight<T>(stream, scratch, dgain, dbias, dy, x, mean, rstd, rows, columns, accumulate);
+    return;
+  }
+  const dim3 block = blocks_of<T>(columns).block;
+  const Runs runs = runs_of(rows, columns, block.y);
+  const bool whole = packs<T>(columns, dx, residual, dy, x, gain);
+  const auto centered = whole ? norm_gradients_kernel<T, true, true> : norm_gradients_kernel<T, true, false>;
+  const auto plain = whole ? norm_gradients_kernel<T, false, true> : norm_gradients_kernel<T, false, false>;
+  const auto kernel = mean != nullptr ? centered : plain;
+  auto* sums = static_cast<Wide*>(scratch);
+  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(runs.blocks)), block, 0, stream, dx, sums, residual, dy,
+                 x, mean, rstd, gain, rows, static_cast<int>(columns), runs.rows);
+  add_parts<Wide>(stream, dgain, dbias, sums, columns, runs.blocks, mean != nullptr ? 2 : 1, accumulate);
+}
+
+#define INSTANTIATE(T)                                                                                       \
+  template void norm_gradients<T>(CudaStream, void*, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, \
+                                  const T*, const Accumulate<T>*, const Accumulate<T>*, const T*, int64_t,   \
+                                  int64_t, bool);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda
