@@ -68,6 +68,20 @@ run_ctest() {
   ctest --preset "$preset" --parallel "$tests_at_once" --no-tests=error --repeat after-timeout:2 "$@"
 }
 
+# The gates on machine code need two programs that neither Debian nor every CUDA toolkit has: they come from PyPI, into
+# build/kernel_tools. Without them those tests are skipped.
+kernel_tools() {
+  local packages=build/kernel_tools PATH=$PATH:/usr/local/cuda/bin
+  if ! command -v nvcc >/dev/null; then
+    skip "gates on machine code" "nvcc is missing"
+  elif command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null || [[ -d $packages ]]; then
+    return
+  elif ! python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$packages" \
+    'nvidia-cuda-cuobjdump>=13.2' 'nvidia-cuda-nvdisasm>=13.2'; then
+    skip "gates on machine code" "pip could not install nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
+  fi
+}
+
 # The release tests; their output is kept so that its closing lines can be shown again at the very end.
 release_tests() {
   run_ctest release "$@" | tee build/release-tests.log
@@ -114,6 +128,7 @@ finish() {
 }
 
 part "Packages" tools/install_dependencies.sh || finish
+kernel_tools
 part "Levels of the rooms" python3 tools/check_layers.py
 part "Release build (gcc)" build release || finish
 

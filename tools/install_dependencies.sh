@@ -39,6 +39,7 @@ tests    clang-tidy                    naming and common mistakes
 tests    libclang-rt-dev               sanitizers of the second compiler; each release has its own name for it
 tests    python3-numpy                 reads checkpoints as a reader of their description would
 tests    python3-h5py                  opens them as other people's tools do
+tests    python3-pip                   gets the programs that take the machine code of kernels apart
 tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
 tests    zstd                          packs them
 tests    shellcheck                    mistakes in the shell scripts

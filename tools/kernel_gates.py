@@ -8,9 +8,9 @@ warps a multiprocessor holds, the stack must be as small as the table says, and 
 disassembly tells how many 16-byte loads of a thread are asked for before the first of them is used. A kernel without a
 row fails, and so does a row without a kernel. --list prints what each row's kernels reach; --resources-only leaves the disassembly out.
 
-cuobjdump and nvdisasm of CUDA 12.8 or newer are looked for on PATH, in /usr/local/cuda/bin and among Python's packages
-(pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm). Exit status: 1 when a gate is broken; 0 otherwise, also where
-it says that it skipped.
+cuobjdump and nvdisasm of CUDA 12.8 or newer are looked for on PATH, in /usr/local/cuda/bin, in build/kernel_tools, where
+tests/run.sh installs them, and among Python's packages (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm).
+Exit status: 1 when a gate is broken; 0 otherwise, also where it says that it skipped.
 """
 import argparse
 import collections
@@ -25,7 +25,8 @@ import tempfile
 
 from kernel_resources import readable
 
-GATES = pathlib.Path(__file__).resolve().parents[1] / "tests/cuda/kernel_gates.txt"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+GATES = ROOT / "tests/cuda/kernel_gates.txt"
 
 # Of a multiprocessor, by architecture: bytes of shared memory and what each block takes of them besides its own.
 # (From 9.0 on cuobjdump counts the latter among its own.) All have 65536 registers and hold 64 warps and 32 blocks.
@@ -38,7 +39,8 @@ Kernel = collections.namedtuple("Kernel", "architecture symbol file name registe
 
 def find_tool(name):
     places = [os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
-    places += map(str, pathlib.Path(sysconfig.get_paths()["purelib"]).glob("nvidia/*/bin"))
+    for packages in (ROOT / "build/kernel_tools", pathlib.Path(sysconfig.get_paths()["purelib"])):
+        places += map(str, packages.glob("nvidia/*/bin"))
     return shutil.which(name, path=os.pathsep.join(places))
 
 
