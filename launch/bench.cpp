@@ -98,7 +98,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   BenchConfig asked = config;
   terms.add(options_of(asked));
   ranks.compare(terms);
-  const auto wanted = [&](const char* what) {
+  const auto wanted = [&](BenchPart what) {
     return std::find(config.what.begin(), config.what.end(), what) != config.what.end();
   };
   bool shows = false;  // in the process of rank 0
@@ -109,29 +109,29 @@ int run(const BenchConfig& config, Ranks& ranks) {
   ranks.run(config.run.mesh, [&](Communicator& world) {
     const bool keeps = world.rank() == 0;
     if (keeps) shows = true;
-    if (wanted("step")) {
+    if (wanted(BenchPart::Step)) {
       const StepBench result = bench_step(world, config);
       if (keeps) step = result;
     }
-    if (wanted("gemm")) {
+    if (wanted(BenchPart::Gemm)) {
       const std::vector<GemmBench> result = bench_gemm(world, config);
       if (keeps) gemm = result;
     }
-    if (wanted("comm")) {
+    if (wanted(BenchPart::Comm)) {
       const std::vector<CommBench> result = bench_comm(world);
       if (keeps) comm = result;
     }
-    if (wanted("blocks")) {
+    if (wanted(BenchPart::Blocks)) {
       const BlockBench result = bench_blocks(world, config);
       if (keeps) blocks = result;
     }
   });
   if (!shows) return kDone;
   Json results;
-  if (wanted("step")) results["step"] = show(step);
-  if (wanted("gemm")) results["gemm"] = show(gemm);
-  if (wanted("comm")) results["all_reduce"] = show(comm);
-  if (wanted("blocks")) results["blocks"] = show(blocks, config);
+  if (wanted(BenchPart::Step)) results["step"] = show(step);
+  if (wanted(BenchPart::Gemm)) results["gemm"] = show(gemm);
+  if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
+  if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
   if (config.json) {
     std::ofstream file(*config.json);
     if (!(file << results.dump(2) << "\n")) bad_input("--json {}: the file cannot be written", *config.json);

@@ -44,11 +44,11 @@ int run(const ConvertConfig& config) {
     CheckpointReader from(config.load);
     const Converted done = export_model(from, config);
     tell(done);
-    const char* kind = !is_bert(done.model)             ? "CausalLM"
-                       : done.model.bert_head == "span" ? "QuestionAnswering"
-                       : has_task_head(done.model)      ? "SequenceClassification"
-                       : done.model.bert_no_binary_head ? "MaskedLM"
-                                                        : "PreTraining";
+    const char* kind = !is_bert(done.model)                     ? "CausalLM"
+                       : done.model.bert_head == HeadKind::Span ? "QuestionAnswering"
+                       : has_task_head(done.model)              ? "SequenceClassification"
+                       : done.model.bert_no_binary_head         ? "MaskedLM"
+                                                                : "PreTraining";
     fmt::print(
         "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n", kind, done.to,
         done.has_tokenizer_files ? "the files of its tokenizer are beside it" : "the tokenizer is not in it");
@@ -62,7 +62,7 @@ int run(const ConvertConfig& config) {
     fmt::print("Its tokenizer was kept, but cannot be used here: {}\n", done.tokenizer_problem);
   if (has_task_head(done.model)) {
     fmt::print("To evaluate it or tune it further:\n  trifold finetune --task {} --load {} ...\n",
-               done.model.bert_head == "span" ? "squad" : "classify", config.save);
+               done.model.bert_head == HeadKind::Span ? "squad" : "classify", config.save);
     return kDone;
   }
   const DataConfig& data = done.data;
@@ -71,10 +71,10 @@ int run(const ConvertConfig& config) {
       "a text{}):\n"
       "  trifold pretrain --load {} --finetune --tokenizer-type {}{}{}\n",
       is_bert(done.model) ? "" : ", or of a .bin/.idx data set that its tokenizer made", config.save,
-      data.tokenizer_type.value_or("huggingface"),
-      data.tokenizer_model            ? " --tokenizer-model " + *data.tokenizer_model
-      : data.tokenizer_type == "byte" ? ""
-                                      : " --tokenizer-model tokenizer.json",
+      name_of(data.tokenizer_type.value_or(TokenizerType::HuggingFace)),
+      data.tokenizer_model                         ? " --tokenizer-model " + *data.tokenizer_model
+      : data.tokenizer_type == TokenizerType::Byte ? ""
+                                                   : " --tokenizer-model tokenizer.json",
       model_options(done.model));
   return kDone;
 }

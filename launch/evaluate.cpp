@@ -22,11 +22,6 @@ namespace trifold::launch {
 
 namespace {
 
-Split part_of(const std::string& name) {
-  if (name == "train") return Split::Train;
-  return name == "test" ? Split::Test : Split::Valid;
-}
-
 // What is evaluated.
 struct Evaluation {
   CheckpointModel checkpoint;
@@ -54,9 +49,9 @@ Evaluation prepare(const EvaluateConfig& config) {
         "--sequence-parallel cuts each sequence over --tensor-model-parallel-size {}, which does not "
         "divide the model's {} positions: leave it out",
         config.mesh.tensor_model_parallel_size, checkpoint.model.seq_length);
-  const Split part = part_of(config.part);
+  const Split part = config.part;
   const TrainingText corpus(checkpoint.model, data);
-  if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, name_of(part));
+  if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, part_name(part));
   if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;
@@ -81,7 +76,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   ranks.agree([&] { job = prepare(config); });
   ranks.compare(job.terms);
   const CheckpointModel& checkpoint = job.checkpoint;
-  const Split part = part_of(config.part);
+  const Split part = config.part;
   const auto start = Clock::now();
   std::optional<LossSums> sums;  // set in the process of rank 0
   ranks.run(config.mesh, [&](Communicator& world) {
@@ -99,11 +94,11 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   if (config.eval_iters && job.samples < job.wanted)
     fmt::print(stderr,
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
-               *config.eval_iters, name_of(part), job.samples);
+               *config.eval_iters, part_name(part), job.samples);
   const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
                           seconds};
-  if (config.log_json) JsonLog(*config.log_json).write(report, config.part);
-  fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", name_of(part),
+  if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
+  fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", part_name(part),
              report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
   return kDone;
 }

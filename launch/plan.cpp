@@ -230,9 +230,9 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
           {"pipeline_ranks", std::move(ranks)}};
 }
 
-std::string schedule_text(const std::string& format, const PlanReport& report) {
-  if (format == "torch") return to_torch_csv(report.computation);
-  if (format == "torch-comms") return to_torch_comms_csv(report.computation);
+std::string schedule_text(PlanFormat format, const PlanReport& report) {
+  if (format == PlanFormat::Torch) return to_torch_csv(report.computation);
+  if (format == PlanFormat::TorchComms) return to_torch_comms_csv(report.computation);
   return to_string(report.plan);
 }
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "checkpoint/tensor_kind.h"
+
 namespace trifold {
 
 namespace {
@@ -36,9 +38,6 @@ std::string fields_text(const json& value) {
   return text.empty() ? "not recorded" : text;
 }
 
-// What the numbers are: the first part of the name ("param", "adam_m").
-std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
-
 std::string totals(const std::vector<TensorInfo>& tensors) {
   struct Total {
     int64_t tensors = 0;
@@ -47,7 +46,8 @@ std::string totals(const std::vector<TensorInfo>& tensors) {
   };
   std::map<std::string, Total> kinds;
   for (const TensorInfo& tensor : tensors)
-    for (const std::string& kind : {kind_of(tensor.name), std::string("~total")}) {  // '~' sorts last
+    for (const std::string& kind :
+         {std::string(kind_of_tensor(tensor.name)), std::string("~total")}) {  // '~' sorts last
       Total& total = kinds[kind];
       total.tensors += 1;
       total.elements += tensor.global.elements();

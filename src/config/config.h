@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
 #include "config/recommend_config.h"
+#include "config/values.h"
 #include "core/dtype.h"
 
 namespace trifold {
 
 struct ModelConfig {
-  std::string model_type = "gpt";          // | bert
+  ModelType model_type = ModelType::Gpt;
   int64_t num_layers = 0;                  // required
   int64_t hidden_size = 0;                 // required
   int64_t num_attention_heads = 0;         // required
@@ -23,9 +25,9 @@ struct ModelConfig {
   bool group_query_attention = false;      // num_query_groups key and value heads, not one a head
   int64_t num_query_groups = 1;
   bool qk_layernorm = false;
-  int64_t seq_length = 0;                                    // required
-  std::optional<int64_t> max_position_embeddings;            // seq_length
-  std::string position_embedding_type = "learned_absolute";  // rope | none
+  int64_t seq_length = 0;                          // required
+  std::optional<int64_t> max_position_embeddings;  // seq_length
+  PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
   double rotary_base = 10000;
   double rotary_percent = 1.0;
   bool use_rope_scaling = false;  // as Llama 3.1 does (models/gpt.h)
@@ -33,22 +35,21 @@ struct ModelConfig {
   std::optional<int64_t> vocab_size;  // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;
-  std::string normalization = "LayerNorm";  // | RMSNorm
+  Normalization normalization = Normalization::LayerNorm;
   double norm_epsilon = 1e-5;
   bool swiglu = false;
-  std::string gelu = "tanh";  // | erf
+  GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
   bool bert_no_binary_head = false;
-  // What a BERT ends in (models/bert_tasks.h); a checkpoint tells, no option does.
-  std::string bert_head = "pretraining";  // | classes | span
-  std::vector<std::string> class_names;   // of classes
+  HeadKind bert_head = HeadKind::Pretraining;  // a checkpoint tells, no option does
+  std::vector<std::string> class_names;        // of classes
 };
 
-inline bool is_bert(const ModelConfig& config) { return config.model_type == "bert"; }
-inline bool has_task_head(const ModelConfig& config) { return config.bert_head != "pretraining"; }
+inline bool is_bert(const ModelConfig& config) { return config.model_type == ModelType::Bert; }
+inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
 // Numbers of an attention head.
 int64_t head_width(const ModelConfig& config);
@@ -56,9 +57,6 @@ int64_t head_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 // The inner width of the feed-forward network: --ffn-hidden-size, or else what follows from hidden_size.
 int64_t inner_width(const ModelConfig& config);
-
-// What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
-enum class RecomputeGranularity { None, Selective, Full };
 
 // How the model is laid out on the machines. Nothing here changes what is computed, so none of it is part of
 // the model's identity in a checkpoint.
@@ -72,7 +70,7 @@ struct MeshConfig {
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
-  std::string device = "auto";            // cpu | cuda | auto
+  ComputeDevice device = ComputeDevice::Auto;
   bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)
   double distributed_timeout_minutes = 10;
   std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks
@@ -80,9 +78,7 @@ struct MeshConfig {
 
 // In which order the micro-batches of a step go through the stages of the model (config/schedule.h).
 struct PipelineConfig {
-  // A name, or a file of actions that ends in .csv. Absent: 1f1b, or interleaved where a rank has several
-  // stages. A resolved configuration holds the name as schedule_name spells it.
-  std::optional<std::string> schedule;
+  std::optional<ScheduleChoice> schedule;  // 1f1b, or interleaved where a rank has several stages
   // Two ways to say how many stages a rank has, of which at most one is given; stages_per_rank of
   // config/pipeline_choice.h reads them. A schedule from a file says itself where its stages are.
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
@@ -103,9 +99,6 @@ struct BatchConfig {
   std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
 };
 
-enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial, Parabola };
-enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };
-
 struct LrConfig {
   double lr = 0;  // required for pretrain
   double min_lr = 0;
@@ -121,12 +114,12 @@ struct LrConfig {
 };
 
 struct OptimizerConfig {
-  std::string optimizer = "adam";  // adam (AdamW, as in Megatron-LM) | lamb | sgd | adagrad
-  double weight_decay = 0.01;      // skipped for biases and one-dimensional tensors
-  double clip_grad = 1.0;          // 0 switches clipping off
-  double adam_beta1 = 0.9;         // adam and lamb
-  double adam_beta2 = 0.999;       // adam and lamb
-  double adam_eps = 1e-8;          // adam and lamb
+  OptimizerKind optimizer = OptimizerKind::Adam;
+  double weight_decay = 0.01;  // skipped for biases and one-dimensional tensors
+  double clip_grad = 1.0;      // 0 switches clipping off
+  double adam_beta1 = 0.9;     // adam and lamb
+  double adam_beta2 = 0.999;   // adam and lamb
+  double adam_eps = 1e-8;      // adam and lamb
   double sgd_momentum = 0.9;
   double adagrad_eps = 1e-10;
 };
@@ -158,9 +151,8 @@ DType reduce_type(const PrecisionConfig& config);
 struct DataConfig {
   std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
   std::string split = "969,30,1";      // training, validation, test
-  // byte | sentencepiece | huggingface; byte for text, none for .bin/.idx
-  std::optional<std::string> tokenizer_type;
-  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
+  std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
+  std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
   bool eod_mask_loss = false;
   // Of BERT's pairs (data/bert_samples.h).
   double mask_prob = 0.15;
@@ -168,9 +160,8 @@ struct DataConfig {
   bool whole_word_masking = false;
   bool split_sentences = false;
   std::string json_key = "text";  // field of a JSON line that holds its text
-  // A record that cannot be read ends the run, or is skipped and counted up to a limit.
-  std::string on_bad_record = "stop";  // stop | skip
-  int64_t max_bad_records = 1000;      // skip: the run ends when more than this many were skipped
+  OnBadRecord on_bad_record = OnBadRecord::Stop;
+  int64_t max_bad_records = 1000;  // skip: the run ends when more than this many were skipped
 };
 
 struct CheckpointConfig {
@@ -181,8 +172,8 @@ struct CheckpointConfig {
   bool finetune = false;                 // take the weights of `load` only
   bool async_save = false;               // write while training goes on
   std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
-  std::string on_save_error = "stop";    // stop | continue
-  bool allow_changed_data = false;       // resume although the data differ from those of the checkpoint
+  OnSaveError on_save_error = OnSaveError::Stop;
+  bool allow_changed_data = false;  // resume although the data differ from those of the checkpoint
   // Steps between comparisons of the copies of weights and optimizer state; 0: never. Absent: before each
   // save.
   std::optional<int64_t> check_replicas;
@@ -199,22 +190,15 @@ struct LogConfig {
   int64_t check_overlap = 0;  // the first so many steps are computed twice (train/overlap_check.h)
 };
 
-// When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after
-// each, so that a rank holds whole gradients of a few units at a time only.
-enum class ReducePolicy { Once, Each };
-
 // What data-parallel ranks share out (zero/zero_stage.h), and how they talk.
 struct ZeroConfig {
   int zero_stage = 0;
   std::optional<int64_t> zero_min_unit_params;  // of what is reduced, published and gathered at once: 4 Mi
-  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. A number, or "node":
-  // those on one node (train/nodes.h). Absent: all.
-  std::optional<std::string> zero_group_size;
-  // Folder of the files that hold the optimizer state, and sharded weights (zero/file_memory.h); "none"; or
-  // "host": the optimizer state is in the host's memory while a CUDA device computes.
-  std::string offload = "none";
-  bool offloads() const { return offload != "none"; }
-  bool offloads_to_host() const { return offload == "host"; }
+  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. Absent: all.
+  std::optional<GroupSize> zero_group_size;
+  Offload offload;  // of the optimizer state, and of sharded weights
+  bool offloads() const { return offload.to != Offload::To::None; }
+  bool offloads_to_host() const { return offload.to == Offload::To::Host; }
   std::optional<ReducePolicy>
       zero_reduce;  // each where gradients are shared out and a step has one micro-batch
 };
@@ -239,7 +223,7 @@ struct PretrainConfig {
 // with a head for the task; `run.model` and `run.data.data_path` follow when the files are read.
 struct FinetuneConfig {
   PretrainConfig run;
-  std::string task;                       // required: classify | squad
+  std::optional<FinetuneTask> task;       // required
   std::optional<std::string> train_data;  // absent: a tuned model is only evaluated
   std::optional<std::string> valid_data;
   std::optional<std::string> predictions;  // file for the answers to valid_data
@@ -253,8 +237,8 @@ struct FinetuneConfig {
 
 // `trifold generate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
 struct GenerateConfig {
-  std::string load;                            // required: directory of the checkpoint
-  std::optional<std::string> tokenizer_type;   // byte | sentencepiece | huggingface
+  std::string load;  // required: directory of the checkpoint
+  std::optional<TokenizerType> tokenizer_type;
   std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
   std::string prompt;                          // may be empty: the text then starts from nothing
   int64_t max_new_tokens = 256;
@@ -268,9 +252,9 @@ struct GenerateConfig {
 
 // `trifold evaluate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
 struct EvaluateConfig {
-  std::string load;            // required
-  DataConfig data;             // data_path is required
-  std::string part = "valid";  // train | valid | test
+  std::string load;  // required
+  DataConfig data;   // data_path is required
+  Split part = Split::Valid;
   std::optional<int64_t>
       eval_iters;  // batches of micro_batch_size * data-parallel size sequences; all of the part
   int64_t micro_batch_size = 4;
@@ -292,18 +276,18 @@ struct ReshardConfig {
   MeshConfig mesh;   // its sizes and sequence_parallel; ranks follow from them
   PipelineConfig pipeline;
   ZeroConfig zero;
-  std::optional<int> files;          // instead of a mesh
-  std::optional<std::string> dtype;  // of everything: f32 | f64 | bf16 | f16; as it is
-  bool no_save_optim = false;        // weights only
-  double max_memory = 256;           // MiB
+  std::optional<int> files;    // instead of a mesh
+  std::optional<DType> dtype;  // of everything; as it is
+  bool no_save_optim = false;  // weights only
+  double max_memory = 256;     // MiB
 };
 
 // `trifold convert`: which way follows from what `load` is.
 struct ConvertConfig {
-  std::string load;  // required: a checkpoint, or a folder with config.json and safetensors files
-  std::string save;  // required
-  std::optional<std::string> dtype;   // of everything: f32 | f64 | bf16 | f16; as it is
-  double max_file_size = 5;           // GB (1e9 bytes) of a safetensors file
+  std::string load;            // required: a checkpoint, or a folder with config.json and safetensors files
+  std::string save;            // required
+  std::optional<DType> dtype;  // of everything; as it is
+  double max_file_size = 5;    // GB (1e9 bytes) of a safetensors file
   std::optional<int64_t> seq_length;  // of the checkpoint that is written; all positions the model has
   double max_memory = 256;            // MiB
 };
@@ -315,7 +299,7 @@ struct BenchConfig {
   BenchConfig();
 
   PretrainConfig run;
-  std::vector<std::string> what = {"step", "gemm"};  // step | gemm | comm | blocks
+  std::vector<BenchPart> what = {BenchPart::Step, BenchPart::Gemm};
   int64_t warmup_iters = 2;
   int64_t iters = 5;
   std::optional<std::string> json;  // file for the results
@@ -331,7 +315,7 @@ struct PlanConfig {
   PretrainConfig run;
   std::optional<std::string> svg;
   std::optional<std::string> schedule_csv;
-  std::string format = "trifold";  // trifold | torch | torch-comms: of the file that schedule_csv names
+  PlanFormat format = PlanFormat::Trifold;
   std::optional<std::string> json;
   double peak_gflops = 150'000;        // GFLOP/s of matrix products
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
@@ -345,7 +329,7 @@ struct TokenizeConfig {
   std::string input;          // required
   std::string output_prefix;  // required
   std::vector<std::string> json_keys = {"text"};
-  std::string tokenizer_type = "byte";         // byte | sentencepiece | huggingface
+  TokenizerType tokenizer_type = TokenizerType::Byte;
   std::optional<std::string> tokenizer_model;  // required for the last two
   bool append_eod = false;
 };

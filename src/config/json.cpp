@@ -12,31 +12,24 @@
 namespace trifold {
 namespace {
 
-std::string key_of(const Option& option) {
-  std::string key = option.name;
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
 template <class T>
-constexpr bool kIsChoice = std::is_enum_v<T>;
-
-template <class T>
-nlohmann::json field_json(const Option& option, const T& field) {
-  if constexpr (kIsChoice<T>)
-    return value_text(option);
-  else
-    return field;
+nlohmann::json field_json(const T* field) {
+  return *field;
 }
 template <class T>
-nlohmann::json field_json(const Option&, const std::optional<T>& field) {
-  return field ? nlohmann::json(*field) : nlohmann::json();
+nlohmann::json field_json(const std::optional<T>* field) {
+  return *field ? nlohmann::json(**field) : nlohmann::json();
+}
+nlohmann::json field_json(const ValueField& field) {
+  const std::vector<std::string> words = field.words();
+  if (field.is_list()) return words;
+  return words.empty() ? nlohmann::json() : nlohmann::json(words.front());
 }
 
 nlohmann::json table_json(const OptionTable& table) {
   nlohmann::json json = nlohmann::json::object();
   for (const Option& option : table.options())
-    json[key_of(option)] = std::visit([&](auto* field) { return field_json(option, *field); }, option.field);
+    json[json_key(option)] = std::visit([](const auto& field) { return field_json(field); }, option.field);
   return json;
 }
 
@@ -56,6 +49,7 @@ std::vector<std::string> json_words(const nlohmann::json& value) {
 // A number must come as a number: "12" in quotes was not written by us.
 void check_type(const Option& option, const nlohmann::json& value) {
   const bool text = std::holds_alternative<std::string*>(option.field) || !option.allowed.empty() ||
+                    std::holds_alternative<ValueField>(option.field) ||
                     std::holds_alternative<std::optional<std::string>*>(option.field);
   const bool fits = is_list(option)   ? value.is_array()
                     : is_flag(option) ? value.is_boolean()
@@ -65,7 +59,7 @@ void check_type(const Option& option, const nlohmann::json& value) {
 }
 
 void read_option(const Option& option, const nlohmann::json& json) {
-  const std::string key = key_of(option);
+  const std::string key = json_key(option);
   // An option that is not there is younger than the file. Defaults are what was done before there were
   // options.
   if (!json.contains(key) && !option.required) return;
@@ -86,7 +80,7 @@ void read_option(const Option& option, const nlohmann::json& json) {
 void read_table(const OptionTable& table, const nlohmann::json& json) {
   if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
   for (const auto& item : json.items())
-    if (const Option* option = table.find(item.key()); option == nullptr || key_of(*option) != item.key())
+    if (const Option* option = table.find(item.key()); option == nullptr || json_key(*option) != item.key())
       bad_input("'{}' is not known: was it written by a newer version?", item.key());
   for (const Option& option : table.options()) read_option(option, json);
 }
@@ -99,6 +93,12 @@ OptionTable tokenizer_table(DataConfig& data) {
 }
 
 }  // namespace
+
+std::string json_key(const Option& option) {
+  std::string key = option.name;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
 
 nlohmann::json to_json(const ModelConfig& model) {
   ModelConfig copy = model;

@@ -5,8 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "config/option.h"
 
 namespace trifold {
+
+// The key of an option: its name with underscores.
+std::string json_key(const Option& option);
 
 nlohmann::json to_json(const ModelConfig& model);
 nlohmann::json to_json(const PretrainConfig& config);

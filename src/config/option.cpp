@@ -18,9 +18,6 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-template <class T>
-constexpr bool kIsChoice = std::is_enum_v<T>;
-
 // Choices are compared without regard to case and to '_' or '-': Megatron-LM itself mixes WSD and minus_sqrt.
 std::string folded(std::string_view text) {
   std::string result = hyphenated(text);
@@ -61,7 +58,6 @@ T parse_word(const Option& option, const std::string& word) {
   if constexpr (std::is_same_v<T, uint64_t>) return parse_uint64(word);
   if constexpr (std::is_same_v<T, double>) return parse_double(word);
   if constexpr (std::is_same_v<T, std::string>) return choice_or_text(option, word);
-  if constexpr (kIsChoice<T>) return static_cast<T>(choice_index(option, word));
 }
 
 // A list of choices may be written with commas: --what step,gemm.
@@ -83,10 +79,6 @@ std::string print_value(const Option&, int64_t value) { return std::to_string(va
 std::string print_value(const Option&, uint64_t value) { return std::to_string(value); }
 std::string print_value(const Option&, double value) { return format_double(value); }
 std::string print_value(const Option&, const std::string& value) { return value; }
-template <class T, class = std::enable_if_t<kIsChoice<T>>>
-std::string print_value(const Option& option, T value) {
-  return option.allowed.at(static_cast<size_t>(value));
-}
 
 std::optional<std::string> out_of_range(const Option& option, double value, bool whole) {
   const Range& range = option.bounds;
@@ -122,7 +114,7 @@ std::optional<std::string> field_problem(const Option& option, const T& value) {
     for (const std::string& word : value)
       if (auto problem = text_problem(option, word)) return problem;
     return std::nullopt;
-  } else if constexpr (std::is_same_v<T, bool> || kIsChoice<T>) {
+  } else if constexpr (std::is_same_v<T, bool>) {
     return std::nullopt;
   } else {
     return out_of_range(option, static_cast<double>(value), !std::is_same_v<T, double>);
@@ -185,6 +177,10 @@ Option& Option::of_host() {
   local = true;
   return *this;
 }
+Option& Option::of_execution() {
+  incidental = true;
+  return *this;
+}
 
 Option& OptionTable::add(std::string name, Field field, std::string help) {
   Option option{.name = std::move(name), .group = group_, .help = std::move(help), .field = field};
@@ -192,7 +188,9 @@ Option& OptionTable::add(std::string name, Field field, std::string help) {
       std::holds_alternative<double*>(field) || std::holds_alternative<std::optional<double>*>(field);
   const bool text = std::holds_alternative<std::string*>(field) || is_list(option) ||
                     std::holds_alternative<std::optional<std::string>*>(field);
-  if (!is_flag(option)) option.argument = real ? "X" : text ? "TEXT" : "N";
+  const auto* value = std::get_if<ValueField>(&field);
+  if (!is_flag(option)) option.argument = real ? "X" : text || value != nullptr ? "TEXT" : "N";
+  if (value != nullptr && !value->names().empty()) option.one_of(value->names());
   options_.push_back(std::move(option));
   return options_.back();
 }
@@ -214,15 +212,20 @@ Option& OptionTable::change(std::string_view name) {
 }
 
 bool is_flag(const Option& option) { return std::holds_alternative<bool*>(option.field); }
-bool is_list(const Option& option) { return std::holds_alternative<std::vector<std::string>*>(option.field); }
+bool is_list(const Option& option) {
+  if (const auto* value = std::get_if<ValueField>(&option.field)) return value->is_list();
+  return std::holds_alternative<std::vector<std::string>*>(option.field);
+}
 
 void set_value(const Option& option, std::span<const std::string> words) {
   if (words.empty()) bad_input("--{} needs a value: {}", option.name, option.argument);
   if (!is_list(option) && words.size() > 1)
     bad_input("--{} takes one value, but {} are given: {}", option.name, words.size(), joined(words, " "));
-  const auto assign = [&](auto* field) {
+  const auto assign = [&](auto field) {
     using T = std::remove_pointer_t<decltype(field)>;
-    if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    if constexpr (std::is_same_v<T, ValueField>)
+      field.set(field.is_list() ? parse_list(option, words) : std::vector{choice_or_text(option, words[0])});
+    else if constexpr (std::is_same_v<T, std::vector<std::string>>)
       *field = parse_list(option, words);
     else if constexpr (IsOptional<T>::value)
       *field = parse_word<typename T::value_type>(option, words[0]);
@@ -241,9 +244,12 @@ void set_value(const Option& option, std::span<const std::string> words) {
 std::optional<std::vector<std::string>> value_words(const Option& option) {
   using Words = std::optional<std::vector<std::string>>;
   return std::visit(
-      [&](auto* field) -> Words {
+      [&](auto field) -> Words {
         using T = std::remove_pointer_t<decltype(field)>;
-        if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        if constexpr (std::is_same_v<T, ValueField>) {
+          std::vector<std::string> words = field.words();
+          return words.empty() ? Words() : Words(std::move(words));
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           return field->empty() ? Words() : Words(*field);
         } else if constexpr (IsOptional<T>::value) {
           return *field ? Words({print_value(option, **field)}) : Words();
@@ -260,8 +266,23 @@ std::string value_text(const Option& option) {
 }
 
 std::optional<std::string> range_problem(const Option& option) {
-  return std::visit([&](auto* field) { return field_problem(option, *field); }, option.field);
+  return std::visit(
+      [&](auto field) {
+        if constexpr (std::is_same_v<decltype(field), ValueField>)
+          return option.required && field.words().empty() ? text_problem(option, "") : std::nullopt;
+        else
+          return field_problem(option, *field);
+      },
+      option.field);
 }
+
+namespace value_field {
+
+void refuse_name(std::string_view word, std::span<const std::string> names) {
+  bad_input("'{}' is not known: possible: {}", printable(word), joined(names, ", "));
+}
+
+}  // namespace value_field
 
 std::string describe(const Range& range, bool whole) {
   const auto bound = [whole](double value) {

@@ -6,12 +6,15 @@
 // A table points into the configuration it was made for and must not outlive it.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,11 +22,47 @@
 
 namespace trifold {
 
+// A type with a text of its own: an enum with names (config/named.h), or a value (config/values.h).
+template <class T>
+concept HasText = HasNames<T> || requires(const T& value, std::string_view word) {
+  { T::parse(word) } -> std::same_as<T>;
+  { value.text() } -> std::same_as<std::string>;
+};
+
+// A field of such a type, alone, optional or as a list.
+class ValueField {
+ public:
+  template <HasText T>
+  ValueField(T* field) : field_(field), type_(&kType<T, T>) {}  // NOLINT: as the other fields
+  template <HasText T>
+  ValueField(std::optional<T>* field) : field_(field), type_(&kType<T, std::optional<T>>) {}  // NOLINT
+  template <HasText T>
+  ValueField(std::vector<T>* field) : field_(field), type_(&kType<T, std::vector<T>>) {}  // NOLINT
+
+  // BadInput for a word that is no such value. One word, unless it is a list.
+  void set(std::span<const std::string> words) const { type_->set(field_, words); }
+  std::vector<std::string> words() const { return type_->words(field_); }  // none: unset
+  std::vector<std::string> names() const { return type_->names(); }        // empty: any text may be a value
+  bool is_list() const { return type_->list; }
+
+ private:
+  struct Type {
+    void (*set)(void* field, std::span<const std::string> words);
+    std::vector<std::string> (*words)(const void* field);
+    std::vector<std::string> (*names)();
+    bool list;
+  };
+  template <HasText T, class Holder>
+  static const Type kType;
+
+  void* field_;
+  const Type* type_;
+};
+
 // A field; its type decides what text is accepted. An optional field may stay unset.
 using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*,
                            std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
-                           std::optional<std::string>*, LrDecayStyle*, WsdDecayStyle*, RecomputeGranularity*,
-                           std::optional<ReducePolicy>*>;
+                           std::optional<std::string>*, ValueField>;
 
 // The numbers an option accepts; `above` and `below` leave out the bound itself.
 struct Range {
@@ -40,7 +79,7 @@ struct Option {
   Field field;
   std::vector<std::string> aliases = {};    // other spellings
   std::string argument = "";                // what --help calls the value: N, X, FILE; empty for a flag
-  std::vector<std::string> allowed = {};    // of a choice, in the order of its enum; empty: anything
+  std::vector<std::string> allowed = {};    // the names of a choice; empty: anything
   std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
   std::string when_absent = "";             // what holds when an optional field is not set
   Range bounds = {};
@@ -48,6 +87,7 @@ struct Option {
   bool required = false;
   bool path = false;   // completed with file names
   bool local = false;  // says where a rank finds something on its host, or how it uses that: ranks may differ
+  bool incidental = false;  // says where and how a run happens, not what it computes
 
   // Builders, used as table.add(...).range(1, 10).also("x").
   Option& need(std::string other = "");             // must be given, or the option called `other` instead
@@ -55,7 +95,7 @@ struct Option {
   Option& positive();                               // value > 0
   Option& at_least(double low);                     // value >= low
   Option& fraction();                               // 0 <= value < 1
-  Option& one_of(std::vector<std::string> names);   // a choice
+  Option& one_of(std::vector<std::string> names);   // a choice of these names; an enum's are known
   Option& files(std::string what);                  // names files
   Option& suggest(std::vector<std::string> names);  // suggested
   Option& optional();                               // need not be given after all
@@ -63,6 +103,7 @@ struct Option {
   Option& absent(std::string text);                 // when_absent
   Option& takes(std::string what);                  // argument
   Option& of_host();                                // local
+  Option& of_execution();                           // incidental
 };
 
 class OptionTable {
@@ -104,5 +145,78 @@ std::string describe(const Range& range, bool whole);
 
 // `name` with underscores replaced by hyphens.
 std::string hyphenated(std::string_view name);
+
+// ---- implementation ----
+
+namespace value_field {
+
+[[noreturn]] void refuse_name(std::string_view word, std::span<const std::string> names);
+
+template <HasNames T>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for (const Named<T>& entry : Names<T>::kAll) names.emplace_back(entry.name);
+  return names;
+}
+
+template <HasText T>
+T parse(std::string_view word) {
+  if constexpr (HasNames<T>) {
+    if (const auto value = value_named<T>(word)) return *value;
+    refuse_name(word, names_of<T>());
+  } else {
+    return T::parse(word);
+  }
+}
+
+template <HasText T>
+std::string text(const T& value) {
+  if constexpr (HasNames<T>)
+    return std::string(name_of(value));
+  else
+    return value.text();
+}
+
+// What a field holds, alone, optional or as a list.
+template <HasText T, class Holder>
+struct Held {
+  static constexpr bool kList = std::is_same_v<Holder, std::vector<T>>;
+
+  static void set(void* field, std::span<const std::string> words) {
+    auto& holder = *static_cast<Holder*>(field);
+    if constexpr (kList) {
+      std::vector<T> values;
+      for (const std::string& word : words) values.push_back(parse<T>(word));
+      holder = std::move(values);
+    } else {
+      holder = parse<T>(words.front());
+    }
+  }
+  static std::vector<std::string> words(const void* field) {
+    const auto& holder = *static_cast<const Holder*>(field);
+    std::vector<std::string> result;
+    if constexpr (kList) {
+      for (const T& value : holder) result.push_back(text(value));
+    } else if constexpr (std::is_same_v<Holder, std::optional<T>>) {
+      if (holder) result.push_back(text(*holder));
+    } else {
+      result.push_back(text(holder));
+    }
+    return result;
+  }
+  static std::vector<std::string> names() {
+    if constexpr (HasNames<T>)
+      return names_of<T>();
+    else
+      return {};
+  }
+};
+
+}  // namespace value_field
+
+template <HasText T, class Holder>
+const ValueField::Type ValueField::kType{
+    value_field::Held<T, Holder>::set, value_field::Held<T, Holder>::words,
+    value_field::Held<T, Holder>::names, value_field::Held<T, Holder>::kList};
 
 }  // namespace trifold

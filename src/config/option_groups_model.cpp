@@ -7,10 +7,8 @@ namespace {
 
 // What makes a Llama of a GPT.
 void add_architecture(OptionTable& table, ModelConfig& model) {
-  table
-      .add("position-embedding-type", &model.position_embedding_type,
-           "How the model knows positions: learned vectors, queries and keys turned by angles, not at all.")
-      .one_of({"learned_absolute", "rope", "none"});
+  table.add("position-embedding-type", &model.position_embedding_type,
+            "How the model knows positions: learned vectors, queries and keys turned by angles, not at all.");
   table.add("rotary-base", &model.rotary_base, "Base of the angles of rope.").range(1, 1e12);
   table.add("rotary-percent", &model.rotary_percent, "Fraction of each head that rope turns.").bounds = {
       0, 1, true, false};
@@ -26,13 +24,11 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize)
       .absent("--hidden-size / --num-attention-heads");
   table.add("qk-layernorm", &model.qk_layernorm, "Normalize queries and keys, head by head.");
-  table.add("normalization", &model.normalization, "How activations are normalized.")
-      .one_of({"LayerNorm", "RMSNorm"});
+  table.add("normalization", &model.normalization, "How activations are normalized.");
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
-  table
-      .add("gelu", &model.gelu,
-           "Form of GELU: the usual approximation with tanh, or erf itself, as Hugging Face's BERTs have it.")
-      .one_of({"tanh", "erf"});
+  table.add(
+      "gelu", &model.gelu,
+      "Form of GELU: the usual approximation with tanh, or erf itself, as Hugging Face's BERTs have it.");
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
 }
 
@@ -40,11 +36,9 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
 
 void add_model(OptionTable& table, ModelConfig& model) {
   table.group("Model");
-  table
-      .add("model-type", &model.model_type,
-           "gpt guesses the next token (a Llama with the options for it); bert guesses masked tokens and "
-           "whether sentences follow each other.")
-      .one_of({"gpt", "bert"});
+  table.add("model-type", &model.model_type,
+            "gpt guesses the next token (a Llama with the options for it); bert guesses masked tokens and "
+            "whether sentences follow each other.");
   table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
   table.add("hidden-size", &model.hidden_size, "Width of the model.").need().range(1, kMaxSize);
   table
@@ -66,7 +60,8 @@ void add_model(OptionTable& table, ModelConfig& model) {
   table
       .add("make-vocab-size-divisible-by", &model.make_vocab_size_divisible_by,
            "The vocabulary is padded to a multiple of this times the tensor parallel size.")
-      .range(1, kMaxSize);
+      .range(1, kMaxSize)
+      .of_execution();
   table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
             "Give the output head a weight of its own instead of the token embedding's.");
   table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
@@ -85,8 +80,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
 }
 
 Option& add_tokenizer_type(OptionTable& table, Field type) {
-  return table.add("tokenizer-type", type, "How text becomes tokens.")
-      .one_of({"byte", "sentencepiece", "huggingface"});
+  return table.add("tokenizer-type", type, "How text becomes tokens.");
 }
 
 Option& add_tokenizer_model(OptionTable& table, Field model) {
@@ -111,10 +105,8 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of a JSON line that holds its text.").takes("KEY");
-  table
-      .add("on-bad-record", &data.on_bad_record,
-           "What a line of JSON that cannot be used means: stop the run, or report and skip it.")
-      .one_of({"stop", "skip"});
+  table.add("on-bad-record", &data.on_bad_record,
+            "What a line of JSON that cannot be used means: stop the run, or report and skip it.");
   table
       .add("max-bad-records", &data.max_bad_records,
            "--on-bad-record skip: end when there are more than so many of them.")
@@ -137,8 +129,7 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
   table
       .add("task", &config.task,
            "classify tells which class a text or a pair of texts is of; squad finds answers in a text.")
-      .need()
-      .one_of({"classify", "squad"});
+      .need();
   table
       .add("train-data", &config.train_data,
            "classify: a .tsv file whose first line names its columns, text, perhaps text_b, and label, or "

@@ -7,21 +7,23 @@ namespace trifold {
 
 void add_ranks(OptionTable& table, MeshConfig& mesh) {
   table.add("ranks", &mesh.ranks, "Ranks as threads of this process; under mpirun, the number of processes.")
-      .range(1, kMaxRanks);
+      .range(1, kMaxRanks)
+      .of_execution();
 }
 
 void add_host(OptionTable& table, MeshConfig& mesh) {
   table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
       .range(1, 1 << 16)
       .absent("the cores of the host, divided among its ranks")
-      .of_host();
-  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.")
-      .one_of({"cpu", "cuda", "auto"});
+      .of_host()
+      .of_execution();
+  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.").of_execution();
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
            "Minutes that a rank waits for another before it gives up, 6 times as long while the disk writes "
            "a checkpoint; time for which the whole run was stopped does not count.")
-      .range(0.001, 525'600);
+      .range(0.001, 525'600)
+      .of_execution();
 }
 
 void add_mesh(OptionTable& table, MeshConfig& mesh) {
@@ -29,26 +31,32 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   add_ranks(table, mesh);
   table.add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size, "Ranks that share each layer.")
       .range(1, kMaxRanks)
-      .also("tp");
+      .also("tp")
+      .of_execution();
   table
       .add("pipeline-model-parallel-size", &mesh.pipeline_model_parallel_size,
            "Ranks in a row, each with its share of the layers.")
       .range(1, kMaxRanks)
-      .also("pp");
-  table.add("sequence-parallel", &mesh.sequence_parallel,
-            "Cut what the tensor ranks would hold alike by rows of the sequence; needs tensor ranks.");
+      .also("pp")
+      .of_execution();
+  table
+      .add("sequence-parallel", &mesh.sequence_parallel,
+           "Cut what the tensor ranks would hold alike by rows of the sequence; needs tensor ranks.")
+      .of_execution();
   table
       .add("data-parallel-size", &mesh.data_parallel_size,
            "Copies of the model, each on its share of a batch.")
       .range(1, kMaxRanks)
       .absent("ranks / (tensor x pipeline)")
-      .also("dp");
+      .also("dp")
+      .of_execution();
   table
       .add("ranks-per-node", &mesh.ranks_per_node,
            "Ranks that share a node, in order: for what is told of bytes between nodes, and for "
            "--zero-group-size node.")
       .range(1, kMaxRanks)
-      .absent("host names tell; one node for a plan");
+      .absent("host names tell; one node for a plan")
+      .of_execution();
   add_host(table, mesh);
 }
 
@@ -65,12 +73,14 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "What data-parallel ranks share out: 1 the optimizer state, 2 also gradients, 3 also the weights; "
            "0 "
            "nothing.")
-      .range(0, 3);
+      .range(0, 3)
+      .of_execution();
   table
       .add("zero-min-unit-params", &zero.zero_min_unit_params,
            "Least parameters of a unit, which is what is reduced, published and gathered at once.")
       .range(1, int64_t{1} << 40)
-      .absent("4194304");
+      .absent("4194304")
+      .of_execution();
   table
       .add("zero-group-size", &zero.zero_group_size,
            "Data-parallel ranks that share: a number, or those of a node; ranks of other groups hold the "
@@ -78,21 +88,23 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "and only slices of gradients travel between groups.")
       .takes("N|node")
       .suggest({"node"})
-      .absent("all data-parallel ranks");
+      .absent("all data-parallel ranks")
+      .of_execution();
   table
       .add("offload", &zero.offload,
            "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
            "weights: a mapped file a rank, of which only what is being used is in memory. host: with "
            "--device cuda, the optimizer state in "
            "the host's memory. none: in memory.")
-      .of_host();
+      .of_host()
+      .of_execution();
   table
       .add(
           "zero-reduce", &zero.zero_reduce,
           "When gradients are summed over data-parallel ranks: once a step, or after each micro-batch, which "
           "sends more and holds less; needs --zero-stage 2.")
-      .one_of({"once", "each"})
-      .absent("each where the stage is 2 or 3 and a step has one micro-batch, else once");
+      .absent("each where the stage is 2 or 3 and a step has one micro-batch, else once")
+      .of_execution();
 }
 
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
@@ -103,19 +115,22 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
                        fmt::join(known_schedules(), ", ")))
       .files("NAME|FILE.csv")
       .suggest(known_schedules())
-      .absent("1f1b; interleaved where a rank has several stages");
+      .absent("1f1b; interleaved where a rank has several stages")
+      .of_execution();
   table
       .add(
           "num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
           "Layers of a stage where a rank has several: so many that this, the stages of a rank and the ranks "
           "multiply to --num-layers.")
       .range(1, 1 << 20)
-      .absent("--num-virtual-stages-per-pipeline-rank counts");
+      .absent("--num-virtual-stages-per-pipeline-rank counts")
+      .of_execution();
   table
       .add("num-virtual-stages-per-pipeline-rank", &pipeline.num_virtual_stages_per_pipeline_rank,
            "Stages of each rank.")
       .range(1, 1 << 20)
-      .absent("1; 2 for interleaved, zb-v and dualpipe-v");
+      .absent("1; 2 for interleaved, zb-v and dualpipe-v")
+      .of_execution();
   table
       .add("async-window", &pipeline.async_window,
            "Global batches between two drains of the pipeline, for pipedream and pipedream-2bw.")
@@ -129,7 +144,7 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
       .add(
           "recompute-granularity", &mesh.recompute_granularity,
           "What backward computes again instead of keeping it: attention (selective) or whole layers (full).")
-      .one_of({"none", "selective", "full"});
+      .of_execution();
 }
 
 void add_memory_limit(OptionTable& table, MeshConfig& mesh) {
@@ -145,7 +160,8 @@ void add_batch(OptionTable& table, BatchConfig& batch) {
   table.group("Batch");
   table.add("micro-batch-size", &batch.micro_batch_size, "Sequences that one rank computes at once.")
       .need()
-      .range(1, kMaxSize);
+      .range(1, kMaxSize)
+      .of_execution();
   table.add("global-batch-size", &batch.global_batch_size, "Sequences of one step over all ranks.")
       .range(1, kMaxSize)
       .absent("--micro-batch-size x data parallel size");
@@ -154,13 +170,15 @@ void add_batch(OptionTable& table, BatchConfig& batch) {
 void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optional<double>& minutes) {
   table.add("exit-interval", &interval, "Stop, with a checkpoint, after a step divisible by this.")
       .range(1, kMaxCount)
-      .absent("train to the end");
+      .absent("train to the end")
+      .of_execution();
   table
       .add("exit-duration-in-mins", &minutes,
            "Stop, with a checkpoint, after the first step that ends more than so many minutes after the "
            "start.")
       .range(0.001, 525'600)
-      .absent("no limit");
+      .absent("no limit")
+      .of_execution();
 }
 
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
@@ -181,8 +199,7 @@ void add_lr(OptionTable& table, LrConfig& lr) {
   table.group("Learning rate");
   table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
   table.add("min-lr", &lr.min_lr, "Learning rate after decay.").at_least(0);
-  table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.")
-      .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD", "polynomial", "parabola"});
+  table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.");
   table.add("lr-decay-power", &lr.lr_decay_power, "polynomial: power of the share of the decay that is left.")
       .positive();
   table
@@ -202,8 +219,7 @@ void add_lr(OptionTable& table, LrConfig& lr) {
       .fraction()
       .absent("--lr-warmup-iters counts");
   table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate that warm-up starts from.").at_least(0);
-  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "How the rate falls at the end of WSD.")
-      .one_of({"exponential", "linear", "cosine", "minus_sqrt"});
+  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "How the rate falls at the end of WSD.");
   table
       .add("lr-wsd-decay-iters", &lr.lr_wsd_decay_iters, "Steps of the fall at the end of WSD; WSD needs it.")
       .range(1, kMaxCount)
@@ -212,8 +228,7 @@ void add_lr(OptionTable& table, LrConfig& lr) {
 
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.group("Optimizer");
-  table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).")
-      .one_of({"adam", "lamb", "sgd", "adagrad"});
+  table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).");
   table.add("weight-decay", &optimizer.weight_decay, "Not applied to biases and one-dimensional tensors.")
       .at_least(0);
   table.add("clip-grad", &optimizer.clip_grad, "Largest norm of the gradient; 0 switches clipping off.")
@@ -232,40 +247,52 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table.group("Checkpoint");
   table.add("save", &checkpoint.save, "Folder to save checkpoints in; it holds those of one run.")
       .files("DIR")
-      .absent("nothing is saved");
+      .absent("nothing is saved")
+      .of_execution();
   table.add("save-interval", &checkpoint.save_interval, "Save every so many steps, and at the end.")
       .range(1, kMaxCount)
-      .absent("only at the end");
+      .absent("only at the end")
+      .of_execution();
   table.add("load", &checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
       .files("DIR")
-      .absent("start from random weights");
-  table.add(
-      "auto-resume", &checkpoint.auto_resume,
-      "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.");
-  table.add("allow-changed-data", &checkpoint.allow_changed_data,
-            "Go on although the training data differ from those of the checkpoint in size or content.");
-  table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.");
+      .absent("start from random weights")
+      .of_execution();
+  table
+      .add(
+          "auto-resume", &checkpoint.auto_resume,
+          "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.")
+      .of_execution();
+  table
+      .add("allow-changed-data", &checkpoint.allow_changed_data,
+           "Go on although the training data differ from those of the checkpoint in size or content.")
+      .of_execution();
+  table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.")
+      .of_execution();
   table
       .add("save-retain", &checkpoint.save_retain, "Remove all but this many of the newest good checkpoints.")
       .range(2, 1 << 20)
-      .absent("all stay");
+      .absent("all stay")
+      .of_execution();
   table
       .add("on-save-error", &checkpoint.on_save_error,
            "What a checkpoint that cannot be saved means for the run; the last one must be saved.")
-      .one_of({"stop", "continue"});
+      .of_execution();
   table
       .add("check-replicas", &checkpoint.check_replicas,
            "Compare what several ranks hold alike, weights and optimizer state, every so many steps and "
            "before "
            "each save, and end the run where copies differ; 0: never.")
       .range(0, kMaxCount)
-      .absent("before each save");
+      .absent("before each save")
+      .of_execution();
 }
 
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   add_saving(table, checkpoint);
-  table.add("finetune", &checkpoint.finetune,
-            "Take only the weights of --load: steps, data and optimizer start anew.");
+  table
+      .add("finetune", &checkpoint.finetune,
+           "Take only the weights of --load: steps, data and optimizer start anew.")
+      .of_execution();
 }
 
 void add_eval(OptionTable& table, EvalConfig& eval) {
@@ -282,11 +309,14 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
 
 void add_reports(OptionTable& table, LogConfig& log) {
   table.group("Logging");
-  table.add("log-interval", &log.log_interval, "Report progress every so many steps.").range(1, kMaxCount);
+  table.add("log-interval", &log.log_interval, "Report progress every so many steps.")
+      .range(1, kMaxCount)
+      .of_execution();
   table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
       .files("FILE")
       .absent("none")
-      .of_host();
+      .of_host()
+      .of_execution();
 }
 
 void add_log(OptionTable& table, LogConfig& log) {

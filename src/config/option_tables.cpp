@@ -46,8 +46,7 @@ OptionTable options_of(PretrainConfig& config) {
 OptionTable options_of(ModelConfig& config) {
   OptionTable table;
   add_model(table, config);
-  table.add("bert-head", &config.bert_head, "What a BERT ends in.")
-      .one_of({"pretraining", "classes", "span"});
+  table.add("bert-head", &config.bert_head, "What a BERT ends in.");
   table.add("class-names", &config.class_names, "The classes it tells apart.");
   return table;
 }
@@ -55,17 +54,15 @@ OptionTable options_of(ModelConfig& config) {
 namespace {
 
 // Of commands that write a checkpoint anew.
-void add_dtype(OptionTable& table, std::optional<std::string>& dtype) {
-  table.add("dtype", &dtype, "Type of all numbers, rounded to nearest.")
-      .one_of({"f32", "f64", "bf16", "f16"})
-      .absent("as they are");
+void add_dtype(OptionTable& table, std::optional<DType>& dtype) {
+  table.add("dtype", &dtype, "Type of all numbers, rounded to nearest.").absent("as they are");
 }
 void add_max_memory(OptionTable& table, double& mebibytes) {
   table.add("max-memory", &mebibytes, "MiB to use, beyond the file cache.").range(8, 1 << 30);
 }
 
 // Of commands that read a checkpoint, which may name its tokenizer.
-void add_tokenizer_of_model(OptionTable& table, std::optional<std::string>& type,
+void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
                             std::optional<std::string>& model) {
   table.group("Tokenizer");
   add_tokenizer_type(table, &type).absent("as the model was trained");
@@ -133,7 +130,7 @@ OptionTable options_of(EvaluateConfig& config) {
   add_data(table, config.data);
   table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
   add_pairs(table, config.data);
-  table.add("part", &config.part, "Part of the split to evaluate.").one_of({"train", "valid", "test"});
+  table.add("part", &config.part, "Part of the split to evaluate.");
   table.group("Evaluation");
   table.add("eval-iters", &config.eval_iters, "Batches to evaluate, at most one pass over the part.")
       .range(1, kMaxCount)
@@ -200,9 +197,7 @@ OptionTable options_of(ConvertConfig& config) {
 OptionTable options_of(BenchConfig& config) {
   OptionTable table;
   table.group("Benchmark");
-  table.add("what", &config.what, "What to measure, separated by commas.")
-      .need()
-      .one_of({"step", "gemm", "comm", "blocks"});
+  table.add("what", &config.what, "What to measure, separated by commas.").need();
   table.add("warmup-iters", &config.warmup_iters, "Repetitions before measuring.").range(0, kMaxCount);
   table.add("iters", &config.iters, "Repetitions measured.").range(1, kMaxCount);
   table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
@@ -233,11 +228,10 @@ OptionTable options_of(PlanConfig& config) {
            "Write every rank's actions to this file, communication included.")
       .files("FILE.csv")
       .absent("none");
-  table
-      .add("format", &config.format,
-           "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it; torch-comms "
-           "adds communication (format=\"compute_comms\" there).")
-      .one_of({"trifold", "torch", "torch-comms"});
+  table.add(
+      "format", &config.format,
+      "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it; torch-comms "
+      "adds communication (format=\"compute_comms\" there).");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();

@@ -1,30 +1,23 @@
 #include "config/pipeline_choice.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace trifold {
 namespace {
 
 constexpr int64_t kDefaultWindow = 100;
 
-// Names are compared without regard to case and to '_' or '-', as those of other choices are.
-std::string folded(std::string name) {
-  for (char& c : name) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
-}
-
 }  // namespace
 
 std::vector<std::string> known_schedules() { return {schedule_names().begin(), schedule_names().end()}; }
 
 bool schedule_from_file(const PipelineConfig& pipeline) {
-  return pipeline.schedule && folded(*pipeline.schedule).ends_with(".csv");
+  return pipeline.schedule && pipeline.schedule->from_file();
 }
 
 std::optional<Schedule> chosen_schedule(const PipelineConfig& pipeline) {
   if (schedule_from_file(pipeline)) return std::nullopt;
-  if (pipeline.schedule) return find_schedule(folded(*pipeline.schedule));
+  if (pipeline.schedule) return pipeline.schedule->schedule;
   const bool several = pipeline.num_layers_per_virtual_pipeline_stage.has_value() ||
                        pipeline.num_virtual_stages_per_pipeline_rank.value_or(1) > 1;
   return several ? Schedule::Interleaved : Schedule::OneFOneB;
@@ -49,7 +42,7 @@ void fill_pipeline(PretrainConfig& config) {
   if (!pipeline.num_layers_per_virtual_pipeline_stage)  // only one of the two may stand in a configuration
     pipeline.num_virtual_stages_per_pipeline_rank =
         stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);
-  pipeline.schedule = std::string(schedule_name(schedule));
+  pipeline.schedule = schedule;
   const bool length_known = config.batch.train_iters > 0;  // not yet where --train-epochs says it
   if (is_async(schedule) && !pipeline.async_window && length_known)
     pipeline.async_window = std::min(kDefaultWindow, config.batch.train_iters);

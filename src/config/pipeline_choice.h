@@ -18,7 +18,7 @@ std::vector<std::string> known_schedules();
 bool schedule_from_file(const PipelineConfig& pipeline);
 
 // The schedule, which follows from the stages of a rank where it is not named; nullopt when it comes from a
-// file, or has a name that is not known.
+// file.
 std::optional<Schedule> chosen_schedule(const PipelineConfig& pipeline);
 
 // Stages of each rank; nullopt where --num-layers-per-virtual-pipeline-stage does not divide the layers. For

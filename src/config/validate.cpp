@@ -24,7 +24,7 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_data(config.data, problems);
   check_pairs(config.model, config.data, problems);
-  check_part(config.data, 0, "training", problems);
+  check_part(config.data, Split::Train, "training", problems);
   check_checkpoint(config.checkpoint, problems);
   check_task_head(config, problems);
   const EvalConfig& eval = config.eval;
@@ -36,13 +36,14 @@ void check_run(const PretrainConfig& config, Problems& problems) {
         "give at "
         "least --eval-iters 1",
         *eval.eval_interval);
-  if (config.log.check_overlap > 0 && config.mesh.ranks == 1 && config.mesh.device != "cuda")
+  if (config.log.check_overlap > 0 && config.mesh.ranks == 1 && config.mesh.device != ComputeDevice::Cuda)
     problems.add(
         "--check-overlap {} has no effect on one rank of a processor, where nothing overlaps: leave it out, "
         "or "
         "give several --ranks",
         config.log.check_overlap);
-  if (eval.eval_interval && eval.eval_iters > 0) check_part(config.data, 1, "--eval-interval", problems);
+  if (eval.eval_interval && eval.eval_iters > 0)
+    check_part(config.data, Split::Valid, "--eval-interval", problems);
 }
 
 // What belongs to a run, where there is none: all that is neither of the task, nor of the mesh, nor named
@@ -173,15 +174,15 @@ std::vector<std::string> problems(const FinetuneConfig& config) {
     problems.add("--eval-interval {} has no effect without --valid-data FILE",
                  *config.run.eval.eval_interval);
   if (!config.train_data) check_evaluation_only(config, problems);
-  check_tokenizer(config.run.data.tokenizer_type.value_or(""), config.run.data.tokenizer_model, problems);
-  if (config.task == "classify") check_squad_options(config, problems);
+  check_tokenizer(config.run.data.tokenizer_type, config.run.data.tokenizer_model, problems);
+  if (config.task == FinetuneTask::Classify) check_squad_options(config, problems);
   return problems.take();
 }
 
 std::vector<std::string> problems(const GenerateConfig& config) {
   GenerateConfig copy = config;
   Problems problems(options_of(copy));
-  check_tokenizer(config.tokenizer_type.value_or(""), config.tokenizer_model, problems);
+  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
   check_sampling(config, problems);
   return problems.take();
 }
@@ -191,8 +192,7 @@ std::vector<std::string> problems(const EvaluateConfig& config) {
   Problems problems(options_of(copy));
   check_mesh(config.mesh, problems);
   check_data(config.data, problems);
-  const size_t part = config.part == "train" ? 0 : config.part == "valid" ? 1 : 2;
-  check_part(config.data, part, "--part " + config.part, problems);
+  check_part(config.data, config.part, fmt::format("--part {}", name_of(config.part)), problems);
   return problems.take();
 }
 
@@ -209,7 +209,7 @@ std::vector<std::string> problems(const BenchConfig& config) {
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
   check_layout(run, problems);
-  if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), "step") == 0)
+  if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
     problems.add("--enable-cuda-graph has no effect on what is measured: it needs --what step");
   return problems.take();
 }
@@ -219,8 +219,8 @@ std::vector<std::string> problems(const PlanConfig& config) {
   Problems problems(options_of(copy));
   check_layout(config.run, problems);
   check_optimizer(config.run.optimizer, problems);
-  if (config.format != "trifold" && !config.schedule_csv)
-    problems.add("--format {} has no effect without --schedule-csv FILE", config.format);
+  if (config.format != PlanFormat::Trifold && !config.schedule_csv)
+    problems.add("--format {} has no effect without --schedule-csv FILE", name_of(config.format));
   check_costs(config, problems);
   if (!config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.add("--vocab-size is needed: the size of the tokenizer's vocabulary (or name the --data-path)");

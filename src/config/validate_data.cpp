@@ -65,9 +65,10 @@ std::vector<double> split_shares(const std::string& split) {
 
 }  // namespace
 
-void check_tokenizer(const std::string& type, const std::optional<std::string>& model, Problems& problems) {
-  const bool has_model = type == "sentencepiece" || type == "huggingface";
-  if (has_model && !model) problems.add("--tokenizer-type {} needs --tokenizer-model FILE", type);
+void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
+                     Problems& problems) {
+  const bool has_model = type && *type != TokenizerType::Byte;
+  if (has_model && !model) problems.add("--tokenizer-type {} needs --tokenizer-model FILE", name_of(*type));
   if (!has_model && model)
     problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece or huggingface",
                  *model);
@@ -78,13 +79,14 @@ void check_data(const DataConfig& data, Problems& problems) {
   if (split_shares(data.split).empty())
     problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
                  data.split);
-  check_tokenizer(data.tokenizer_type.value_or(""), data.tokenizer_model, problems);
-  if (data.on_bad_record == "stop" && data.max_bad_records != DataConfig().max_bad_records)
+  check_tokenizer(data.tokenizer_type, data.tokenizer_model, problems);
+  if (data.on_bad_record == OnBadRecord::Stop && data.max_bad_records != DataConfig().max_bad_records)
     problems.add("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records);
 }
 
-void check_part(const DataConfig& data, size_t part, const std::string& option, Problems& problems) {
+void check_part(const DataConfig& data, Split split, const std::string& option, Problems& problems) {
   const std::vector<double> shares = split_shares(data.split);
+  const auto part = static_cast<size_t>(split);
   if (!shares.empty() && shares[part] == 0)
     problems.add(
         "{} needs data, but --split {} leaves none: its share ({} of training, validation, test) must be "

@@ -15,7 +15,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   if (!config.precision.fp8) return;
   if (!config.precision.bf16)
     problems.add("--fp8 needs --bf16: products are of 8 bits, everything else is bf16");
-  if (config.mesh.device != "cuda")
+  if (config.mesh.device != ComputeDevice::Cuda)
     problems.add("--fp8 needs --device cuda: processors have no products in 8 bits");
   const ModelConfig& model = config.model;
   const bool sound =

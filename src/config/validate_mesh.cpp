@@ -1,9 +1,6 @@
 #include "config/validate_mesh.h"
 
-#include "config/nearest.h"
-#include "config/number.h"
 #include "config/pipeline_choice.h"
-#include "core/printable.h"
 
 namespace trifold {
 namespace {
@@ -127,21 +124,6 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
     check_interval("check-replicas", config.checkpoint.check_replicas, window, problems);
 }
 
-std::string guess_of(const std::string& schedule) {
-  const std::vector<std::string> close = similar(schedule, known_schedules());
-  return close.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(close, "' or '"));
-}
-
-// Whether the schedule is a known name; reports it otherwise.
-bool check_name(const PipelineConfig& pipeline, Problems& problems) {
-  if (schedule_from_file(pipeline) || chosen_schedule(pipeline)) return true;
-  if (problems.sound({"schedule"}))
-    problems.add("--schedule '{}' is not known{}: possible: {}, or a file of actions whose name ends in .csv",
-                 printable(*pipeline.schedule), guess_of(*pipeline.schedule),
-                 fmt::join(known_schedules(), ", "));
-  return false;
-}
-
 }  // namespace
 
 void check_mesh(const MeshConfig& mesh, Problems& problems) {
@@ -171,15 +153,9 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
   }
 }
 
-bool groups_follow_nodes(const ZeroConfig& zero) { return zero.zero_group_size == "node"; }
-
 std::optional<int> given_group_size(const ZeroConfig& zero) {
-  if (!zero.zero_group_size || groups_follow_nodes(zero)) return std::nullopt;
-  try {
-    return parse_int(*zero.zero_group_size);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  if (!zero.zero_group_size || zero.zero_group_size->follows_nodes()) return std::nullopt;
+  return zero.zero_group_size->ranks;
 }
 
 int64_t data_parallel_size(const MeshConfig& mesh) {
@@ -272,7 +248,7 @@ void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
 
 void check_graphs(const MeshConfig& mesh, Problems& problems) {
   if (!mesh.enable_cuda_graph) return;
-  if (mesh.device != "cuda")
+  if (mesh.device != ComputeDevice::Cuda)
     problems.add("--enable-cuda-graph needs --device cuda: a processor has no launches to save");
   if (mesh.tensor_model_parallel_size > 1)
     problems.add(
@@ -289,7 +265,7 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "be "
         "resident: give at most --zero-stage 2",
         schedule_name(*schedule));
-  const bool on_device = config.mesh.device == "cuda";
+  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
   if (config.zero.offloads_to_host() && !on_device)
     problems.add(
         "--offload host has no effect without --device cuda: on a processor the state lies in the memory of "
@@ -299,18 +275,11 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
         "--offload {} with --device cuda: state in a file is for processors; give --offload host, which "
         "keeps "
         "it in the host's memory",
-        config.zero.offload);
-  if (config.zero.offload.empty()) problems.add("--offload names no folder: give one, or none");
+        config.zero.offload.text());
   if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
   if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);
-  if (!config.zero.zero_group_size || groups_follow_nodes(config.zero)) return;
   const std::optional<int> group = given_group_size(config.zero);
-  if (!group || *group < 1) {
-    problems.add("--zero-group-size '{}' is not possible: give a number of ranks, or node",
-                 *config.zero.zero_group_size);
-    return;
-  }
-  if (!sound_sizes(problems)) return;
+  if (!group || !sound_sizes(problems)) return;
   const int64_t data = data_parallel_size(config.mesh);
   if (data % *group != 0)
     problems.add("--zero-group-size {} does not divide the data-parallel size {}", *group, data);
@@ -318,7 +287,6 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
 
 void check_pipeline(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
-  if (!check_name(pipeline, problems)) return;
   const auto schedule = chosen_schedule(pipeline);  // none: from a file
   const bool asynchronous = schedule && is_async(*schedule);
   if (pipeline.async_window && !asynchronous)
@@ -327,14 +295,14 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   if (asynchronous) check_asynchronous(config, *schedule, problems);
   if (config.log.check_overlap > 0 && (asynchronous || !schedule))
     problems.add("--check-overlap {} cannot be used with --schedule {}: {}", config.log.check_overlap,
-                 *pipeline.schedule,
+                 pipeline.schedule->text(),
                  asynchronous ? "its updates are made inside the pipeline and cannot be repeated"
                               : "without overlap, messages in the order of a file may wait for each other");
   if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
     problems.add(
         "--fp16 with --schedule {} needs a --loss-scale: updates inside the pipeline cannot be skipped (or "
         "give --bf16)",
-        *pipeline.schedule);
+        pipeline.schedule->text());
   if (!sound_stages(problems) || !check_stage_options(config, problems)) return;
   const int chunks =
       *stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);

@@ -20,8 +20,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems);
 // Stages, schedule and number of micro-batches; for asynchronous schedules also what needs a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);
-// Whether --zero-group-size says "node"; and the number it says, absent for anything else.
-bool groups_follow_nodes(const ZeroConfig& zero);
+// The number that --zero-group-size says; absent where it says none.
 std::optional<int> given_group_size(const ZeroConfig& zero);
 // What is shared out over the data axis (stages of ZeRO).
 void check_zero(const PretrainConfig& config, Problems& problems);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/number.h"
+#include "config/pipeline_choice.h"
 #include "config/problems.h"
 #include "config/validate.h"
 
@@ -30,7 +31,7 @@ void check_heads(const ModelConfig& model, Problems& problems) {
 
 void check_rope(const ModelConfig& model, Problems& problems) {
   const ModelConfig defaults;
-  const bool rope = model.position_embedding_type == "rope";
+  const bool rope = model.position_embedding_type == PositionEmbedding::Rope;
   const std::pair<const char*, bool> options[] = {
       {"rotary-base", model.rotary_base != defaults.rotary_base},
       {"rotary-percent", model.rotary_percent != defaults.rotary_percent},
@@ -78,7 +79,7 @@ void check_model_type(const ModelConfig& model, Problems& problems) {
 
 void check_activation(const ModelConfig& model, Problems& problems) {
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
-    problems.add("--gelu {} has no effect with --swiglu: leave one of them out", model.gelu);
+    problems.add("--gelu {} has no effect with --swiglu: leave one of them out", name_of(model.gelu));
 }
 
 }  // namespace
@@ -108,10 +109,11 @@ void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& pro
 
 void check_task_head(const PretrainConfig& config, Problems& problems) {
   if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
-  if (config.pipeline.schedule && config.pipeline.schedule->starts_with("pipedream"))
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (schedule && is_async(*schedule))
     problems.add(
         "--schedule {} does not train a task: give one whose steps wait for their gradients, like 1f1b",
-        *config.pipeline.schedule);
+        schedule_name(*schedule));
 }
 
 void check_precision(const PrecisionConfig& precision, Problems& problems) {

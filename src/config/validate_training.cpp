@@ -18,15 +18,16 @@ namespace {
 struct OptimizerOption {
   std::string_view name;
   double OptimizerConfig::*value;
-  std::vector<std::string_view> users;
+  std::vector<OptimizerKind> users;
 };
 const std::vector<OptimizerOption>& optimizer_options() {
+  using enum OptimizerKind;
   static const std::vector<OptimizerOption> kOptions = {
-      {"adam-beta1", &OptimizerConfig::adam_beta1, {"adam", "lamb"}},
-      {"adam-beta2", &OptimizerConfig::adam_beta2, {"adam", "lamb"}},
-      {"adam-eps", &OptimizerConfig::adam_eps, {"adam", "lamb"}},
-      {"sgd-momentum", &OptimizerConfig::sgd_momentum, {"sgd"}},
-      {"adagrad-eps", &OptimizerConfig::adagrad_eps, {"adagrad"}}};
+      {"adam-beta1", &OptimizerConfig::adam_beta1, {Adam, Lamb}},
+      {"adam-beta2", &OptimizerConfig::adam_beta2, {Adam, Lamb}},
+      {"adam-eps", &OptimizerConfig::adam_eps, {Adam, Lamb}},
+      {"sgd-momentum", &OptimizerConfig::sgd_momentum, {Sgd}},
+      {"adagrad-eps", &OptimizerConfig::adagrad_eps, {Adagrad}}};
   return kOptions;
 }
 
@@ -119,7 +120,7 @@ void check_optimizer(const OptimizerConfig& optimizer, Problems& problems) {
     if (!given || !problems.sound({name.c_str()})) continue;
     if (const auto problem = unused_by_optimizer(name, optimizer)) problems.add("{}", *problem);
   }
-  if (optimizer.optimizer == "lamb" && optimizer.weight_decay == 0)
+  if (optimizer.optimizer == OptimizerKind::Lamb && optimizer.weight_decay == 0)
     problems.add(
         "--optimizer lamb needs --weight-decay above 0: parameters without decay have no trust ratio, so it "
         "would be adam under another name");
@@ -135,8 +136,10 @@ std::optional<std::string> unused_by_optimizer(const std::string& option, const 
   for (const auto& [name, value, users] : optimizer_options()) {
     if (name != option) continue;
     if (std::find(users.begin(), users.end(), optimizer.optimizer) != users.end()) return std::nullopt;
+    std::vector<std::string_view> names;
+    for (const OptimizerKind user : users) names.push_back(name_of(user));
     return fmt::format("--{} has no effect with --optimizer {}: leave it out, or give --optimizer {}", option,
-                       optimizer.optimizer, fmt::join(users, " or "));
+                       name_of(optimizer.optimizer), fmt::join(names, " or "));
   }
   return std::nullopt;
 }

@@ -18,7 +18,7 @@ class BadRecords {
  public:
   // As --on-bad-record and --max-bad-records say.
   explicit BadRecords(const DataConfig& config)
-      : skips_(config.on_bad_record == "skip"), most_(config.max_bad_records) {}
+      : skips_(config.on_bad_record == OnBadRecord::Skip), most_(config.max_bad_records) {}
 
   bool skips() const { return skips_; }
   // Whether the number of the record's line is worth reading its file again up to there.

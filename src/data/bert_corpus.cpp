@@ -37,7 +37,7 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
     bad_input("--json-key {} has no effect with --model-type bert, which reads plain text", config.json_key);
   if (config.on_bad_record != DataConfig().on_bad_record)
     bad_input("--on-bad-record {} has no effect with --model-type bert, which reads plain text",
-              config.on_bad_record);
+              name_of(config.on_bad_record));
   if (paths.weights)
     bad_input(
         "--data-path: weights are not possible with --model-type bert, whose pairs come from all files "

@@ -205,7 +205,7 @@ std::unique_ptr<Samples> Corpus::blend(Split split, int64_t seq_length, int64_t 
 }
 
 void Corpus::check_part(Split split) const {
-  if (!has(split)) bad_input("--split gives no tokens to the {} part, which is needed", name_of(split));
+  if (!has(split)) bad_input("--split gives no tokens to the {} part, which is needed", part_name(split));
 }
 
 std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,

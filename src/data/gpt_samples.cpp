@@ -28,7 +28,7 @@ GptIndices indices_of(const IndexedDataset& dataset, Interval part, Split split,
         "{}: its {} part (sequences {} to {} of {}) has {} tokens, one sample needs {} (--seq-length {} and "
         "one "
         "label); change --split or give more text",
-        dataset.prefix(), name_of(split), part.begin, part.end, dataset.sequences(), tokens, seq_length + 1,
+        dataset.prefix(), part_name(split), part.begin, part.end, dataset.sequences(), tokens, seq_length + 1,
         seq_length);
   return build_gpt_indices(
       sequences, [&](int32_t sequence) { return dataset.length(sequence); }, seq_length, num_samples,

@@ -36,7 +36,7 @@ std::vector<double> parse_numbers(const std::string& text) {
 
 }  // namespace
 
-std::string_view name_of(Split split) {
+std::string_view part_name(Split split) {
   switch (split) {
     case Split::Train:
       return "training";

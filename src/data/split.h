@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "config/choices.h"
+
 namespace trifold {
 
-enum class Split { Train, Valid, Test };
-
-std::string_view name_of(Split split);  // "training", "validation", "test"
+std::string_view part_name(Split split);  // "training", "validation", "test"
 
 // Half-open range of units (sequences of an indexed data set, tokens of a text file).
 struct Interval {

@@ -33,7 +33,7 @@ bool StreamPass::write_samples(const std::optional<Clock::time_point>& until) co
       bad_input(
           "{}: an evaluation of streamed text takes {} samples of {} tokens at most, and the {} part has "
           "more; give fewer --eval-iters, or a smaller share with --split",
-          options_.files->files().front().path, fits, options_.seq_length, name_of(options_.split));
+          options_.files->files().front().path, fits, options_.seq_length, part_name(options_.split));
     for (int64_t i = block->first_sample(); i < end; ++i, ++made_) {
       block->read(i, sample);
       file_->write_all(std::span<const int32_t>(sample), i * std::ssize(sample));
@@ -43,7 +43,7 @@ bool StreamPass::write_samples(const std::optional<Clock::time_point>& until) co
     bad_input(
         "{}: the {} part of the streamed text has fewer tokens than one sample needs, {}; change --split or "
         "give more text",
-        options_.files->files().front().path, name_of(options_.split), sample.size());
+        options_.files->files().front().path, part_name(options_.split), sample.size());
   return true;
 }
 

@@ -73,7 +73,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
         "{}: its {} part has {} tokens (of {} in the file), one sample needs {} (--seq-length {} and one "
         "label); "
         "change --split or give more text",
-        text_->path(), name_of(split), part.size(), text_->count(), seq_length + 1, seq_length);
+        text_->path(), part_name(split), part.size(), text_->count(), seq_length + 1, seq_length);
   windows_ = (part.size() - 1) / seq_length;
   if (split == Split::Train && !fixed_cut) {
     // One window an epoch is given up, if there are two, to let the cut move by its length.

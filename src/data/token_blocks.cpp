@@ -102,7 +102,7 @@ std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>&
 
 void TokenBlocks::refuse_empty() const {
   bad_input("{}: the corpus has no token for the {} part; change --split or give more text",
-            options_.files->files().front().path, name_of(options_.split));
+            options_.files->files().front().path, part_name(options_.split));
 }
 
 void TokenBlocks::read_documents(const std::atomic<bool>& stop) {

@@ -75,22 +75,21 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
-                                          const std::optional<std::string>& model_file) {
-  if (type == "byte") {
-    if (model_file)
-      bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
-    return std::make_unique<ByteTokenizer>();
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file) {
+  switch (type) {
+    case TokenizerType::Byte:
+      if (model_file)
+        bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
+      return std::make_unique<ByteTokenizer>();
+    case TokenizerType::SentencePiece:
+      if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
+      return std::make_unique<SentencePieceTokenizer>(*model_file);
+    case TokenizerType::HuggingFace:
+      if (!model_file)
+        bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
+      return std::make_unique<HuggingFaceTokenizer>(*model_file);
   }
-  if (type == "sentencepiece") {
-    if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
-    return std::make_unique<SentencePieceTokenizer>(*model_file);
-  }
-  if (type == "huggingface") {
-    if (!model_file) bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
-    return std::make_unique<HuggingFaceTokenizer>(*model_file);
-  }
-  bad_input("--tokenizer-type \"{}\" is not known; give byte, sentencepiece or huggingface", type);
+  fail("an unknown type of tokenizer");
 }
 
 }  // namespace trifold

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/choices.h"
 #include "data/text_lines.h"
 
 namespace sentencepiece {
@@ -83,10 +84,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
-// The tokenizer named by --tokenizer-type ("byte", "sentencepiece" or "huggingface",
-// data/hugging_face_tokenizer.h) and --tokenizer-model. BadInput for another type, a model missing where it
-// is needed or given where it is not.
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& type,
-                                          const std::optional<std::string>& model_file);
+// The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a model that is missing where it is
+// needed or given where it is not.
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file);
 
 }  // namespace trifold

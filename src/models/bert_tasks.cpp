@@ -20,7 +20,8 @@ void count_samples(Run& run) {
 
 ClassHead::ClassHead(BlockBuilder& builder, const ModelConfig& config)
     : head_(builder, config.hidden_size, init_of(config),
-            {"classes", static_cast<int64_t>(config.class_names.size()), config.hidden_dropout, true}),
+            {std::string(kClassLogits.layer), static_cast<int64_t>(config.class_names.size()),
+             config.hidden_dropout, true}),
       x_(builder.slot()) {}
 
 Tensor ClassHead::forward(Run& run, Tensor x, Saved& saved) const {
@@ -48,7 +49,7 @@ SpanHead::SpanHead(BlockBuilder& builder, const ModelConfig& config)
 Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Batch& batch = *run.batch;
   const Tensor labels[] = {batch.answer_begin, batch.answer_end};
-  const char* const names[] = {"begin logits", "end logits"};
+  const ShownResult shown[] = {kAnswerBegin, kAnswerEnd};
   saved[x_] = x;
   for (const SlotId slot : dlogits_) saved[slot] = run.keep.take(run.dtype, {x.row_count(), 1});
   const Arena::Mark mark = run.scratch.mark();
@@ -59,7 +60,7 @@ Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
     run.ops.gemm(run.stream, own, x, false, run.weight(weight_).rows(end, end + 1), true, 1.0, 0.0);
     const Tensor all = region_.gather_rows(run, own, run.scratch, run.stream);
     const Tensor logits = all.reshape({batch.samples(), batch.seq_length()});
-    run.show("answer", names[end], logits);
+    run.show(shown[end].layer, shown[end].what, logits);
     find_losses(run, logits, labels[end], total);
     if (region_.slices()) run.ops.copy(run.stream, own, region_.own_rows(all));
   }
@@ -80,7 +81,7 @@ void SpanHead::find_losses(Run& run, Tensor logits, Tensor labels, Tensor total)
   const Tensor losses = row_sums();
   run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, positions);
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
-  run.show("answer", "losses", losses);
+  run.show(kAnswerBegin.layer, "losses", losses);
   run.ops.weighted_sum(run.stream, total, losses, run.batch->pair_weight);
   if (run.has_backward())
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, run.batch->pair_weight,
@@ -93,7 +94,7 @@ Tensor SpanHead::backward_input(Run& run, Tensor, Saved& saved) const {
   for (int end = 0; end < 2; ++end)
     run.ops.gemm(run.stream, dx, saved[dlogits_[end]], false, run.weight(weight_).rows(end, end + 1), false,
                  1.0, end == 0 ? 0.0 : 1.0);
-  run.show("answer", "input gradient", dx);
+  run.show(kAnswerBegin.layer, "input gradient", dx);
   return dx;
 }
 

@@ -5,10 +5,21 @@
 // R = rows of the micro-batch that are here, C = width, b = samples, T = positions.
 #pragma once
 
+#include <string_view>
+
 #include "models/bert.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
+
+// The results that a head of a task shows to a TensorWatch.
+struct ShownResult {
+  std::string_view layer, what;
+  bool operator==(const ShownResult&) const = default;
+};
+inline constexpr ShownResult kClassLogits{"classes", "logits"};       // [samples here, classes]
+inline constexpr ShownResult kAnswerBegin{"answer", "begin logits"};  // [b, T]
+inline constexpr ShownResult kAnswerEnd{kAnswerBegin.layer, "end logits"};
 
 // Which class a sample is of, batch.pair_labels: from the pooled first row, dropped out, as PooledHead does
 // it. Parameters pooler.{weight, bias} and classes.{weight, bias} [classes, C], [classes].
@@ -31,7 +42,7 @@ class ClassHead final : public Layer {
 class SpanHead final : public Layer {
  public:
   SpanHead(BlockBuilder& builder, const ModelConfig& config);
-  // Shows "begin logits" and "end logits" of "answer", [b, T] each, on every rank of the tensor axis.
+  // Shows kAnswerBegin and kAnswerEnd on every rank of the tensor axis.
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;

@@ -25,8 +25,9 @@ BlockFlops flops_of_head(const ModelConfig& config, int64_t padded_vocab) {
   const auto rows = static_cast<double>(config.seq_length);
   const auto layer = [](double each) { return BlockFlops{each, each, each}; };
   const auto pooled = [&](double classes) { return 2 * c * c + 2 * c * classes; };
-  if (config.bert_head == "classes") return layer(pooled(static_cast<double>(config.class_names.size())));
-  if (config.bert_head == "span") return layer(2 * rows * c * 2);
+  if (config.bert_head == HeadKind::Classes)
+    return layer(pooled(static_cast<double>(config.class_names.size())));
+  if (config.bert_head == HeadKind::Span) return layer(2 * rows * c * 2);
   BlockFlops flops;
   if (is_bert(config)) flops = layer(2 * rows * c * c + (config.bert_no_binary_head ? 0 : pooled(2)));
   flops.forward += 3 * 2 * rows * c * static_cast<double>(padded_vocab);

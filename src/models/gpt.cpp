@@ -12,7 +12,9 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
       embedding_(builder, "embedding", padded_vocab,
-                 config.position_embedding_type == "learned_absolute" ? *config.max_position_embeddings : 0,
+                 config.position_embedding_type == PositionEmbedding::LearnedAbsolute
+                     ? *config.max_position_embeddings
+                     : 0,
                  config.hidden_size, {Init::Kind::Normal, config.init_method_std}) {}
 
 Dropout GptEmbedding::mask(const Run& run, Tensor y) const {
@@ -35,11 +37,11 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 ActivationKind gelu_kind(const ModelConfig& config) {
-  return config.gelu == "erf" ? ActivationKind::GeluErf : ActivationKind::Gelu;
+  return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
 
 NormKind norm_kind(const ModelConfig& config) {
-  return config.normalization == "RMSNorm" ? NormKind::Rms : NormKind::Layer;
+  return config.normalization == Normalization::RmsNorm ? NormKind::Rms : NormKind::Layer;
 }
 
 namespace {

@@ -24,7 +24,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
   shape.head_norm = config.qk_layernorm;
-  if (config.position_embedding_type == "rope") shape.rotary_frequencies = rotary_frequencies(config);
+  if (config.position_embedding_type == PositionEmbedding::Rope)
+    shape.rotary_frequencies = rotary_frequencies(config);
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the projections into the residual stream by the number of them, two a layer; BERT, which
@@ -64,8 +65,8 @@ std::unique_ptr<Layer> make_block(BlockBuilder& builder, const std::string& name
 
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                  int64_t padded_vocab, int64_t chunk_rows) {
-  if (config.bert_head == "classes") return std::make_unique<ClassHead>(builder, config);
-  if (config.bert_head == "span") return std::make_unique<SpanHead>(builder, config);
+  if (config.bert_head == HeadKind::Classes) return std::make_unique<ClassHead>(builder, config);
+  if (config.bert_head == HeadKind::Span) return std::make_unique<SpanHead>(builder, config);
   if (is_bert(config))
     return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,
                                       chunk_rows);
@@ -106,7 +107,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
   const int64_t chunk_rows =
-      layout.device == "cuda" ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
+      layout.device == ComputeDevice::Cuda ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
   std::unique_ptr<Layer> head = make_head(last, config, tokens, padded_vocab, chunk_rows);
   if (is_bert(config) && !has_task_head(config))
     model.params.pad_after(model.params.find("head.bias"), *config.vocab_size);

@@ -137,11 +137,11 @@ void UpdateRule::measure(const Slice&, const StepValues&, const SliceSquares&, c
 }
 
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
-  if (config.optimizer == "adam") return std::make_unique<AdamWUpdate>(config);
-  if (config.optimizer == "lamb") return std::make_unique<LambUpdate>(config);
-  if (config.optimizer == "sgd") return std::make_unique<SgdUpdate>(config);
-  if (config.optimizer == "adagrad") return std::make_unique<AdagradUpdate>(config);
-  bad_input("there is no optimizer '{}': give adam, lamb, sgd or adagrad", config.optimizer);
+  if (config.optimizer == OptimizerKind::Adam) return std::make_unique<AdamWUpdate>(config);
+  if (config.optimizer == OptimizerKind::Lamb) return std::make_unique<LambUpdate>(config);
+  if (config.optimizer == OptimizerKind::Sgd) return std::make_unique<SgdUpdate>(config);
+  if (config.optimizer == OptimizerKind::Adagrad) return std::make_unique<AdagradUpdate>(config);
+  fail("--optimizer {} has no update rule", name_of(config.optimizer));
 }
 
 double trust_ratio(double weight_squares, double direction_squares, double weight_decay) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_kind.h"
 #include "config/json.h"
 #include "data/bert_samples.h"
 #include "data/tokenizer.h"
@@ -194,9 +195,9 @@ class NewFolder {
 };
 
 DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
-  if (config.dtype) return dtype_named(*config.dtype);
+  if (config.dtype) return *config.dtype;
   for (const TensorInfo& tensor : from.tensors())
-    if (tensor.name.starts_with("param/")) return tensor.dtype;
+    if (is_weight(tensor.name)) return tensor.dtype;
   bad_input("{} holds no weights", from.directory().string());
 }
 

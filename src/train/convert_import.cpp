@@ -193,7 +193,7 @@ class Importer {
 };
 
 DType type_of_all(const std::set<std::string>& types, const ConvertConfig& config) {
-  if (config.dtype) return dtype_named(*config.dtype);
+  if (config.dtype) return *config.dtype;
   if (types.size() > 1)
     bad_input("the tensors of {} are of the types {}: say with --dtype what all of them become", config.load,
               fmt::join(types, ", "));

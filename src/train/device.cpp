@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-bool on_cuda(std::string_view device) { return device == "cuda"; }
+bool on_cuda(ComputeDevice device) { return device == ComputeDevice::Cuda; }
 
 }  // namespace
 
@@ -17,7 +17,7 @@ const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool 
   return ops_of(config.device, world, fp8);
 }
 
-const OpTable& ops_of(std::string_view device, const Communicator& world, bool fp8) {
+const OpTable& ops_of(ComputeDevice device, const Communicator& world, bool fp8) {
   if (!on_cuda(device)) return cpu_ops();
   return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0, fp8);
 }

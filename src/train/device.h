@@ -12,7 +12,7 @@ namespace trifold {
 // one whose products of linear layers are in 8 bits. Ranks that are
 // threads share the first device; processes of a node take one each.
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8 = false);
-const OpTable& ops_of(std::string_view device, const Communicator& world, bool fp8 = false);
+const OpTable& ops_of(ComputeDevice device, const Communicator& world, bool fp8 = false);
 
 // How a stream that carries the work of `world`'s communicators runs: those of NCCL are asynchronous by
 // themselves, the others' work needs a thread.

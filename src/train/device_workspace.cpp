@@ -52,7 +52,7 @@ size_t of_attention(const PretrainConfig& config) {
 }  // namespace
 
 size_t device_workspace(const PretrainConfig& config) {
-  if (config.mesh.device != "cuda") return 0;
+  if (config.mesh.device != ComputeDevice::Cuda) return 0;
   const size_t of_products = cuda::kProductWorkspace + (config.precision.fp8 ? largest_factors(config) : 0);
   const int64_t rows = config.batch.micro_batch_size * config.model.seq_length;
   return std::max({of_products, of_attention(config), cuda::embedding_workspace(rows)});

@@ -17,7 +17,9 @@ namespace trifold {
 
 namespace {
 
-const char* head_of(const std::string& task) { return task == "squad" ? "span" : "classes"; }
+HeadKind head_of(FinetuneTask task) {
+  return task == FinetuneTask::Squad ? HeadKind::Span : HeadKind::Classes;
+}
 
 // The checkpoint the run starts from: its own, where it is taken up again.
 std::string checkpoint_of(const CheckpointConfig& config) {
@@ -30,8 +32,8 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
   ModelConfig model = from.model;
   if (!is_bert(model))
     bad_input("{} is no BERT: --load needs one that `pretrain --model-type bert` made", from.directory);
-  if (has_task_head(model) && model.bert_head != head_of(config.task))
-    bad_input("{} was tuned for another task than --task {}", from.directory, config.task);
+  if (has_task_head(model) && model.bert_head != head_of(*config.task))
+    bad_input("{} was tuned for another task than --task {}", from.directory, name_of(*config.task));
   if (!has_task_head(model) && !config.train_data)
     bad_input("{} was not tuned for a task: give --train-data FILE to do so", from.directory);
   model.seq_length = config.seq_length.value_or(model.seq_length);
@@ -46,11 +48,11 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
         config.run.mesh.tensor_model_parallel_size, model.seq_length);
   model.hidden_dropout = config.hidden_dropout.value_or(model.hidden_dropout);
   model.attention_dropout = config.attention_dropout.value_or(model.attention_dropout);
-  if (model.bert_head == "classes" || config.task != "classify") {
-    model.bert_head = head_of(config.task);
+  if (model.bert_head == HeadKind::Classes || config.task != FinetuneTask::Classify) {
+    model.bert_head = head_of(*config.task);
     return model;
   }
-  model.bert_head = "classes";
+  model.bert_head = HeadKind::Classes;
   model.class_names = classes_of(read_labeled_texts(*config.train_data));
   if (model.class_names.size() < 2)
     bad_input("{}: all texts have the label '{}'; there is nothing to tell apart", *config.train_data,

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 const HuggingFaceFamily& family_of(const ModelConfig& model) {
   if (is_bert(model)) return bert_family();
-  return model.normalization == "RMSNorm" ? llama_family() : gpt2_family();
+  return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
 }
 
 WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names) {

@@ -11,9 +11,9 @@ using nlohmann::json;
 // A model that was tuned for a task says so, and what its classes are called; two without names are usual.
 void read_task(ConfigReader& from, ModelConfig& model) {
   const json kind = from.has("architectures") ? from.at("architectures") : json::array();
-  if (kind == json({"BertForQuestionAnswering"})) model.bert_head = "span";
+  if (kind == json({"BertForQuestionAnswering"})) model.bert_head = HeadKind::Span;
   if (kind != json({"BertForSequenceClassification"})) return;
-  model.bert_head = "classes";
+  model.bert_head = HeadKind::Classes;
   const json names = from.has("id2label") ? from.at("id2label") : json{{"0", "LABEL_0"}, {"1", "LABEL_1"}};
   for (size_t id = 0; names.is_object() && id < names.size(); ++id) {
     const json name = names.value(std::to_string(id), json());
@@ -26,7 +26,7 @@ void read_task(ConfigReader& from, ModelConfig& model) {
 
 ModelConfig read_bert(ConfigReader& from) {
   ModelConfig model;
-  model.model_type = "bert";
+  model.model_type = ModelType::Bert;
   model.num_layers = from.size("num_hidden_layers", 12);
   model.hidden_size = from.size("hidden_size", 768);
   model.num_attention_heads = from.size("num_attention_heads", 12);
@@ -50,8 +50,8 @@ ModelConfig read_bert(ConfigReader& from) {
 }
 
 const char* bert_architecture(const ModelConfig& model) {
-  if (model.bert_head == "classes") return "BertForSequenceClassification";
-  if (model.bert_head == "span") return "BertForQuestionAnswering";
+  if (model.bert_head == HeadKind::Classes) return "BertForSequenceClassification";
+  if (model.bert_head == HeadKind::Span) return "BertForQuestionAnswering";
   return model.bert_no_binary_head ? "BertForMaskedLM" : "BertForPreTraining";
 }
 
@@ -84,7 +84,8 @@ std::vector<std::string> bert_misses(const ModelConfig& model) {
 // The decoder is the embedding once more, a bias of answers would shift all places alike, and older files
 // hold poolers that nothing uses.
 bool bert_ignores(const std::string& theirs, const ModelConfig& model) {
-  const bool pools = model.bert_head == "classes" || (!has_task_head(model) && !model.bert_no_binary_head);
+  const bool pools =
+      model.bert_head == HeadKind::Classes || (!has_task_head(model) && !model.bert_no_binary_head);
   return theirs.starts_with("cls.predictions.decoder.") || theirs.ends_with("embeddings.position_ids") ||
          theirs == "qa_outputs.bias" || (!pools && theirs.find("pooler.dense.") != std::string::npos);
 }

@@ -49,10 +49,10 @@ void ConfigReader::finish(const std::string& where) const {
 
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model) {
   from.must_be(key, {"gelu_new", "gelu_pytorch_tanh", "gelu"}, absent);
-  if ((from.has(key) ? from.at(key) : json(absent)) == "gelu") model.gelu = "erf";
+  if ((from.has(key) ? from.at(key) : json(absent)) == "gelu") model.gelu = GeluKind::Erf;
 }
 
-const char* gelu_name(const ModelConfig& model) { return model.gelu == "erf" ? "gelu" : "gelu_new"; }
+const char* gelu_name(const ModelConfig& model) { return model.gelu == GeluKind::Erf ? "gelu" : "gelu_new"; }
 
 std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs) {
   std::vector<std::string> missing;

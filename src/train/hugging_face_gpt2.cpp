@@ -48,7 +48,8 @@ json gpt2_json(const ModelConfig& model) {
 std::vector<std::string> gpt2_misses(const ModelConfig& model) {
   return not_met(
       {{!model.qk_layernorm, "no --qk-layernorm"},
-       {model.position_embedding_type == "learned_absolute", "--position-embedding-type learned_absolute"},
+       {model.position_embedding_type == PositionEmbedding::LearnedAbsolute,
+        "--position-embedding-type learned_absolute"},
        {!model.swiglu, "no --swiglu"},
        {!model.disable_bias_linear, "no --disable-bias-linear"},
        {key_heads(model) == model.num_attention_heads, "as many key heads as query heads"},

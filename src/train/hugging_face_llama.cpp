@@ -33,8 +33,8 @@ void read_rotary(ConfigReader& from, ModelConfig& model) {
 
 ModelConfig read_llama(ConfigReader& from) {
   ModelConfig model;
-  model.normalization = "RMSNorm";
-  model.position_embedding_type = "rope";
+  model.normalization = Normalization::RmsNorm;
+  model.position_embedding_type = PositionEmbedding::Rope;
   model.swiglu = true;
   model.num_layers = from.size("num_hidden_layers");
   model.hidden_size = from.size("hidden_size");
@@ -88,11 +88,12 @@ json llama_json(const ModelConfig& model) {
 }
 
 std::vector<std::string> llama_misses(const ModelConfig& model) {
-  return not_met({{!model.qk_layernorm, "no --qk-layernorm"},
-                  {model.position_embedding_type == "rope", "--position-embedding-type rope"},
-                  {model.rotary_percent == 1, "--rotary-percent 1"},
-                  {model.swiglu, "--swiglu"},
-                  {model.hidden_dropout == 0, "--hidden-dropout 0"}});
+  return not_met(
+      {{!model.qk_layernorm, "no --qk-layernorm"},
+       {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
+       {model.rotary_percent == 1, "--rotary-percent 1"},
+       {model.swiglu, "--swiglu"},
+       {model.hidden_dropout == 0, "--hidden-dropout 0"}});
 }
 
 // Tables of angles, and the head where it is the embedding.

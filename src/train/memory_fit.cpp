@@ -283,7 +283,7 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
 
 void check_memory_fits(const PretrainConfig& config) {
   if (config.mesh.memory_limit) return check_memory_limit(config, memory_of(config));
-  if (config.mesh.device == "cuda") {
+  if (config.mesh.device == ComputeDevice::Cuda) {
     if (mpi_launch_size()) return check_own_device(config, memory_of(config));
     return check_shared_device(config, memory_of(config));
   }

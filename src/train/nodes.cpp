@@ -97,7 +97,8 @@ namespace {
 
 // The data-parallel ranks that share.
 int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
-  if (!groups_follow_nodes(config)) return given_group_size(config).value_or(sizes[Axis::Dp]);
+  if (!config.zero_group_size || !config.zero_group_size->follows_nodes())
+    return given_group_size(config).value_or(sizes[Axis::Dp]);
   const int group = runs_on_nodes(sizes, {}, nodes).front();
   MeshCoords at;
   for (at[Axis::Pp] = 0; at[Axis::Pp] < sizes[Axis::Pp]; ++at[Axis::Pp])

@@ -104,7 +104,7 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
   PlacementInput input = placement_input(config, ranks);
   setup.placement = choose ? plan_placement(tables, input) : named_choice(kinds, tables.size(), ranks);
   if (!input.memory_of_rank) return;
-  const MemoryLimit limit(setup, tables, config.mesh.device == "cuda", *input.memory_of_rank);
+  const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *input.memory_of_rank);
   std::vector<RecommenderMemory> needs = limit.needs(setup.placement, ranks);
   const auto try_instead = [&](Choice choice) {
     setup.placement = std::move(choice);

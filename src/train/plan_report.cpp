@@ -116,7 +116,7 @@ class Builder {
     report_.data = sizes_[Axis::Dp];
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.params.global_elements();
-    report_.schedule = *run_.pipeline.schedule;
+    report_.schedule = run_.pipeline.schedule->text();
     report_.stages_per_rank = static_cast<int>(cut_.size()) / sizes_[Axis::Pp];
     report_.micros = order_.micros;
     report_.batches = order_.batches;

@@ -29,7 +29,7 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   }
   // A checkpoint remembers the model's file, and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
-  if (!data.tokenizer_type) data.tokenizer_type = "byte";  // the only one that needs no naming
+  if (!data.tokenizer_type) data.tokenizer_type = TokenizerType::Byte;  // the only one that needs no naming
   const int64_t needed = is_bert(model) ? bert_vocabulary(*tokenizer) : tokenizer->vocab_size();
   if (!model.vocab_size) model.vocab_size = needed;
   if (*model.vocab_size < needed)
@@ -49,12 +49,12 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
   } catch (const Error&) {
     return;  // check_start says what is wrong, or falls back
   }
-  const std::optional<std::string>& type = from->data.tokenizer_type;
-  if (type == "byte") return;
+  const std::optional<TokenizerType> type = from->data.tokenizer_type;
+  if (type == TokenizerType::Byte) return;
   const std::string named = !type ? "on token files"
                             : from->data.tokenizer_model
                                 ? fmt::format("with the tokenizer {}", *from->data.tokenizer_model)
-                                : "with the tokenizer " + *type;
+                                : fmt::format("with the tokenizer {}", name_of(*type));
   bad_input(
       "{} was trained {}, and text would become bytes here: give --tokenizer-type and --tokenizer-model, or "
       "--tokenizer-type byte if bytes are meant",
@@ -125,7 +125,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
   files.check_outputs(job.start, checkpoint, job.config.log, first_step);
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
-    files.attempt([&] { check_offload_folder(job.config.zero.offload); });
+    files.attempt([&] { check_offload_folder(job.config.zero.offload.folder); });
   files.finish();
   const BatchConfig& batch = job.config.batch;
   job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins};

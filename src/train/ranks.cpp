@@ -246,7 +246,7 @@ void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds time
                         FunctionRef<void(Communicator&)> rank_main) {
   Communicator& world = *world_;
   try {
-    if (config.device == "cuda") {
+    if (config.device == ComputeDevice::Cuda) {
       world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
       const auto devices = connect_nccl(world, device_index(world), timeout);
       start_rank(*devices, config, rank_main);

@@ -168,7 +168,8 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
   Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks,
                       setup.model.has_bottom() ? 1 : 0);
   std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
-  std::vector<RecommenderMemory> memory = memory_of_ranks(setup, placement, config.run.mesh.device == "cuda");
+  std::vector<RecommenderMemory> memory =
+      memory_of_ranks(setup, placement, config.run.mesh.device == ComputeDevice::Cuda);
   RecommendPlan plan{
       std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, 0, {}, {}, 0, 0};
   plan.dense_parameters = static_cast<int64_t>(parameters_of(plan.setup.model));

@@ -48,9 +48,9 @@ struct RecommenderSetup {
   bool training = true;
   bool overlap = true;  // fetch on a thread of its own where a core is spare
   uint64_t seed = 0;
-  std::optional<int> threads;   // of this rank; a fair share of the host
-  std::string device = "auto";  // as MeshConfig's
-  StepMarks marks;              // of this rank
+  std::optional<int> threads;  // of this rank; a fair share of the host
+  ComputeDevice device = ComputeDevice::Auto;
+  StepMarks marks;  // of this rank
 
   // What they mean for one of so many ranks: its samples of a global batch, its lookups, its tables, and the
   // bytes of what else of a batch goes to a device.

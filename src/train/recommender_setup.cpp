@@ -60,7 +60,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
   setup.dtype = training.f64 ? DType::F64 : DType::F32;
-  setup.dense_optimizer.optimizer = training.optimizer;
+  setup.dense_optimizer.optimizer = *value_named<OptimizerKind>(training.optimizer);
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;

@@ -35,7 +35,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
   how.sharded = zero_.stage.parameters;
   how.state_on_host = zero.offloads_to_host();
-  if (zero.offloads() && !how.state_on_host) how.offload = zero.offload;
+  if (zero.offloads() && !how.state_on_host) how.offload = zero.offload.folder;
   weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
   if (mesh_.size(Axis::Tp) > 1 && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))

@@ -7,6 +7,7 @@
 #include "checkpoint/new_checkpoint.h"
 #include "checkpoint/run_identity.h"
 #include "checkpoint/save_folder.h"
+#include "checkpoint/tensor_kind.h"
 #include "config/json.h"
 #include "config/validate.h"
 #include "mesh/mesh_sizes.h"
@@ -20,8 +21,6 @@
 namespace trifold {
 
 namespace {
-
-std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
 // A run on the target mesh, as far as it decides where things are stored.
 PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
@@ -148,8 +147,8 @@ class Passage {
 std::vector<TensorInfo> tensors_to_keep(const CheckpointReader& from, const ReshardConfig& config) {
   std::vector<TensorInfo> tensors;
   for (TensorInfo tensor : from.tensors()) {
-    if (config.no_save_optim && kind_of(tensor.name) != "param") continue;
-    if (config.dtype) tensor.dtype = dtype_named(*config.dtype);
+    if (config.no_save_optim && !is_weight(tensor.name)) continue;
+    if (config.dtype) tensor.dtype = *config.dtype;
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -161,7 +160,7 @@ ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo
   std::vector<std::string> kinds{"param"};
   std::set<std::string> others;
   for (const TensorInfo& tensor : tensors)
-    if (kind_of(tensor.name) != "param") others.insert(kind_of(tensor.name));
+    if (!is_weight(tensor.name)) others.emplace(kind_of_tensor(tensor.name));
   kinds.insert(kinds.end(), others.begin(), others.end());
   return layout_of_run(language_model_of(from), config, kinds, tensors.at(0).dtype);
 }
@@ -172,7 +171,7 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
     const MeshSizes sizes = mesh_sizes(config.mesh);
     meta.mesh = {{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
   }
-  if (config.dtype) meta.state["dtype"] = *config.dtype;
+  if (config.dtype) meta.state["dtype"] = std::string(name_of(*config.dtype));
   return meta;
 }
 

@@ -44,7 +44,8 @@ void RunSaver::tell_warnings() {
 }
 
 void RunSaver::failed(const Error& error) {
-  if (config_.on_save_error == "stop" || error.kind() == ErrorKind::Aborted) throw;  // what is being handled
+  if (config_.on_save_error == OnSaveError::Stop || error.kind() == ErrorKind::Aborted)
+    throw;  // what is being handled
   if (observer_ != nullptr) observer_->on_warning(fmt::format("nothing was saved: {}", error.what()));
   tell_warnings();
 }

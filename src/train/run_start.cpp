@@ -8,6 +8,7 @@
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
+#include "checkpoint/tensor_kind.h"
 #include "config/json.h"
 #include "core/printable.h"
 #include "core/read_json.h"
@@ -182,8 +183,8 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   compare_checkpoint_model(meta.model, to_json(config.model), use_of(start.part));
   if (start.part != Trainer::LoadPart::All) return 0;
   if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
-                  [](const TensorInfo& tensor) { return tensor.name.starts_with("param/"); }) &&
-      !(config.optimizer.optimizer == "sgd" && config.optimizer.sgd_momentum == 0))
+                  [](const TensorInfo& tensor) { return is_weight(tensor.name); }) &&
+      !(config.optimizer.optimizer == OptimizerKind::Sgd && config.optimizer.sgd_momentum == 0))
     bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
               name);
   const JsonView run(meta.config, name + ": config");

@@ -108,7 +108,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   StepOrder order;
   order.micros = micros_per_step(config);
   if (schedule_from_file(config.pipeline)) {
-    order.file = *config.pipeline.schedule;
+    order.file = config.pipeline.schedule->file;
     about_file(order.file, [&] {
       order.compute = read_plan(order.file);
       order.rank_of_stage = ranks_of_stages(order.compute);

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-#include "models/bert.h"
+#include "models/bert_tasks.h"
 #include "ops/host_copy.h"
 
 namespace trifold {
 
 int64_t logits_of_sample(const ModelConfig& model) {
-  return model.bert_head == "classes" ? static_cast<int64_t>(model.class_names.size()) : 2 * model.seq_length;
+  return model.bert_head == HeadKind::Classes ? static_cast<int64_t>(model.class_names.size())
+                                              : 2 * model.seq_length;
 }
 
 TaskLogits::TaskLogits(Replica& replica, const ModelConfig& model, int64_t samples)
@@ -28,15 +29,16 @@ void TaskLogits::after(const Action&) {}
 // sequence parallelism a class by the rank that has the sample's first row.
 void TaskLogits::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
   const bool first_rank = replica_.mesh().coord(Axis::Tp) == 0;
-  if (layer == "classes" && what == "logits") {
+  const ShownResult shown{layer, what};
+  if (shown == kClassLogits) {
     const int parts = replica_.model().row_parts;
     if (parts == 1 && !first_rank) return;
     const int64_t rows = batch_->samples() * seq_length_ / parts;
     const int part = parts == 1 ? 0 : replica_.mesh().coord(Axis::Tp);
     keep(tensor, batch_->first_sample + samples_of_rows(seq_length_, part * rows, rows).first, 0, stream);
-  } else if (layer == "answer" && first_rank) {
-    if (what == "begin logits") keep(tensor, batch_->first_sample, 0, stream);
-    if (what == "end logits") keep(tensor, batch_->first_sample, seq_length_, stream);
+  } else if (first_rank) {
+    if (shown == kAnswerBegin) keep(tensor, batch_->first_sample, 0, stream);
+    if (shown == kAnswerEnd) keep(tensor, batch_->first_sample, seq_length_, stream);
   }
 }
 

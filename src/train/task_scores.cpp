@@ -105,7 +105,7 @@ class SquadData final : public TaskData {
 
 std::unique_ptr<TaskData> read_task(const std::string& path, const FinetuneConfig& config,
                                     const ModelConfig& model, const Tokenizer& tokenizer) {
-  if (config.task == "squad") return std::make_unique<SquadData>(path, config, model, tokenizer);
+  if (config.task == FinetuneTask::Squad) return std::make_unique<SquadData>(path, config, model, tokenizer);
   const std::vector<LabeledText> texts = read_labeled_texts(path);
   try {
     return std::make_unique<ClassData>(texts, model, tokenizer);

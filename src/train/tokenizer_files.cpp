@@ -39,10 +39,10 @@ std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
 }
 
 std::string name_tokenizer(const std::vector<fs::path>& files, DataConfig& data) {
-  if (data.tokenizer_type == "byte") return {};
+  if (data.tokenizer_type == TokenizerType::Byte) return {};
   std::string problem;
-  for (const auto& [type, name] :
-       {std::pair("huggingface", kTokenizerJson), {"sentencepiece", kSentencePieceModel}}) {
+  for (const auto& [type, name] : {std::pair(TokenizerType::HuggingFace, kTokenizerJson),
+                                   {TokenizerType::SentencePiece, kSentencePieceModel}}) {
     if (!holds(files, name)) continue;
     try {
       make_tokenizer(type, (files.front().parent_path() / name).string());
@@ -63,7 +63,7 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
     if (file.role == FileInfo::Role::Attachment)
       files.push_back({checkpoint.directory() / file.name, file.name});
   if (!files.empty() || !data.tokenizer_model) return files;
-  const bool json = data.tokenizer_type == "huggingface";
+  const bool json = data.tokenizer_type == TokenizerType::HuggingFace;
   return {{*data.tokenizer_model, json ? kTokenizerJson : kSentencePieceModel}};
 }
 

@@ -3,10 +3,14 @@
 // all.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/tensor_kind.h"
 #include "config/json.h"
+#include "config/option_tables.h"
+#include "config/schedule.h"
 #include "core/read_json.h"
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_data.h"
@@ -88,49 +92,37 @@ std::string Trainer::save_in_background(BackgroundSaver& saver, const std::strin
 
 namespace {
 
-// Options that say where and how a run happens, not what it computes. Schedules are among them, but for the
-// asynchronous ones.
-bool is_incidental(const std::string& difference) {
-  if (difference.find("\"pipedream") != std::string::npos) return false;
-  for (const char* option : {"save",
-                             "load",
-                             "log_",
-                             "ranks",
-                             "parallel",
-                             "schedule",
-                             "virtual_",
-                             "recompute",
-                             "zero_",
-                             "offload",
-                             "threads_per_rank",
-                             "device",
-                             "distributed_timeout",
-                             "micro_batch_size",
-                             "exit_",
-                             "check_replicas",
-                             "auto_resume",
-                             "finetune",
-                             "changed_data",
-                             "make_vocab_size"})
-    if (difference.find(option) < difference.find(':')) return true;
-  return false;
+bool updates_inside_pipeline(const nlohmann::json& config) {
+  const auto schedule = config.find("schedule");
+  if (schedule == config.end() || !schedule->is_string()) return false;
+  const auto known = find_schedule(schedule->get<std::string>());
+  return known && is_async(*known);
+}
+
+// Leaves in a record of a run what decides its results. Most schedules do not, but asynchronous ones do.
+nlohmann::json what_is_computed(nlohmann::json config, const OptionTable& table, bool async) {
+  if (!config.is_object()) return config;
+  for (const Option& option : table.options())
+    if (option.incidental && !(async && option.name == "schedule")) config.erase(json_key(option));
+  return config;
 }
 
 }  // namespace
 
 namespace {
 
-// A BERT that was trained without pairs has no pooler, which then starts anew with the rest of the head.
-void leave_out_head(std::vector<NamedTensor>& wanted, const CheckpointReader& from) {
-  const auto stored = [&](const std::string& name) {
-    const auto& all = from.tensors();
-    return std::any_of(all.begin(), all.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
-  };
-  std::erase_if(wanted, [&](const NamedTensor& tensor) {
-    const std::string& name = tensor.spec.name;
-    return name.starts_with("param/classes.") || name.starts_with("param/answer.") ||
-           (name.starts_with("param/pooler.") && !stored(name));
-  });
+// The head of a task, a model's last block, starts anew but for what the checkpoint has of it: the pooler,
+// unless the BERT was trained without pairs.
+void leave_out_head(std::vector<NamedTensor>& wanted, const ParamList& params, const CheckpointReader& from) {
+  const auto specs = params.specs();
+  const int head = std::max_element(specs.begin(), specs.end(), [](const ParamSpec& a, const ParamSpec& b) {
+                     return a.block < b.block;
+                   })->block;
+  std::set<std::string> missing;
+  for (const ParamSpec& spec : specs)
+    if (spec.block == head) missing.insert(fmt::format("{}/{}", kWeightKind, spec.shard.name));
+  for (const TensorInfo& tensor : from.tensors()) missing.erase(tensor.name);
+  std::erase_if(wanted, [&](const NamedTensor& tensor) { return missing.count(tensor.spec.name) > 0; });
 }
 
 }  // namespace
@@ -151,9 +143,8 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
     host.fetch();  // what the checkpoint leaves out stays
     std::vector<NamedTensor> wanted = host.tensors();
     if (part != LoadPart::All)
-      std::erase_if(wanted,
-                    [](const NamedTensor& tensor) { return !tensor.spec.name.starts_with("param/"); });
-    if (part == LoadPart::Encoder) leave_out_head(wanted, *reader);
+      std::erase_if(wanted, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
+    if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     return {};
@@ -187,9 +178,12 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
 }
 
 std::vector<std::string> Trainer::changes_since(const CheckpointMeta& meta) const {
-  std::vector<std::string> changes = differing_fields(meta.config, to_json(config_), "checkpoint", "now");
-  std::erase_if(changes, is_incidental);
-  return changes;
+  PretrainConfig config = config_;
+  const OptionTable table = options_of(config);
+  const nlohmann::json now = to_json(config_);
+  const bool async = updates_inside_pipeline(meta.config) || updates_inside_pipeline(now);
+  return differing_fields(what_is_computed(meta.config, table, async), what_is_computed(now, table, async),
+                          "checkpoint", "now");
 }
 
 }  // namespace trifold

@@ -67,7 +67,7 @@ void expect_same_run(PretrainConfig config) {
 // Its samples end early: what is padding comes with the batch.
 TEST(Device, Bert) {
   PretrainConfig config = short_run();
-  config.model.model_type = "bert";
+  config.model.model_type = ModelType::Bert;
   config.model.hidden_dropout = config.model.attention_dropout = 0.1;
   expect_same_run(config);
   PretrainConfig cut = on_mesh(config, 2, 2, 2);
@@ -78,8 +78,8 @@ TEST(Device, Bert) {
 
 TEST(Device, BertThatTellsClassesApart) {
   PretrainConfig config = on_mesh(short_run(), 1, 2);
-  config.model.model_type = "bert";
-  config.model.bert_head = "classes";
+  config.model.model_type = ModelType::Bert;
+  config.model.bert_head = HeadKind::Classes;
   config.model.class_names = {"even", "odd"};
   config.precision.bf16 = true;
   expect_same_run(config);
@@ -127,7 +127,7 @@ TEST(Device, StateInTheMemoryOfTheHost) {
     config.zero.zero_stage = stage;
     config.precision.bf16 = true;
     PretrainConfig device = on_device(config);
-    device.zero.offload = "host";
+    device.zero.offload = Offload::parse("host");
     expect_same_bits(train(device), train(config));
   }
 }
@@ -136,7 +136,7 @@ TEST(Device, EveryOptimizer) {
   for (const char* name : {"adam", "lamb", "sgd", "adagrad"}) {
     SCOPED_TRACE(name);
     PretrainConfig config = on_mesh(short_run(), 2);
-    config.optimizer.optimizer = name;
+    config.optimizer.optimizer = value_named<OptimizerKind>(name).value();
     config.zero.zero_stage = 1;
     expect_same_run(config);
   }

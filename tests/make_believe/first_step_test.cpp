@@ -39,7 +39,7 @@ std::set<std::string> without(const std::set<std::string>& all, const std::set<s
 
 // Steps, and an evaluation, of which rank 0 asks what the device was asked for.
 void expect_nothing_new(PretrainConfig config) {
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   config.model.hidden_dropout = config.model.attention_dropout = 0.1;
   config.eval.eval_iters = 1;
   const std::unique_ptr<DataSource> data = few_tokens(config.model);
@@ -107,7 +107,7 @@ TEST(FirstStep, TensorRanksHaveAStreamBesideThatOfComputation) {
   if (!is_make_believe())
     GTEST_SKIP() << "looks at streams, not at results: checked on the make-believe device alone";
   PretrainConfig config = on_mesh(short_run(), 1, 2);
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   config.mesh.threads_per_rank = 64;  // none is spare
   const std::unique_ptr<DataSource> data = few_tokens(config.model);
   run_on_ranks(config.mesh, [&](Communicator& world) {

@@ -124,7 +124,7 @@ TEST(Graphs, ALossScaleThatChanges) {
 // Its pairs are weighed by a number of each step, its attention sees lengths of each sample.
 TEST(Graphs, Bert) {
   PretrainConfig config = with_dropout(short_run());
-  config.model.model_type = "bert";
+  config.model.model_type = ModelType::Bert;
   expect_same_with_graphs(config);
 }
 

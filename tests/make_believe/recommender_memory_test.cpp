@@ -30,7 +30,7 @@ RecommendConfig on_ranks(int ranks, const char* placement) {
   config.training.global_batch_size = 2203;  // more ids than sorting counts in one tile
   config.placement.placement = placement;
   config.mesh.ranks = ranks;
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   config.mesh.threads_per_rank = 1;
   config.mesh.distributed_timeout_minutes = 1;
   return config;
@@ -99,7 +99,7 @@ void expect_foretold(const RecommendConfig& config, const ClickSchema& schema, b
   RecommenderSetup setup = recommender_setup(config, schema, config.mesh.ranks);
   setup.overlap = overlap;
   const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, config.mesh.ranks);
-  const bool on_device = config.mesh.device == "cuda";
+  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
   const std::vector<RecommenderMemory> planned = memory_of_ranks(setup, placement, on_device);
   size_t total = 0, pinned = 0;
   for (const RecommenderMemory& rank : planned) {
@@ -131,7 +131,7 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           ClickSchema schema = four_tables();
           schema.weighted = other;
           RecommendConfig config = on_ranks(ranks, placement);
-          config.mesh.device = device;
+          config.mesh.device = value_named<ComputeDevice>(device).value();
           config.model.pooling = other ? "mean" : "sum";
           config.placement.bf16_exchange = other && ranks > 1;
           config.training.f64 = !other;
@@ -186,7 +186,7 @@ TEST(DeviceMemory, ALimitCountsBatchesAndWorkSpaces) {
   recommender_setup(config, schema, 2);
   config.placement.memory_limit = gib(most - 1000);
   EXPECT_THROW(recommender_setup(config, schema, 2), Error);
-  config.mesh.device = "cpu";  // no work spaces there
+  config.mesh.device = ComputeDevice::Cpu;  // no work spaces there
   recommender_setup(config, schema, 2);
 }
 

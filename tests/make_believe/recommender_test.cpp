@@ -40,7 +40,7 @@ RecommendConfig small_recommender() {
 }
 
 RecommendConfig on_device(RecommendConfig config) {
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   return config;
 }
 

@@ -15,7 +15,7 @@
 namespace trifold::test {
 
 inline PretrainConfig on_device(PretrainConfig config) {
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   return config;
 }
 

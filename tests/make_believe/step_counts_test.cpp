@@ -29,7 +29,7 @@ Step take_counts() {
 // GPT-2 1558M but for its layers, micro-batches of 16 samples, of which a step has 4.
 PretrainConfig wide_model(int64_t layers) {
   PretrainConfig config = short_run();
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   config.model.num_layers = layers;
   config.model.hidden_size = 1600;
   config.model.num_attention_heads = 25;

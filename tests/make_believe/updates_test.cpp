@@ -80,7 +80,7 @@ TEST(Updates, WrittenDownAreGoodForLaterSteps) {
   for (const char* name : {"adam", "lamb", "sgd", "adagrad"}) {
     SCOPED_TRACE(name);
     OptimizerConfig config;
-    config.optimizer = name;
+    config.optimizer = value_named<OptimizerKind>(name).value();
     const auto rule = make_update_rule(config);
     const std::vector<float> host = weights_after_steps(*rule, cpu_ops());
     EXPECT_NE(host, wave(0.3F));

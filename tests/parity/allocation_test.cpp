@@ -62,7 +62,7 @@ std::vector<Case> cases() {
   for (int zero : {0, 2})  // sums of groups and between them
     add("reduce_in_bf16_zero" + std::to_string(zero), on_mesh(run, 4), [zero](PretrainConfig& config) {
       config.zero.zero_stage = zero;
-      config.zero.zero_group_size = "2";
+      config.zero.zero_group_size = GroupSize{2};
       config.precision.grad_reduce_in_bf16 = true;
     });
   add("reduce_each_in_bf16", scheduled(on_mesh(run, 2, 1, 2), "zb-h1"), [](PretrainConfig& config) {
@@ -97,11 +97,11 @@ std::vector<Case> cases() {
   add("offload", on_mesh(run, 2), [](PretrainConfig& config) {
     config.precision.bf16 = true;
     config.zero.zero_stage = 3;
-    config.zero.offload = std::filesystem::temp_directory_path().string();
+    config.zero.offload = Offload::parse(std::filesystem::temp_directory_path().string());
   });
   add("f64", run, [](PretrainConfig& config) { config.precision.f64 = true; });
   add("lamb", on_mesh(run, 2), [](PretrainConfig& config) {
-    config.optimizer.optimizer = "lamb";
+    config.optimizer.optimizer = OptimizerKind::Lamb;
     config.zero.zero_stage = 1;
   });
   return all;

@@ -43,13 +43,13 @@ class Convert : public testing::Test {
     return import_model(config);
   }
   Converted export_to(const std::string& from, const std::string& to, double max_memory = 256,
-                      double max_file_size = 5, std::optional<std::string> dtype = {}) {
+                      double max_file_size = 5, std::optional<DType> dtype = {}) {
     ConvertConfig config;
     config.load = from;
     config.save = to;
     config.max_memory = max_memory;
     config.max_file_size = max_file_size;
-    config.dtype = std::move(dtype);
+    config.dtype = dtype;
     CheckpointReader reader(from);
     return export_model(reader, config);
   }
@@ -255,7 +255,7 @@ TEST_F(Convert, GivesBackEveryBit) {
 
 TEST_F(Convert, RoundsToTheTypeThatIsAskedFor) {
   const Converted in = import(golden("hf_gpt2"), at("in"));
-  export_to(in.to, at("out"), 256, 5, "bf16");
+  export_to(in.to, at("out"), 256, 5, DType::BF16);
   const SafetensorsModel before(golden("hf_gpt2")), after(at("out"));
   for (const auto& [name, entry] : after.tensors()) {
     EXPECT_EQ(entry.tensor->dtype, "BF16");
@@ -290,7 +290,7 @@ TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
 // Without the head for pairs there is no pooler either, and the library calls it another model.
 TEST_F(Convert, TakesABertThatGuessesMaskedTokensOnly) {
   PretrainConfig config = on_mesh(small_run(), 1);
-  config.model.model_type = "bert";
+  config.model.model_type = ModelType::Bert;
   config.model.bert_no_binary_head = true;
   train(config, 1, "", at("run"));
   export_to(at("run"), at("out"));
@@ -339,7 +339,7 @@ TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {
 
 TEST_F(Convert, WritesNoModelThatTransformersLacks) {
   PretrainConfig config = on_mesh(small_run(), 1);
-  config.model.normalization = "RMSNorm";
+  config.model.normalization = Normalization::RmsNorm;
   train(config, 1, "", at("run"));
   try {
     export_to(at("run"), at("out"));

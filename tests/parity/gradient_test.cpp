@@ -142,8 +142,8 @@ ModelConfig tiny_classifier(double dropout) {
 
 ModelConfig tiny_llama() {
   ModelConfig config = tiny_model(0.0);
-  config.position_embedding_type = "rope";
-  config.normalization = "RMSNorm";
+  config.position_embedding_type = PositionEmbedding::Rope;
+  config.normalization = Normalization::RmsNorm;
   return config;
 }
 

@@ -30,7 +30,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
   config.model.untie_embeddings_and_output_weights = !c.model.tied;
   if (c.model.key_heads > 0) make_llama(config.model, c.model.key_heads);
-  if (c.model.bert) config.model.model_type = "bert";
+  if (c.model.bert) config.model.model_type = ModelType::Bert;
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 std::string folder() { return fs::temp_directory_path().string(); }
 
 PretrainConfig offloaded(PretrainConfig config) {
-  config.zero.offload = folder();
+  config.zero.offload = Offload::parse(folder());
   return config;
 }
 
@@ -51,7 +51,7 @@ TEST(Offload, KeepsTheBitsOfMastersLambAndAsynchronousVersions) {
   bf16.precision.bf16 = true;
   expect_same_bits(train(bf16), train(offloaded(bf16)));
   PretrainConfig lamb = run_of(1);
-  lamb.optimizer.optimizer = "lamb";
+  lamb.optimizer.optimizer = OptimizerKind::Lamb;
   expect_same_bits(train(lamb), train(offloaded(lamb)));
   PretrainConfig async = scheduled(on_mesh(small_run(), 1, 1, 2), "pipedream");
   async.optimizer.clip_grad = 0;
@@ -148,7 +148,7 @@ TEST(FileMemory, SaysWhatIsWrong) {
   EXPECT_NE(full.find("are free"), std::string::npos) << full;
   // On the ranks it is an error of the run's input, too.
   PretrainConfig config = small_run();
-  config.zero.offload = "/nowhere/at/all";
+  config.zero.offload = Offload::parse("/nowhere/at/all");
   EXPECT_NE(message_of([&] { train(config); }), "");
 }
 

@@ -59,7 +59,7 @@ TEST(RecommenderGolden, TheReferencesPrintedDebugRun) {
   setup.schema.tables = {{"0", 4, 3}, {"1", 3, 3}, {"2", 2, 3}};
   setup.placement.resize(3);
   setup.global_batch = 2;
-  setup.dense_optimizer.optimizer = "sgd";
+  setup.dense_optimizer.optimizer = OptimizerKind::Sgd;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.weight_decay = 0;
   setup.loss = ClickLoss::Squared;
@@ -123,7 +123,8 @@ RecommenderSetup torch_setup(const Json& config) {
   setup.placement.resize(rows.size());
   setup.global_batch = config.at("batch");
   setup.mean = config.at("pooling") == "mean";
-  setup.dense_optimizer.optimizer = config.at("optimizer");
+  setup.dense_optimizer.optimizer =
+      value_named<OptimizerKind>(config.at("optimizer").get<std::string>()).value();
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.adagrad_eps = config.at("eps");
@@ -215,7 +216,7 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     setup.schema.tables = {{"a", 5, 3}, {"b", 3, 2}};
     setup.placement.resize(2);
     setup.global_batch = 5;
-    setup.dense_optimizer.optimizer = "sgd";
+    setup.dense_optimizer.optimizer = OptimizerKind::Sgd;
     setup.dense_optimizer.sgd_momentum = 0;
     setup.dense_optimizer.weight_decay = 0;
     setup.loss = shape.loss;

@@ -57,9 +57,9 @@ RecommenderSetup setup_for(SparseKind kind, DType dtype, bool weighted) {
   setup.model = {.dense = 5, .tables = 5, .width = 6, .bottom = {9, 6}, .top = {11, 1}};
   setup.global_batch = kBatch;
   setup.dtype = dtype;
-  setup.dense_optimizer.optimizer = kind == SparseKind::Adam  ? "adam"
-                                    : kind == SparseKind::Sgd ? "sgd"
-                                                              : "adagrad";
+  setup.dense_optimizer.optimizer = kind == SparseKind::Adam  ? OptimizerKind::Adam
+                                    : kind == SparseKind::Sgd ? OptimizerKind::Sgd
+                                                              : OptimizerKind::Adagrad;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.adagrad_eps = 1e-3;

@@ -25,7 +25,7 @@ RecommenderSetup small_setup(int ranks) {
   setup.model = {.dense = 3, .tables = 3, .width = 4, .bottom = {8, 4}, .top = {8, 1}};
   for (int t = 0; t < 3; ++t) setup.placement.push_back({PlacementKind::Table, t % ranks, 1});
   setup.global_batch = kBatch;
-  setup.dense_optimizer.optimizer = "sgd";
+  setup.dense_optimizer.optimizer = OptimizerKind::Sgd;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.weight_decay = 0;
   setup.seed = 5;

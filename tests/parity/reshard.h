@@ -56,7 +56,7 @@ inline PretrainConfig run(const std::string& optimizer = "adam") {
   config.batch.global_batch_size = 16;
   config.batch.train_iters = kSteps;
   config.lr.lr_decay_iters = kSteps;
-  config.optimizer.optimizer = optimizer;
+  config.optimizer.optimizer = value_named<OptimizerKind>(optimizer).value();
   return config;
 }
 

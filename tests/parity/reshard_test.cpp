@@ -120,7 +120,7 @@ TEST_F(Reshard, TheToolCutsIntoFilesChangesTypesAndDropsTheOptimizer) {
   EXPECT_TRUE(difference(reader, five).bitwise_equal());
   config.save = (folder_ / "weights").string();
   config.files = 1;
-  config.dtype = "bf16";
+  config.dtype = DType::BF16;
   config.no_save_optim = true;
   reshard(reader, config);
   CheckpointReader weights(config.save);

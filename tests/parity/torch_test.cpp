@@ -47,7 +47,7 @@ class GoldenTokens final : public DataSource {
   void read_pair(const Batch& batch, int64_t b, const Sample& sample) const {
     const int64_t row = b * seq_length();
     batch.lengths.as<int32_t>()[b] = sample[0];
-    const bool classes = golden_.config.bert_head == "classes";
+    const bool classes = golden_.config.bert_head == HeadKind::Classes;
     const int32_t* label = sample.data() + 3 + seq_length();
     batch.pair_labels.as<int32_t>()[b] = classes ? label[1] % kClasses : sample[2];
     const int32_t begin = 1 + label[2] % (sample[0] - 1);
@@ -59,8 +59,9 @@ class GoldenTokens final : public DataSource {
     std::copy_n(from + seq_length(), seq_length(), batch.labels.as<int32_t>() + row);
     for (int64_t t = 0; t < seq_length(); ++t) {
       batch.token_types.as<int32_t>()[row + t] = sample[1] <= t && t < sample[0] ? 1 : 0;
-      batch.loss_weight.as<float>()[row + t] =
-          golden_.config.bert_head == "pretraining" ? static_cast<float>(from[2 * seq_length() + t]) : 0;
+      batch.loss_weight.as<float>()[row + t] = golden_.config.bert_head == HeadKind::Pretraining
+                                                   ? static_cast<float>(from[2 * seq_length() + t])
+                                                   : 0;
     }
   }
 
@@ -68,7 +69,7 @@ class GoldenTokens final : public DataSource {
 };
 
 void make_llama(ModelConfig& model, const GoldenGptConfig& g) {
-  model.position_embedding_type = "rope";
+  model.position_embedding_type = PositionEmbedding::Rope;
   model.rotary_base = g.rotary_base;
   model.rotary_percent = g.rotary_percent;
   model.use_rope_scaling = g.rope_scaling_factor > 1;
@@ -77,7 +78,7 @@ void make_llama(ModelConfig& model, const GoldenGptConfig& g) {
   model.num_query_groups = *g.num_query_groups;
   model.kv_channels = g.kv_channels;
   model.qk_layernorm = g.qk_layernorm;
-  model.normalization = "RMSNorm";
+  model.normalization = Normalization::RmsNorm;
   model.swiglu = true;
   model.disable_bias_linear = true;
   model.untie_embeddings_and_output_weights = true;
@@ -95,9 +96,9 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   config.model.make_vocab_size_divisible_by = g.padded_vocab_size;
   config.model.norm_epsilon = g.norm_epsilon;
   if (g.num_query_groups) make_llama(config.model, g);
-  if (g.bert) config.model.model_type = "bert";
+  if (g.bert) config.model.model_type = ModelType::Bert;
   config.model.bert_head = g.bert_head;
-  if (g.bert_head == "classes") config.model.class_names = {"0", "1", "2"};
+  if (g.bert_head == HeadKind::Classes) config.model.class_names = {"0", "1", "2"};
   config.mesh.data_parallel_size = 1;
   config.mesh.threads_per_rank = 2;
   config.batch.micro_batch_size = g.micro_batch_size;
@@ -109,7 +110,8 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   config.lr.lr_decay_iters = g.lr_decay_iters;
   config.lr.lr_warmup_iters = g.lr_warmup_iters;
   config.lr.lr_warmup_init = g.lr_warmup_init;
-  config.optimizer = {"adam", g.weight_decay, g.clip_grad, g.adam_beta1, g.adam_beta2, g.adam_eps};
+  config.optimizer = {OptimizerKind::Adam, g.weight_decay, g.clip_grad,
+                      g.adam_beta1,        g.adam_beta2,   g.adam_eps};
   return config;
 }
 
@@ -145,7 +147,7 @@ void set_initial_weights(Trainer& trainer, const GoldenGpt& golden) {
 double places_per_label(const GoldenGpt& golden) {
   if (!golden.config.bert) return 1;
   const auto length = golden.config.seq_length;
-  if (golden.config.bert_head != "pretraining") return static_cast<double>(length);
+  if (golden.config.bert_head != HeadKind::Pretraining) return static_cast<double>(length);
   int64_t labels = 0;
   for (const std::vector<int32_t>& sample : golden.tokens[0])
     labels += std::accumulate(sample.end() - length, sample.end(), int64_t{0});
@@ -160,7 +162,7 @@ std::vector<double> times(std::vector<double> values, double factor) {
 // What is added to every row is added to every logit of an end of a span, which softmax does not see: this
 // gradient is zero but for rounding, and Adam makes steps of full size from that.
 bool has_gradient(const GoldenGpt& golden, const std::string& name) {
-  return golden.config.bert_head != "span" || name != "block.0.norm2.bias";
+  return golden.config.bert_head != HeadKind::Span || name != "block.0.norm2.bias";
 }
 
 // `tolerance` is relative: of losses and norms each, of a gradient to its largest element.

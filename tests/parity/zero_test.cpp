@@ -110,7 +110,7 @@ TEST(ZeroGroups, AgreeWithOneGroup) {
   for (int stage : {0, 1, 3}) {
     PretrainConfig config = zero_run({"1f1b", 4, 1, 1, 1, false}, stage, true);
     const Curve one = train(config);
-    config.zero.zero_group_size = "2";
+    config.zero.zero_group_size = GroupSize{2};
     const Curve two = train(config);
     ASSERT_EQ(two.losses.size(), 20U);
     for (size_t i = 0; i < 20; ++i) EXPECT_LT(relative_error(two.losses[i], one.losses[i]), 1e-11);
@@ -124,7 +124,7 @@ TEST(ZeroGroups, ReduceAfterEachMicroBatchToo) {
       for (int stage : {2, 3}) {
         SCOPED_TRACE(fmt::format("stage {} with {} micro-batches", stage, micros));
         PretrainConfig config = each_run(c, stage, micros, true);
-        config.zero.zero_group_size = "2";
+        config.zero.zero_group_size = GroupSize{2};
         const Curve each = train(config);
         config.zero.zero_reduce = ReducePolicy::Once;
         const Curve once = train(config);
@@ -176,7 +176,7 @@ TEST(ReduceInBf16, OfGroupsGivesTheSameBitsInEveryStage) {
     SCOPED_TRACE(group);
     PretrainConfig config = zero_run({"1f1b", ranks, 1, 1, 1, false}, 0);
     config.batch.global_batch_size = 2 * ranks;
-    config.zero.zero_group_size = std::to_string(group);
+    config.zero.zero_group_size = GroupSize{group};
     const Curve wide = train(config);
     const Curve narrow = expect_same_bits_in_bf16(config, false);
     EXPECT_NE(narrow.grad_norms, wide.grad_norms);
@@ -189,14 +189,14 @@ TEST(ReduceInBf16, AfterEachMicroBatch) {
     SCOPED_TRACE(micros);
     const ZeroCase mesh{"1f1b", 4, 1, 1, 1, false};
     PretrainConfig config = each_run(mesh, 0, micros);
-    config.zero.zero_group_size = "2";
+    config.zero.zero_group_size = GroupSize{2};
     if (micros == 1) {
       expect_same_bits_in_bf16(config, true);
       continue;
     }
     const Curve wide = train(config);
     config = each_run(mesh, 2, micros);
-    config.zero.zero_group_size = "2";
+    config.zero.zero_group_size = GroupSize{2};
     config.precision.grad_reduce_in_bf16 = true;
     const Curve narrow = train(config);
     EXPECT_NE(narrow.grad_norms, wide.grad_norms);
@@ -349,7 +349,7 @@ Moved moved_in_a_step(int stage, const std::string& groups) {
   config.model.num_layers = 12;
   config.batch.global_batch_size = 8;
   config.mesh.ranks_per_node = 4;
-  if (!groups.empty()) config.zero.zero_group_size = groups;
+  if (!groups.empty()) config.zero.zero_group_size = GroupSize::parse(groups);
   const SyntheticTokens data(config.model.seq_length, 7, 11);
   Moved moved;
   std::mutex mutex;
@@ -406,9 +406,9 @@ TEST(Nodes, HybridShardingGathersInsideThem) {
 TEST(Nodes, MakeTheGroups) {
   for (int stage : {1, 3}) {
     PretrainConfig config = zero_run({"1f1b", 4, 2, 1, 1, false}, stage);
-    config.zero.zero_group_size = "2";
+    config.zero.zero_group_size = GroupSize{2};
     const Curve two = train(config);
-    config.zero.zero_group_size = "node";
+    config.zero.zero_group_size = GroupSize{};
     config.mesh.ranks_per_node = 4;  // two pairs of tensor ranks
     expect_same_bits(two, train(config));
     config.mesh.ranks_per_node = 2;

@@ -103,7 +103,7 @@ GoldenGpt load_golden_gpt(const std::string& name) {
     gpt.config.rope_scaling_factor = config.at("rope_scaling_factor");
   }
   gpt.config.bert = file.at("config").value("model_type", "gpt") == "bert";
-  gpt.config.bert_head = file.at("config").value("bert_head", "pretraining");
+  gpt.config.bert_head = value_named<HeadKind>(file.at("config").value("bert_head", "pretraining")).value();
   for (const Json& entry : file.at("parameters"))
     gpt.parameters.push_back(parameter_of(entry, static_cast<uint32_t>(gpt.parameters.size())));
   return gpt;

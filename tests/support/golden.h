@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
+
 namespace trifold::test {
 
 // One trainable tensor of the golden GPT, under Trifold's parameter name.
@@ -39,7 +41,7 @@ struct GoldenGptConfig {
   int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
   double norm_epsilon = 0;
   bool bert = false;
-  std::string bert_head = "pretraining";  // | classes | span, as bert_torch.py says
+  HeadKind bert_head = HeadKind::Pretraining;  // as bert_torch.py says
   // Of a Llama; a GPT has none of them.
   std::optional<int64_t> num_query_groups;
   int64_t kv_channels = 0;

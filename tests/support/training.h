@@ -44,11 +44,11 @@ inline PretrainConfig small_run() {
 // The same size as a Llama, with so many key heads.
 inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.ffn_hidden_size = 48;
-  model.position_embedding_type = "rope";
+  model.position_embedding_type = PositionEmbedding::Rope;
   model.group_query_attention = true;
   model.num_query_groups = key_heads;
   model.qk_layernorm = true;
-  model.normalization = "RMSNorm";
+  model.normalization = Normalization::RmsNorm;
   model.swiglu = true;
   model.disable_bias_linear = true;
   model.untie_embeddings_and_output_weights = true;
@@ -64,7 +64,7 @@ inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp 
 
 // With a schedule, and `chunks` stages on each pipeline rank.
 inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedule, int chunks = 1) {
-  config.pipeline.schedule = schedule;
+  config.pipeline.schedule = ScheduleChoice::parse(schedule);
   if (chunks > 1) config.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
   return config;
 }
@@ -88,7 +88,8 @@ struct TrainOptions {
 // itself where it runs: so tests/gpu.sh repeats tests of the processor on a GPU.
 inline PretrainConfig on_test_device(PretrainConfig config) {
   const char* device = std::getenv("TRIFOLD_TEST_DEVICE");
-  if (device != nullptr && config.mesh.device == "auto") config.mesh.device = device;
+  if (device != nullptr && config.mesh.device == ComputeDevice::Auto)
+    config.mesh.device = value_named<ComputeDevice>(device).value();
   return config;
 }
 

@@ -35,7 +35,7 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
   const auto evaluate = std::get<EvaluateConfig>(
       read({"evaluate", "--load", "d", "--data-path", "0.3", "a", "0.7", "b", "--part", "test"}));
   EXPECT_EQ(evaluate.data.data_path, (Words{"0.3", "a", "0.7", "b"}));
-  EXPECT_EQ(evaluate.part, "test");
+  EXPECT_EQ(evaluate.part, Split::Test);
   EXPECT_FALSE(evaluate.eval_iters);  // one pass
   for (const Words& words :
        {Words{"inspect", "d", "--verify", "--diff", "e"}, {"inspect", "--verify", "--diff", "e", "d"}}) {
@@ -45,7 +45,7 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
     EXPECT_EQ(inspect.diff, "e");
   }
   const auto bench = std::get<BenchConfig>(read({"bench", "--what", "gemm,comm", "--iters", "3"}));
-  EXPECT_EQ(bench.what, (Words{"gemm", "comm"}));
+  EXPECT_EQ(bench.what, (std::vector<BenchPart>{BenchPart::Gemm, BenchPart::Comm}));
   EXPECT_EQ(bench.run.model.hidden_size, 768);
   EXPECT_EQ(bench.run.batch.train_iters, 5);
   const auto plan = std::get<PlanConfig>(
@@ -53,7 +53,7 @@ TEST(ConfigCommandLine, ReadsEveryCommand) {
             "8", "--vocab-size", "10", "--micro-batch-size", "1", "--svg", "a.svg", "--memory-limit", "40"}));
   EXPECT_EQ(plan.svg, "a.svg");
   EXPECT_EQ(plan.run.mesh.memory_limit, 40);
-  EXPECT_EQ(plan.run.pipeline.schedule, "1f1b");
+  EXPECT_EQ(plan.run.pipeline.schedule.value().text(), "1f1b");
   const auto tokenize = std::get<TokenizeConfig>(read(
       {"tokenize", "--input", "a", "--output-prefix", "b", "--json-keys", "title", "text", "--append-eod"}));
   EXPECT_EQ(tokenize.json_keys, (Words{"title", "text"}));
@@ -105,7 +105,7 @@ TEST(ConfigCommandLine, RefusesWhatTheOptimizerDoesNotUse) {
   // Where the optimizer itself is wrong, nothing is said about what it would use.
   expect_lacks(refusal_of(complete() + Words{"--optimizer", "sdg", "--sgd-momentum", "0.9"}), "no effect");
   const PretrainConfig config = pretrain({"--optimizer", "sgd", "--sgd-momentum", "0"});
-  EXPECT_EQ(config.optimizer.optimizer, "sgd");
+  EXPECT_EQ(config.optimizer.optimizer, OptimizerKind::Sgd);
   EXPECT_EQ(config.optimizer.sgd_momentum, 0);
 }
 
@@ -115,6 +115,22 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   expect_contains(text, "constant, linear, cosine, inverse-square-root, WSD");
   expect_contains(refusal_of({"bench", "--what", "step,com"}), "step, gemm, comm");
   expect_contains(refusal_of({"bench", "--what", "step,"}), "'' is not known");
+  const auto refused = [](const char* name, const char* value) {
+    return refusal_of(complete() + Words{name, value});
+  };
+  expect_contains(refused("--model-type", "roberta"), "--model-type 'roberta' is not known");
+  expect_contains(refused("--device", "cpu,cuda"), "--device 'cpu,cuda' is not known");
+  expect_contains(refused("--optimizer", "muon"), "--optimizer 'muon' is not known");
+  expect_contains(refused("--optimizer", "muon"), "possible: adam, lamb, sgd, adagrad");
+  expect_contains(refused("--zero-group-size", "nodes"),
+                  "--zero-group-size 'nodes' is not possible: give a number of ranks, or node");
+  expect_contains(refused("--zero-group-size", "0"), "--zero-group-size '0' is not possible");
+  expect_contains(refused("--offload", ""), "--offload names no folder: give one, or none");
+  expect_contains(refused("--schedule", ""), "--schedule is empty");
+  const std::string schedule = refused("--schedule", "zbv");
+  expect_contains(schedule,
+                  "--schedule 'zbv' is not known (did you mean 'zb-v'?): possible: gpipe, 1f1b, interleaved");
+  expect_contains(schedule, "or a file of actions whose name ends in .csv");
 }
 
 TEST(ConfigCommandLine, RefusesMalformedValues) {

@@ -66,12 +66,12 @@ TEST(ConfigJson, HoldsEveryOptionOfPretrain) {
 
 TEST(ConfigJson, TokenizersComeBack) {
   DataConfig data;
-  data.tokenizer_type = "sentencepiece";
+  data.tokenizer_type = TokenizerType::SentencePiece;
   data.tokenizer_model = "12";  // a name, though it looks like a number
   DataConfig back;
   back.split = "1,0,0";
   tokenizer_from_json(tokenizer_to_json(data), back);
-  EXPECT_EQ(back.tokenizer_type, "sentencepiece");
+  EXPECT_EQ(back.tokenizer_type, TokenizerType::SentencePiece);
   EXPECT_EQ(back.tokenizer_model, "12");
   EXPECT_EQ(back.split, "1,0,0");
   tokenizer_from_json(tokenizer_to_json(DataConfig()), back);

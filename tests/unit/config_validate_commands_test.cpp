@@ -17,7 +17,7 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   evaluate.data.data_path = {"x"};
   EXPECT_EQ(problems(evaluate), Words{});
   evaluate.data.split = std::string("1,1");
-  evaluate.part = "test";
+  evaluate.part = Split::Test;
   ASSERT_EQ(problems(evaluate).size(), 1u);
   expect_contains(problems(evaluate)[0], "--part test needs data");
   EXPECT_EQ(problems(BenchConfig()), Words{});
@@ -26,7 +26,7 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   bench.what.clear();
   EXPECT_EQ(problems(bench).size(), 2u);
   TokenizeConfig tokenize;
-  tokenize.tokenizer_type = std::string("sentencepiece");
+  tokenize.tokenizer_type = TokenizerType::SentencePiece;
   EXPECT_EQ(problems(tokenize).size(), 3u);
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);
 }

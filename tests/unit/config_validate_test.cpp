@@ -39,24 +39,24 @@ const std::vector<Case>& cases() {
       {"--enable-cuda-graph needs --device cuda", [](C& c) { c.mesh.enable_cuda_graph = true; }},
       {"--enable-cuda-graph with --tensor-model-parallel-size 2",
        [](C& c) {
-         c.mesh.enable_cuda_graph = true, c.mesh.device = "cuda";
+         c.mesh.enable_cuda_graph = true, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
        }},
-      {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = "cuda"; }},
+      {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = ComputeDevice::Cuda; }},
       {"--fp8 needs --device cuda", [](C& c) { c.precision.fp8 = c.precision.bf16 = true; }},
       {"--fp8 with products of 19 rows of a sample (--seq-length)",
        [](C& c) {
-         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.seq_length = 19;
        }},
       {"--fp8 with products of 200 columns (--ffn-hidden-size)",
        [](C& c) {
-         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.ffn_hidden_size = 200;
        }},
       {"--fp8 with products of 40 columns (--ffn-hidden-size, by default) on each of 8 tensor ranks",
        [](C& c) {
-         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = "cuda";
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.swiglu = true, c.model.num_attention_heads = 8;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 8;
        }},
@@ -83,19 +83,21 @@ const std::vector<Case>& cases() {
       {"--rotary-base has no effect: it needs --position-embedding-type rope",
        [](C& c) { c.model.rotary_base = 500000; }},
       {"--swiglu is not possible with --model-type bert: leave it out",
-       [](C& c) { c.model.model_type = "bert", c.model.swiglu = true; }},
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.swiglu = true; }},
       {"--normalization is not possible with --model-type bert",
-       [](C& c) { c.model.model_type = "bert", c.model.normalization = "RMSNorm"; }},
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.normalization = Normalization::RmsNorm; }},
       {"--untie-embeddings-and-output-weights is not possible with --model-type bert",
-       [](C& c) { c.model.model_type = "bert", c.model.untie_embeddings_and_output_weights = true; }},
+       [](C& c) {
+         c.model.model_type = ModelType::Bert, c.model.untie_embeddings_and_output_weights = true;
+       }},
       {"--eod-mask-loss has no effect with --model-type bert",
-       [](C& c) { c.model.model_type = "bert", c.data.eod_mask_loss = true; }},
-      {"--mask-prob 0 is not possible", [](C& c) { c.model.model_type = "bert", c.data.mask_prob = 0; }},
+       [](C& c) { c.model.model_type = ModelType::Bert, c.data.eod_mask_loss = true; }},
+      {"--mask-prob 0 is not possible",
+       [](C& c) { c.model.model_type = ModelType::Bert, c.data.mask_prob = 0; }},
       {"--bert-no-binary-head has no effect: it needs --model-type bert",
        [](C& c) { c.model.bert_no_binary_head = true; }},
       {"--whole-word-masking has no effect: it needs --model-type bert",
        [](C& c) { c.data.whole_word_masking = true; }},
-      {"--model-type 'roberta' is not known", [](C& c) { c.model.model_type = "roberta"; }},
       {"--lr-decay-power 2 has no effect: it needs --lr-decay-style polynomial",
        [](C& c) { c.lr.lr_decay_power = 2; }},
       {"--rotary-percent has no effect", [](C& c) { c.model.rotary_percent = 0.5; }},
@@ -105,12 +107,9 @@ const std::vector<Case>& cases() {
       {"--rotary-percent 0 is not possible: it must be above 0", [](C& c) { c.model.rotary_percent = 0; }},
       {"turns pairs of a head's numbers, but 3 of 4",
        [](C& c) {
-         c.model.position_embedding_type = "rope";
+         c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.kv_channels = 4, c.model.rotary_percent = 0.75;
        }},
-      {"--normalization 'rms' is not known", [](C& c) { c.model.normalization = "rms"; }},
-      {"--position-embedding-type 'alibi' is not known",
-       [](C& c) { c.model.position_embedding_type = "alibi"; }},
       {"--vocab-size -5", [](C& c) { c.model.vocab_size = -5; }},
       {"--hidden-dropout 1 is not possible: it must be at least 0 and below 1",
        [](C& c) { c.model.hidden_dropout = 1; }},
@@ -120,7 +119,6 @@ const std::vector<Case>& cases() {
       {"--ranks 4 is not --data-parallel-size 2: give --ranks 2 or --data-parallel-size 4",
        [](C& c) { c.mesh.ranks = 4, c.mesh.data_parallel_size = 2; }},
       {"--ranks 0", [](C& c) { c.mesh.ranks = 0; }},
-      {"--device 'gpu' is not known", [](C& c) { c.mesh.device = std::string("gpu"); }},
       {"--threads-per-rank 0", [](C& c) { c.mesh.threads_per_rank = 0; }},
       {"--distributed-timeout-minutes 0", [](C& c) { c.mesh.distributed_timeout_minutes = 0; }},
       {"--micro-batch-size needs a value", [](C& c) { c.batch.micro_batch_size = 0; }},
@@ -154,20 +152,18 @@ const std::vector<Case>& cases() {
        [](C& c) { c.lr.lr_wsd_decay_style = WsdDecayStyle::Linear; }},
       {"--min-lr 0.0001 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.min_lr = 1e-4; }},
-      {"--optimizer 'muon' is not known: possible: adam, lamb, sgd, adagrad",
-       [](C& c) { c.optimizer.optimizer = std::string("muon"); }},
       {"--adam-beta1 has no effect with --optimizer sgd: leave it out, or give --optimizer adam or lamb",
-       [](C& c) { c.optimizer.optimizer = std::string("sgd"), c.optimizer.adam_beta1 = 0.8; }},
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.adam_beta1 = 0.8; }},
       {"--sgd-momentum has no effect with --optimizer adam: leave it out, or give --optimizer sgd",
        [](C& c) { c.optimizer.sgd_momentum = 0; }},
       {"--adagrad-eps has no effect with --optimizer lamb",
-       [](C& c) { c.optimizer.optimizer = std::string("lamb"), c.optimizer.adagrad_eps = 1e-8; }},
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.adagrad_eps = 1e-8; }},
       {"--sgd-momentum 1 is not possible",
-       [](C& c) { c.optimizer.optimizer = std::string("sgd"), c.optimizer.sgd_momentum = 1; }},
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.sgd_momentum = 1; }},
       {"--adagrad-eps 0 is not possible",
-       [](C& c) { c.optimizer.optimizer = std::string("adagrad"), c.optimizer.adagrad_eps = 0; }},
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Adagrad, c.optimizer.adagrad_eps = 0; }},
       {"--optimizer lamb needs --weight-decay above 0",
-       [](C& c) { c.optimizer.optimizer = std::string("lamb"), c.optimizer.weight_decay = 0; }},
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.weight_decay = 0; }},
       {"--bf16 and --fp16 exclude each other: give one of them, or none for f32",
        [](C& c) { c.precision.bf16 = c.precision.fp16 = true; }},
       {"--fp16 and --f64 exclude each other", [](C& c) { c.precision.f64 = c.precision.fp16 = true; }},
@@ -206,9 +202,8 @@ const std::vector<Case>& cases() {
       {"--split '2,-1' is not possible", [](C& c) { c.data.split = std::string("2,-1"); }},
       {"training needs data, but --split 0,1,0 leaves none",
        [](C& c) { c.data.split = std::string("0,1,0"); }},
-      {"--tokenizer-type 'bpe' is not known", [](C& c) { c.data.tokenizer_type = std::string("bpe"); }},
       {"--tokenizer-type sentencepiece needs --tokenizer-model",
-       [](C& c) { c.data.tokenizer_type = std::string("sentencepiece"); }},
+       [](C& c) { c.data.tokenizer_type = TokenizerType::SentencePiece; }},
       {"--tokenizer-model m has no effect", [](C& c) { c.data.tokenizer_model = std::string("m"); }},
       {"--save-interval 5 has no effect without --save", [](C& c) { c.checkpoint.save_interval = 5; }},
       {"--save-interval 0",
@@ -218,7 +213,7 @@ const std::vector<Case>& cases() {
       {"--eval-interval 5 has no effect with --eval-iters 0",
        [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
       {"--on-save-error has no effect without --save DIR",
-       [](C& c) { c.checkpoint.on_save_error = std::string("continue"); }},
+       [](C& c) { c.checkpoint.on_save_error = OnSaveError::Continue; }},
       {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
       {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
       {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},

@@ -116,7 +116,7 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   const TempDir dir;
   write_file(dir.file("t"), "To be, or not to be.\n");
   DataConfig config = config_of({dir.file("t")});
-  config.tokenizer_type = "sentencepiece";
+  config.tokenizer_type = TokenizerType::SentencePiece;
   config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
   config.eod_mask_loss = true;
   const auto tokenizer = open_tokenizer(config);
@@ -137,7 +137,7 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   config.tokenizer_type.reset();
   config.tokenizer_model.reset();
   expect_has(error_of([&] { Corpus corpus(config, 400); }), "--eod-mask-loss needs a tokenizer");
-  config.tokenizer_type = "byte";
+  config.tokenizer_type = TokenizerType::Byte;
   expect_has(error_of([&] { Corpus corpus(config, 400); }), "no token that ends a document");
 }
 

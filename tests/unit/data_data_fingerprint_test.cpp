@@ -104,7 +104,7 @@ TEST_F(DataFingerprintTest, ManyFilesAreTakenTogether) {
 TEST_F(DataFingerprintTest, ATokenizerOfTextIsPartOfTheData) {
   DataConfig config;
   config.data_path = {write("a.txt", "text")};
-  config.tokenizer_type = "huggingface";
+  config.tokenizer_type = TokenizerType::HuggingFace;
   config.tokenizer_model = write("tokenizer.json", "{}");
   const DataFingerprint before = fingerprint_of(config);
   write("tokenizer.json", "[]");

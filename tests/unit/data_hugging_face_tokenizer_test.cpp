@@ -200,7 +200,7 @@ TEST(HuggingFaceTokenizer, RefusesWhatItCannotDo) {
   expect_has(message(R"({"model": 3})"), "a JSON object with a \"model\" is expected");
   write_file(file, read_file(kFolder + "gpt2.json").substr(0, 500));
   expect_has(error_of([&] { HuggingFaceTokenizer tokenizer(file); }), "is not JSON: parse error at line");
-  expect_has(error_of([&] { make_tokenizer("huggingface", dir.file("none.json")); }),
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::HuggingFace, dir.file("none.json")); }),
              "none.json: cannot be opened");
   const HuggingFaceTokenizer tokenizer(kFolder + "gpt2.json");
   expect_has(error_of([&] { encode(tokenizer, "ab\xff"); }), "byte 2 of a text to be tokenized is not UTF-8");

@@ -60,14 +60,15 @@ TEST(MakeTokenizer, RefusesMistakes) {
   const TempDir dir;
   write_file(dir.file("bad.model"), "this is not a model");
   write_file(dir.file("empty.model"), "");
-  expect_has(error_of([&] { make_tokenizer("sentencepiece", dir.file("bad.model")); }),
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::SentencePiece, dir.file("bad.model")); }),
              "is not a SentencePiece model");
-  expect_has(error_of([&] { make_tokenizer("sentencepiece", dir.file("empty.model")); }), "is empty");
-  expect_has(error_of([&] { make_tokenizer("sentencepiece", dir.file("no.model")); }), "No such file");
-  expect_has(error_of([] { make_tokenizer("sentencepiece", std::nullopt); }), "needs --tokenizer-model");
-  expect_has(error_of([] { make_tokenizer("byte", "x"); }), "has no model");
-  expect_has(error_of([] { make_tokenizer("gpt2", std::nullopt); }),
-             "give byte, sentencepiece or huggingface");
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::SentencePiece, dir.file("empty.model")); }),
+             "is empty");
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::SentencePiece, dir.file("no.model")); }),
+             "No such file");
+  expect_has(error_of([] { make_tokenizer(TokenizerType::SentencePiece, std::nullopt); }),
+             "needs --tokenizer-model");
+  expect_has(error_of([] { make_tokenizer(TokenizerType::Byte, "x"); }), "has no model");
 }
 
 TEST(TextLines, CutsLinesAndLongLines) {

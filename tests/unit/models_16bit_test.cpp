@@ -81,11 +81,11 @@ ModelConfig small_llama() {
   ModelConfig model = small_gpt();
   model.hidden_dropout = model.attention_dropout = 0;
   model.ffn_hidden_size = 128;
-  model.position_embedding_type = "rope";
+  model.position_embedding_type = PositionEmbedding::Rope;
   model.group_query_attention = true;
   model.num_query_groups = 2;
   model.qk_layernorm = true;
-  model.normalization = "RMSNorm";
+  model.normalization = Normalization::RmsNorm;
   model.swiglu = true;
   model.disable_bias_linear = true;
   model.untie_embeddings_and_output_weights = true;

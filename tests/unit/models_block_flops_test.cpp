@@ -126,7 +126,7 @@ TEST(BlockFlops, OfALlamaHasSharedKeysAndThreeInnerProducts) {
 // Every position sees every other one: twice the attention of a causal model.
 TEST(BlockFlops, OfABertSeesTheWholeSquare) {
   ModelConfig config = small_model();
-  config.model_type = "bert";
+  config.model_type = ModelType::Bert;
   expect_counted(config);
   config.bert_no_binary_head = true;
   expect_counted(config);
@@ -137,10 +137,10 @@ TEST(BlockFlops, OfABertSeesTheWholeSquare) {
 
 TEST(BlockFlops, OfTaskHeadsIsThatOfTheirLayers) {
   ModelConfig config = small_model();
-  config.model_type = "bert";
-  config.bert_head = "span";
+  config.model_type = ModelType::Bert;
+  config.bert_head = HeadKind::Span;
   expect_counted(config);
-  config.bert_head = "classes";
+  config.bert_head = HeadKind::Classes;
   config.class_names = {"a", "b", "c"};
   expect_counted(config);
 }

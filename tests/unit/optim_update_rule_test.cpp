@@ -73,7 +73,7 @@ void step(const UpdateRule& rule, const Parameter& parameter, const Values& grad
 
 OptimizerConfig config_of(const test::GoldenRule& golden) {
   OptimizerConfig config;
-  config.optimizer = golden.name == "sgd_plain" ? "sgd" : golden.name;
+  config.optimizer = value_named<OptimizerKind>(golden.name == "sgd_plain" ? "sgd" : golden.name).value();
   const auto take = [&](const char* name, double& field) {
     if (const auto found = golden.constants.find(name); found != golden.constants.end())
       field = found->second;
@@ -122,7 +122,7 @@ TEST(UpdateRuleTest, TwentyStepsAreThoseOfPyTorch) {
 
 OptimizerConfig config_named(const std::string& name, double momentum = 0.9) {
   OptimizerConfig config;
-  config.optimizer = name;
+  config.optimizer = value_named<OptimizerKind>(name).value();
   config.sgd_momentum = momentum;
   return config;
 }
@@ -154,7 +154,7 @@ TEST(UpdateRuleTest, SlicesAndThreadsKeepTheBitsOfTheWhole) {
     const auto rule = make_update_rule(config);
     for (const OpTable* ops : all_cpu_ops())
       for (const DType dtype : {DType::F32, DType::F64}) {
-        SCOPED_TRACE(config.optimizer + ", " + ops->name);
+        SCOPED_TRACE(std::string(name_of(config.optimizer)) + ", " + ops->name);
         const auto whole = three_steps(*rule, dtype, {n}, *ops, 1);
         EXPECT_EQ(three_steps(*rule, dtype, {n}, *ops, 3), whole);
         for (const auto& cut : cuts) EXPECT_EQ(three_steps(*rule, dtype, cut, *ops, 2), whole);
@@ -202,7 +202,7 @@ TEST(UpdateRuleTest, CopiesIn16BitsAreTheRoundedMaster) {
   for (const OptimizerConfig& config : every_config())
     for (const OpTable* ops : all_cpu_ops())
       for (const DType narrow : {DType::BF16, DType::F16}) {
-        SCOPED_TRACE(config.optimizer + ", " + ops->name);
+        SCOPED_TRACE(std::string(name_of(config.optimizer)) + ", " + ops->name);
         const auto rule = make_update_rule(config);
         const Parameter parameter(*rule, DType::F32, random_values(n, 1), 0.1);
         const Parameter alone(*rule, DType::F32, random_values(n, 1), 0.1);
@@ -238,9 +238,9 @@ TEST(UpdateRuleTest, WithoutACopyOnlyTheMasterIsWritten) {
       if (rule->needs_norms()) rule->measure(slice, values, {squares, squares}, cpu_ops(), machine.stream);
       rule->update(slice, values, cpu_ops(), machine.stream);
     }
-    EXPECT_EQ(with.master.values(), without.master.values()) << config.optimizer;
-    EXPECT_NE(with.master.values(), start) << config.optimizer;
-    EXPECT_EQ(without.copy.values(), Values(300, 0.0)) << config.optimizer;
+    EXPECT_EQ(with.master.values(), without.master.values()) << name_of(config.optimizer);
+    EXPECT_NE(with.master.values(), start) << name_of(config.optimizer);
+    EXPECT_EQ(without.copy.values(), Values(300, 0.0)) << name_of(config.optimizer);
   }
 }
 
@@ -253,7 +253,7 @@ TEST(UpdateRuleTest, NumbersInMemoryHaveTheBitsOfValues) {
   for (const OptimizerConfig& config : every_config())
     for (const OpTable* ops : all_cpu_ops())
       for (const DType dtype : {DType::F32, DType::F64}) {
-        SCOPED_TRACE(config.optimizer + ", " + ops->name);
+        SCOPED_TRACE(std::string(name_of(config.optimizer)) + ", " + ops->name);
         const auto rule = make_update_rule(config);
         const Parameter plain(*rule, dtype, random_values(n, 1), 0.1);
         const Parameter late(*rule, dtype, random_values(n, 1), 0.1);
@@ -287,7 +287,6 @@ TEST(UpdateRuleTest, NamesItsState) {
   EXPECT_EQ(names(config_named("sgd")), Names{"sgd_momentum"});
   EXPECT_EQ(names(config_named("sgd", 0)), Names{});
   EXPECT_EQ(names(config_named("adagrad")), Names{"adagrad_sum"});
-  EXPECT_THROW(make_update_rule(config_named("muon")), Error);
 }
 
 TEST(UpdateRuleTest, WrongCallsAreErrors) {

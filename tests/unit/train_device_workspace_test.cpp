@@ -19,7 +19,7 @@ PretrainConfig gpt2_124m() {
   config.model.ffn_hidden_size = 3072;
   config.model.seq_length = config.model.max_position_embeddings.emplace(1024);
   config.batch.micro_batch_size = 8;
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   config.precision.bf16 = true;
   return config;
 }
@@ -32,7 +32,7 @@ TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   EXPECT_EQ(device_workspace(half), 48UL * 1024 * 1024 * 2 + 48UL * 1024 * 4 + 512);
   // Samples of a BERT have lengths, which take another piece.
   PretrainConfig bert = gpt2_124m();
-  bert.model.model_type = "bert";
+  bert.model.model_type = ModelType::Bert;
   EXPECT_EQ(device_workspace(bert), device_workspace(gpt2_124m()) + 256);
 }
 
@@ -67,7 +67,7 @@ TEST(DeviceWorkspace, ProductsTakeWhatCublasLtIsGiven) {
   PretrainConfig config = gpt2_124m();
   config.precision.bf16 = false;  // attention in f32 is the plain kernels'
   EXPECT_EQ(device_workspace(config), kProducts);
-  config.mesh.device = "cpu";
+  config.mesh.device = ComputeDevice::Cpu;
   EXPECT_EQ(device_workspace(config), 0UL);
 }
 
@@ -84,10 +84,10 @@ TEST(DeviceWorkspace, NarrowFactorsStandBesideTheProduct) {
 TEST(DeviceWorkspace, IsPartOfAPlansMemory) {
   PlanConfig config;
   config.run = on_mesh(small_run(), 1, 1, 2);
-  config.run.pipeline.schedule = "1f1b";
+  config.run.pipeline.schedule = Schedule::OneFOneB;
   config.run.mesh.memory_limit = 0.03;  // GiB
   const PlanReport on_host = make_plan_report(resolve(config));
-  config.run.mesh.device = "cuda";
+  config.run.mesh.device = ComputeDevice::Cuda;
   EXPECT_THROW(make_plan_report(resolve(config)), Error);
   config.run.mesh.memory_limit.reset();
   const PlanReport on_device = make_plan_report(resolve(config));

@@ -28,7 +28,7 @@ RecommendConfig on_ranks(int ranks, const char* placement, double limit) {
   config.placement.placement = placement;
   config.placement.memory_limit = limit;
   config.mesh.ranks = ranks;
-  config.mesh.device = "cuda";
+  config.mesh.device = ComputeDevice::Cuda;
   return config;
 }
 

@@ -112,7 +112,7 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
                                    policy == ReducePolicy::Each));
           PretrainConfig config = scheduled(base, schedule);
           config.zero.zero_stage = stage;
-          config.zero.zero_group_size = std::to_string(group);
+          config.zero.zero_group_size = GroupSize{group};
           config.zero.zero_reduce = policy;
           config.precision.grad_reduce_in_bf16 = bf16;
           const PlanReport report = make_plan_report(plan_of(config));

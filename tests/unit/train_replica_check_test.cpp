@@ -62,24 +62,24 @@ INSTANTIATE_TEST_SUITE_P(
                            [](C& c) {
                              c.precision.grad_reduce_in_bf16 = true;
                              c.zero.zero_stage = 2;
-                             c.zero.zero_group_size = "2";
+                             c.zero.zero_group_size = GroupSize{2};
                            }},
                       Case{"zero1", 2, 1, 2, [](C& c) { c.zero.zero_stage = 1; }},
                       Case{"zero2_tp_groups", 4, 2, 1,
                            [](C& c) {
                              c.zero.zero_stage = 2;
-                             c.zero.zero_group_size = "2";
+                             c.zero.zero_group_size = GroupSize{2};
                            }},
                       Case{"zero3_tied_stages", 4, 1, 2, [](C& c) { c.zero.zero_stage = 3; }},
                       Case{"zero3_each_groups", 4, 1, 2,
                            [](C& c) {
                              c.zero.zero_stage = 3;
-                             c.zero.zero_group_size = "2";
+                             c.zero.zero_group_size = GroupSize{2};
                              c.zero.zero_reduce = ReducePolicy::Each;
                            }},
                       Case{"lamb_zero1", 2, 2, 2,
                            [](C& c) {
-                             c.optimizer.optimizer = "lamb";
+                             c.optimizer.optimizer = OptimizerKind::Lamb;
                              c.zero.zero_stage = 1;
                            }},
                       Case{"zb_v", 2, 1, 2, [](C& c) { c = scheduled(c, "zb-v", 2); }},

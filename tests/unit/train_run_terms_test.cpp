@@ -60,7 +60,7 @@ TEST(RunTerms, WhatIsOfAHostMayDiffer) {
   EXPECT_EQ(told([](PretrainConfig& config) {
               config.log.log_json = "/elsewhere";
               config.mesh.threads_per_rank = 3;
-              config.zero.offload = "/scratch";
+              config.zero.offload = Offload::parse("/scratch");
               config.data.data_path = {"/elsewhere/text"};
             })[0],
             "");

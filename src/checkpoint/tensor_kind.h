@@ -1,0 +1,14 @@
+// The kind of a stored tensor: its name is "<kind>/<parameter>" (checkpoint/writer.h). Weights are of the
+// kind "param", everything else is the state of an optimizer.
+#pragma once
+
+#include <string_view>
+
+namespace trifold {
+
+inline constexpr std::string_view kWeightKind = "param";
+
+inline std::string_view kind_of_tensor(std::string_view name) { return name.substr(0, name.find('/')); }
+inline bool is_weight(std::string_view tensor_name) { return kind_of_tensor(tensor_name) == kWeightKind; }
+
+}  // namespace trifold

@@ -1,0 +1,40 @@
+// Enums whose values have names: what stands on the command line, in configuration files, in checkpoints and
+// in messages. A specialisation of Names beside the enum lists them, in the order in which --help shows them.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace trifold {
+
+template <class E>
+struct Named {
+  E value;
+  std::string_view name;
+};
+
+// `static constexpr Named<E> kAll[]` for an enum with names; every value that an option may have is in it.
+template <class E>
+struct Names;
+
+template <class E>
+concept HasNames = requires {
+  Names<E>::kAll[0];
+};
+
+template <HasNames E>
+constexpr std::string_view name_of(E value) {
+  for (const Named<E>& entry : Names<E>::kAll)
+    if (entry.value == value) return entry.name;
+  return "?";
+}
+
+// The value that is called exactly that.
+template <HasNames E>
+constexpr std::optional<E> value_named(std::string_view name) {
+  for (const Named<E>& entry : Names<E>::kAll)
+    if (entry.name == name) return entry.value;
+  return std::nullopt;
+}
+
+}  // namespace trifold
