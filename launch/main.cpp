@@ -31,16 +31,6 @@ int terminal_width() {
   return 80;
 }
 
-// These work on one text or one folder: several processes would do the same over each other.
-void check_processes(const Request& request, int processes) {
-  if (processes < 2) return;
-  if (std::holds_alternative<GenerateConfig>(request) || std::holds_alternative<TokenizeConfig>(request) ||
-      std::holds_alternative<PreprocessConfig>(request) || std::holds_alternative<InspectConfig>(request) ||
-      std::holds_alternative<ReshardConfig>(request) || std::holds_alternative<ConvertConfig>(request) ||
-      std::holds_alternative<PlanConfig>(request) || std::holds_alternative<PlanRecommenderConfig>(request))
-    bad_input("this command runs as one process: start it without the MPI launcher");
-}
-
 // A message may quote what a file holds, which must not reach the terminal as it is.
 void tell(const std::exception& error) {
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
@@ -111,7 +101,6 @@ int dispatch(int argc, char** argv) {
   std::exception_ptr wrong;
   try {
     request = parse_command_line(argc, argv, surroundings);
-    check_processes(request, surroundings.mpi_processes);
   } catch (...) {
     wrong = std::current_exception();
   }

@@ -3,28 +3,10 @@
 
 #include <span>
 #include <string>
-#include <variant>
 
-#include "config/config.h"
+#include "config/commands.h"
 
 namespace trifold {
-
-// A request that is answered by printing this text on standard output: --help, --version, --print-config,
-// completion.
-struct TextRequest {
-  std::string text;
-};
-
-// A command with its configuration, checked and resolved (see validate.h), or a text to print.
-using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
-                             InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
-                             TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig>;
-
-// What the command line is read in.
-struct Surroundings {
-  int terminal_width = 80;  // columns, for --help
-  int mpi_processes = 0;    // size of the MPI world when the program was started by mpirun; 0: it was not
-};
 
 // Reads `arguments` as main gets them, argv[0] included. Under MPI the number of processes becomes `ranks`,
 // and a

@@ -1,94 +1,159 @@
-#include "config/option_tables.h"
+#include "config/commands.h"
 
-#include "core/error.h"
+#include <algorithm>
+
+#include "config/completion.h"
+#include "config/read_command.h"
 
 namespace trifold {
 
+namespace {
+
+using Words = std::span<const std::string>;
+
+constexpr bool kOneProcess = true;
+
+// What the table says of a command, with what follows from its configuration.
+template <class Config>
+CommandInfo command(CommandInfo info, bool one_process = false, std::string_view instead_of = {},
+                    std::string_view when_given = {}) {
+  info.one_process = one_process;
+  info.instead_of = instead_of;
+  info.when_given = when_given;
+  info.read = read_command<Config>;
+  info.with_table = [](FunctionRef<void(const OptionTable&)> body) {
+    Config config;
+    body(options_of(config));
+  };
+  return info;
+}
+
+Request read_completion(const CommandInfo& info, Words arguments, const Surroundings&) {
+  const bool help = std::any_of(arguments.begin(), arguments.end(),
+                                [](const std::string& word) { return word == "--help" || word == "-h"; });
+  if (help)
+    return TextRequest{fmt::format("usage: trifold {} {}\n\n{}\n\nexample:\n  {}\n", info.name, info.usage,
+                                   info.summary, info.examples.at(0))};
+  if (arguments.size() == 1 && arguments[0] == "bash") return TextRequest{bash_completion()};
+  if (arguments.empty()) bad_input("completion needs the name of a shell: trifold completion bash");
+  bad_input("completion is there for bash only, not for '{}': trifold completion bash",
+            fmt::join(arguments.begin(), arguments.end(), " "));
+}
+
+CommandInfo completion(CommandInfo info) {
+  info.read = read_completion;
+  return info;
+}
+
+}  // namespace
+
 const std::vector<CommandInfo>& commands() {
   static const std::vector<CommandInfo> kCommands = {
-      {"pretrain",
-       "train a transformer",
-       "--num-layers N --hidden-size N ... [options]",
-       {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 --num-attention-heads 4 \\",
-        "    --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 --save out",
-        "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
-        "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
-        "mpirun -n 8 trifold pretrain --config small.ini"}},
-      {"finetune",
-       "tune a trained BERT for a task: classes of texts, or SQuAD's questions",
-       "--task classify|squad --load DIR --train-data FILE ... [options]",
-       {"trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
-        "    --micro-batch-size 32 --train-epochs 3 --lr 3e-5 --save tuned",
-        "trifold finetune --task squad --load bert --train-data train-v2.0.json ...",
-        "trifold finetune --task classify --load tuned --valid-data test.tsv --micro-batch-size 32 \\",
-        "    --predictions out.jsonl    # evaluates only"}},
-      {"generate",
-       "sample text from a checkpoint",
-       "--load DIR [options]",
-       {"trifold generate --load out --prompt 'To be' --max-new-tokens 100",
-        "trifold generate --load out --temperature 0.8 --top-k 40 --num-samples 3"}},
-      {"evaluate",
-       "measure the loss of a checkpoint on a data set",
-       "--load DIR --data-path PATH [options]",
-       {"trifold evaluate --load out --data-path text.txt --split 90,10,0 --part valid",
-        "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2"}},
-      {"inspect",
-       "show what a checkpoint holds, verify it, compare two",
-       "DIR [options]",
-       {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
-      {"reshard",
-       "rewrite a checkpoint for another mesh, number of files or type",
-       "--load DIR --save DIR [options]",
-       {"trifold reshard --load out --save out8 --tp 2 --pp 2 --dp 2 --zero-stage 1",
-        "trifold reshard --load out --save small --files 1 --dtype bf16 --no-save-optim"}},
-      {"convert",
-       "turn a checkpoint into a Hugging Face model (GPT-2, Llama, BERT), and back",
-       "--load DIR --save DIR [options]",
-       {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
-        "trifold convert --load gpt2 --save out    # config.json and model.safetensors; then train it "
-        "further"}},
-      {"bench",
-       "measure training steps, matrix products, collectives and the parts of a plan",
-       "[options]",
-       {"trifold bench                 # GPT-2 124M, a training step and the matrix product rate",
-        "trifold bench --what comm --ranks 2 --json comm.json",
-        "trifold bench --what blocks --json costs.json && trifold plan --costs costs.json ..."}},
-      {"plan",
-       "show what a training run would do on every rank: stages, schedule, time, memory",
-       "--num-layers N --hidden-size N ... [options]",
-       {"trifold plan --config launch/configs/gpt-1t.cfg",
-        "trifold plan --config launch/configs/gpt2-124m.cfg --ranks 4 --pp 4 --global-batch-size 32 \\",
-        "    --schedule zb-h1 --svg step.svg"}},
-      {"tokenize",
-       "turn text or JSON lines into a .bin/.idx data set",
-       "--input FILE --output-prefix PREFIX [options]",
-       {"trifold tokenize --input text.txt --output-prefix text",
-        "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
-        "    --tokenizer-type sentencepiece --tokenizer-model sp.model"}},
-      {"preprocess",
-       "turn click logs into a data set of a recommender",
-       "--input FILE ... --output DIR [options]",
-       {"trifold preprocess --input train.txt --output clicks",
-        "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
-        "    --max-ind-range 10000000 --drop-negatives 0.875",
-        "trifold preprocess --input day_23 --output test --dictionaries-of clicks --max-ind-range 10000000"}},
-      {"recommend",
-       "train a recommender (DLRM) with its embedding tables spread over ranks",
-       "--train-data PATH --table-rows N-N-... [options]",
-       {"trifold recommend --train-data synthetic --table-rows 10000-2000-500-30 --valid-samples 50000 \\",
-        "    --eval-interval 50 --ranks 2",
-        "trifold recommend --config launch/configs/dlrm-kaggle.cfg --train-data train.txt",
-        "mpirun -n 8 trifold recommend --config launch/configs/dlrm-small.cfg"}},
-      {"plan-recommender",
-       "show where a recommender's tables would be, what travels, and how long a step takes",
-       "--table-rows N-N-... [options]",
-       {"trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 16",
-        "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
-        "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
-      {"completion",
-       "print a script that completes these commands in bash",
-       "bash",
-       {"source <(trifold completion bash)"}}};
+      command<PretrainConfig>(
+          {"pretrain",
+           "train a transformer",
+           "--num-layers N --hidden-size N ... [options]",
+           {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 --num-attention-heads 4 "
+            "\\",
+            "    --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 --save out",
+            "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
+            "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
+            "mpirun -n 8 trifold pretrain --config small.ini"}}),
+      command<FinetuneConfig>(
+          {"finetune",
+           "tune a trained BERT for a task: classes of texts, or SQuAD's questions",
+           "--task classify|squad --load DIR --train-data FILE ... [options]",
+           {"trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
+            "    --micro-batch-size 32 --train-epochs 3 --lr 3e-5 --save tuned",
+            "trifold finetune --task squad --load bert --train-data train-v2.0.json ...",
+            "trifold finetune --task classify --load tuned --valid-data test.tsv --micro-batch-size 32 \\",
+            "    --predictions out.jsonl    # evaluates only"}}),
+      command<GenerateConfig>({"generate",
+                               "sample text from a checkpoint",
+                               "--load DIR [options]",
+                               {"trifold generate --load out --prompt 'To be' --max-new-tokens 100",
+                                "trifold generate --load out --temperature 0.8 --top-k 40 --num-samples 3"}},
+                              kOneProcess),
+      command<EvaluateConfig>(
+          {"evaluate",
+           "measure the loss of a checkpoint on a data set",
+           "--load DIR --data-path PATH [options]",
+           {"trifold evaluate --load out --data-path text.txt --split 90,10,0 --part valid",
+            "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2"}}),
+      command<InspectConfig>(
+          {"inspect",
+           "show what a checkpoint holds, verify it, compare two",
+           "DIR [options]",
+           {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
+          kOneProcess),
+      command<ReshardConfig>(
+          {"reshard",
+           "rewrite a checkpoint for another mesh, number of files or type",
+           "--load DIR --save DIR [options]",
+           {"trifold reshard --load out --save out8 --tp 2 --pp 2 --dp 2 --zero-stage 1",
+            "trifold reshard --load out --save small --files 1 --dtype bf16 --no-save-optim"}},
+          kOneProcess),
+      command<ConvertConfig>(
+          {"convert",
+           "turn a checkpoint into a Hugging Face model (GPT-2, Llama, BERT), and back",
+           "--load DIR --save DIR [options]",
+           {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
+            "trifold convert --load gpt2 --save out    # config.json and model.safetensors; then train it "
+            "further"}},
+          kOneProcess),
+      command<BenchConfig>(
+          {"bench",
+           "measure training steps, matrix products, collectives and the parts of a plan",
+           "[options]",
+           {"trifold bench                 # GPT-2 124M, a training step and the matrix product rate",
+            "trifold bench --what comm --ranks 2 --json comm.json",
+            "trifold bench --what blocks --json costs.json && trifold plan --costs costs.json ..."}}),
+      command<PlanConfig>(
+          {"plan",
+           "show what a training run would do on every rank: stages, schedule, time, memory",
+           "--num-layers N --hidden-size N ... [options]",
+           {"trifold plan --config launch/configs/gpt-1t.cfg",
+            "trifold plan --config launch/configs/gpt2-124m.cfg --ranks 4 --pp 4 --global-batch-size 32 \\",
+            "    --schedule zb-h1 --svg step.svg"}},
+          kOneProcess),
+      command<TokenizeConfig>({"tokenize",
+                               "turn text or JSON lines into a .bin/.idx data set",
+                               "--input FILE --output-prefix PREFIX [options]",
+                               {"trifold tokenize --input text.txt --output-prefix text",
+                                "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
+                                "    --tokenizer-type sentencepiece --tokenizer-model sp.model"}},
+                              kOneProcess),
+      command<PreprocessConfig>(
+          {"preprocess",
+           "turn click logs into a data set of a recommender",
+           "--input FILE ... --output DIR [options]",
+           {"trifold preprocess --input train.txt --output clicks",
+            "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
+            "    --max-ind-range 10000000 --drop-negatives 0.875",
+            "trifold preprocess --input day_23 --output test --dictionaries-of clicks --max-ind-range "
+            "10000000"}},
+          kOneProcess),
+      command<RecommendConfig>(
+          {"recommend",
+           "train a recommender (DLRM) with its embedding tables spread over ranks",
+           "--train-data PATH --table-rows N-N-... [options]",
+           {"trifold recommend --train-data synthetic --table-rows 10000-2000-500-30 --valid-samples 50000 "
+            "\\",
+            "    --eval-interval 50 --ranks 2",
+            "trifold recommend --config launch/configs/dlrm-kaggle.cfg --train-data train.txt",
+            "mpirun -n 8 trifold recommend --config launch/configs/dlrm-small.cfg"}}),
+      command<PlanRecommenderConfig>(
+          {"plan-recommender",
+           "show where a recommender's tables would be, what travels, and how long a step takes",
+           "--table-rows N-N-... [options]",
+           {"trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 16",
+            "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
+            "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
+          kOneProcess, "plan", "table-rows"),
+      completion({"completion",
+                  "print a script that completes these commands in bash",
+                  "bash",
+                  {"source <(trifold completion bash)"}})};
   return kCommands;
 }
 
@@ -96,6 +161,12 @@ const CommandInfo& command_info(std::string_view name) {
   for (const CommandInfo& info : commands())
     if (info.name == name) return info;
   fail("there is no command '{}'", name);
+}
+
+void with_default_table(std::string_view command, FunctionRef<void(const OptionTable&)> body) {
+  const CommandInfo& info = command_info(command);
+  if (info.with_table == nullptr) fail("the command '{}' has no options", command);
+  info.with_table(body);
 }
 
 }  // namespace trifold

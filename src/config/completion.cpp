@@ -4,7 +4,6 @@
 
 #include "config/option_tables.h"
 #include "config/parse.h"
-#include "config/tables_by_name.h"
 
 namespace trifold {
 namespace {
@@ -65,7 +64,7 @@ std::string bash_completion() {
   std::string names, values, options;
   for (const CommandInfo& command : commands()) {
     names += fmt::format("{} ", command.name);
-    if (command.name == "completion") continue;
+    if (command.with_table == nullptr) continue;
     std::string list;
     with_default_table(command.name, [&](const OptionTable& table) {
       for (const OptionTable* part : {&table, &common_options()})

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "config/tables_by_name.h"
+#include "config/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "config/tables_by_name.h"
+#include "config/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {
@@ -19,7 +19,7 @@ TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {
     const std::string text = help(std::string(command.name));
     expect_contains(text, "usage: trifold " + std::string(command.name));
     expect_contains(text, std::string(command.examples.at(0)));
-    if (command.name == "completion") continue;
+    if (command.with_table == nullptr) continue;
     with_default_table(command.name, [&](const OptionTable& table) {
       for (const Option& option : table.options()) {
         // A long name has its text on the next line.
