@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "config/model_family.h"
 #include "config/option_tables.h"
 #include "core/clock.h"
 #include "core/printable.h"
@@ -83,7 +84,8 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
     const std::optional<LossSums> all =
-        evaluate_model(replica, *job.source, config.micro_batch_size, job.samples, is_bert(checkpoint.model));
+        evaluate_model(replica, *job.source, config.micro_batch_size, job.samples,
+                       family_of_model(checkpoint.model).has_pairs);
     if (world.rank() == 0) sums = all;
   });
   const double seconds = seconds_since(start);

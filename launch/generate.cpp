@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "config/model_family.h"
 #include "core/error.h"
 #include "data/incremental_decoder.h"
 #include "data/unicode.h"
@@ -61,7 +62,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 
 int run(const GenerateConfig& config, Ranks& ranks) {
   const CheckpointModel checkpoint = describe_checkpoint(config.load);
-  if (is_bert(checkpoint.model))
+  if (!family_of_model(checkpoint.model).causal)
     bad_input(
         "{} is a BERT, which guesses masked tokens and cannot go on with a text: give a checkpoint of a GPT",
         checkpoint.directory);

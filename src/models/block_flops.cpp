@@ -1,5 +1,7 @@
 #include "models/block_flops.h"
 
+#include "config/model_family.h"
+
 namespace trifold {
 
 BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute) {
@@ -9,7 +11,7 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
   const auto query = static_cast<double>(config.num_attention_heads * head_width(config));
   const auto key_value = static_cast<double>(2 * key_heads(config) * head_width(config));
   const double mlp = config.swiglu ? 3 : 2;
-  const double seen = is_bert(config) ? 1 : 0.5;
+  const double seen = family_of_model(config).causal ? 0.5 : 1;
   const double projections = 2 * t * (c * (2 * query + key_value) + mlp * c * f);
   const double attention = seen * 4 * t * t * query;  // queries with keys, probabilities with values
   BlockFlops flops{projections + attention, projections + 2 * attention, projections};

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "config/model_family.h"
 #include "models/bert_tasks.h"
 #include "models/block_flops.h"
 #include "models/gpt.h"
@@ -31,7 +32,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   // GPT-2 scales the projections into the residual stream by the number of them, two a layer; BERT, which
   // normalises their sum, does not.
   shape.output_init_std = config.init_method_std;
-  if (!is_bert(config)) shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  if (family_of_model(config).scales_residual_init)
+    shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/model_family.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -46,7 +47,7 @@ size_t of_attention(const PretrainConfig& config) {
   how.head_dim = head_width(model);
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
   return cuda::attention_workspace(
-      {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, is_bert(model)});
+      {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, !family_of_model(model).causal});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/model_family.h"
 #include "core/clock.h"
 #include "optim/lr_schedule.h"
 #include "train/device_workspace.h"
@@ -208,7 +209,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   prepare(batches_of_plan(config_, steps_done_));
   const double used_scale = scaler_.scale();
   if (window_) window_->begin();
-  if (is_bert(config_.model)) count_ahead();
+  if (family_of_model(config_.model).has_pairs) count_ahead();
   compute(*batches_, watch_);
   if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
   for (size_t i = 0; i < sums_.size(); ++i)

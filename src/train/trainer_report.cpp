@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/collective.h"
+#include "config/model_family.h"
 #include "core/clock.h"
 #include "train/device_workspace.h"
 #include "train/host.h"
@@ -84,7 +85,7 @@ std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t sa
 
 std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {
   check(valid_ != nullptr, "there is no validation data to evaluate on");
-  return evaluate(*valid_, eval_samples(), is_bert(config_.model), signal, nullptr);
+  return evaluate(*valid_, eval_samples(), family_of_model(config_.model).has_pairs, signal, nullptr);
 }
 
 EvalReport Trainer::evaluate() { return evaluate(nullptr).value(); }
