@@ -23,8 +23,9 @@ LEVELS = {
     "nn": 4, "checkpoint": 4,
     "tensor_parallel": 5, "embedding": 5,
     "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
-    "train": 7,
-    "launch": 8,
+    "layout": 7,
+    "train": 8,
+    "launch": 9,
 }
 
 # (from, to): the arrows between rooms of one level that are allowed all the same.

@@ -35,12 +35,13 @@ std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& bloc
   return ends;
 }
 
-FlatLayout::FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages,
-                       int64_t unit_elements, int group)
-    : params_(params),
+FlatLayout::FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
+                       int group)
+    : params_(std::move(list)),
       group_(group),
-      offsets_(static_cast<size_t>(params.size()), 0),
-      unit_of_(static_cast<size_t>(params.size()), -1) {
+      offsets_(static_cast<size_t>(params_.size()), 0),
+      unit_of_(static_cast<size_t>(params_.size()), -1) {
+  const ParamList& params = params_;
   // Blocks are visited in the order of backward: later stages first.
   for (size_t stage = stages.size(); stage-- > 0;) {
     const std::vector<int>& blocks = stages[stage];

@@ -64,10 +64,9 @@ class FlatLayout {
     int64_t shard = 0;  // place in a buffer of slices; only where the segment is one rank's
   };
 
-  // `stages` are the model's blocks of each stage of this rank, ascending; its units are sharded over
-  // `group` ranks of the data axes. `params` must outlive the layout.
-  FlatLayout(const ParamList& params, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
-             int group);
+  // Of the parameters in `list`. `stages` are the model's blocks of each stage of this rank, ascending; its
+  // units are sharded over `group` ranks of the data axes.
+  FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements, int group);
 
   const ParamList& params() const { return params_; }
   const std::vector<Unit>& units() const { return units_; }
@@ -106,7 +105,7 @@ class FlatLayout {
   void add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids);
   void find_units_of_blocks();
 
-  const ParamList& params_;
+  ParamList params_;
   int group_;
   std::vector<Unit> units_;
   std::vector<int64_t> offsets_;  // by parameter

@@ -50,14 +50,13 @@ class BlockTimer {
       : run_(small_stack(run)),
         dtype_(compute_type(run.precision)),
         replica_(world, run_.mesh, run_.model, dtype_, run_.seed),
-        grads_(replica_.layout(), GradLayout::whole(replica_.layout()), replica_.groups(), replica_.ops(),
-               accumulate_type(dtype_), {}, replica_.comm()),
-        optimizer_(replica_.layout(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
+        grads_(replica_.layout().flat(), replica_.layout().gradients(both_backwards(), {}), replica_.groups(),
+               replica_.ops(), accumulate_type(dtype_), {}, replica_.comm()),
+        optimizer_(replica_.layout().flat(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
                    run_.optimizer, dtype_, run_.seed, replica_.compute()),
-        norm_(replica_.layout(), grads_, replica_.mesh(), replica_.ops()),
-        memory_(Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(),
-                                  both_backwards(), run_.batch.micro_batch_size, run_.model.seq_length,
-                                  dtype_)),
+        norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
+        memory_(replica_.layout().activations(both_backwards(), run_.batch.micro_batch_size,
+                                              run_.model.seq_length, dtype_)),
         keep_(memory_.stages.at(0).keep),
         held_(memory_.stages.at(0).held),
         flows_{Arena(memory_.flow), Arena(memory_.flow)},
@@ -103,7 +102,7 @@ class BlockTimer {
       optimizer_.step(0, {1e-9, 1, 1e-9}, stream);
       grads_.restart(stream);
     });
-    return seconds / static_cast<double>(replica_.model().params.stored_elements());
+    return seconds / static_cast<double>(replica_.layout().params().stored_elements());
   }
 
  private:

@@ -119,7 +119,7 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Mode
 }
 
 void load_weights(Replica& replica, const std::string& path) {
-  const ParamList& params = replica.model().params;
+  const ParamList& params = replica.layout().params();
   std::vector<NamedTensor> wanted;
   for (int i = 0; i < params.size(); ++i) {
     if (!params.stored({i})) continue;

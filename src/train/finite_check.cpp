@@ -13,7 +13,7 @@ constexpr int64_t kFirstGradient = kPlacesOfBlock / 2;
 }  // namespace
 
 void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std::string& where) {
-  const FlatLayout& layout = replica.layout();
+  const FlatLayout& layout = replica.layout().flat();
   for (const FlatLayout::Unit& unit : layout.units())
     for (const FlatLayout::Segment& segment : grads.segments(unit)) {
       const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
@@ -76,7 +76,7 @@ void FiniteCheck::after(const Action& action) {
 }
 
 void FiniteCheck::look_at_sums(Stream& stream) {
-  const FlatLayout& layout = replica_.layout();
+  const FlatLayout& layout = replica_.layout().flat();
   search_.go_to(2 * static_cast<int64_t>(replica_.model().blocks.size()) * kPlacesOfBlock);
   for (const FlatLayout::Unit& unit : layout.units())
     for (const FlatLayout::Segment& segment : grads_.segments(unit))

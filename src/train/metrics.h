@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "layout/memory_report.h"
 #include "train/stage_report.h"
 
 namespace trifold {
@@ -44,19 +45,6 @@ struct EvalReport {
   int64_t tokens = 0;
   double seconds = 0;
   const char* unit = "tokens";  // what the loss is the mean over
-};
-
-// Bytes on one rank. `predicted_activations` comes from walking the plan before anything is allocated.
-struct MemoryReport {
-  size_t parameters = 0;
-  size_t gradients = 0;
-  size_t optimizer = 0;
-  size_t predicted_activations = 0;
-  size_t offloaded = 0;  // in a file, or in the host's memory while a device computes; in none of the others
-  size_t workspace = 0;  // of a device's libraries (train/device_workspace.h)
-  size_t predicted_total() const {
-    return parameters + gradients + optimizer + predicted_activations + workspace;
-  }
 };
 
 // A run of whole passes over the training data.

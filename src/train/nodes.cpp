@@ -6,9 +6,7 @@
 #include <map>
 #include <string>
 
-#include "config/validate_mesh.h"
-#include "core/error.h"
-#include "mesh/mesh_sizes.h"
+#include "layout/zero_sharing.h"
 
 namespace trifold {
 
@@ -37,20 +35,6 @@ std::string run_text(int first_rank, int64_t first_pid, int count) {
   if (count == 1) return fmt::format("rank {} is pid {}", first_rank, first_pid);
   return fmt::format("ranks {}-{} are pids {}-{}", first_rank, first_rank + count - 1, first_pid,
                      first_pid + count - 1);
-}
-
-// Ranks that follow each other on the data axis and live on one node: the length of each such run, for the
-// ranks with these coordinates on the other axes.
-std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<const int> nodes) {
-  std::vector<int> runs;
-  int last = -1;
-  for (at[Axis::Dp] = 0; at[Axis::Dp] < sizes[Axis::Dp]; ++at[Axis::Dp]) {
-    const int node = nodes.empty() ? 0 : nodes[static_cast<size_t>(rank_of(at, sizes))];
-    if (runs.empty() || node != last) runs.push_back(0);
-    ++runs.back();
-    last = node;
-  }
-  return runs;
 }
 
 }  // namespace
@@ -85,48 +69,6 @@ std::vector<std::string> process_lines(std::span<const RankProcess> ranks) {
   std::vector<std::string> texts;
   for (const std::string& host : hosts) texts.push_back(lines[host]);
   return texts;
-}
-
-std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node) {
-  std::vector<int> nodes;
-  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(ranks_per_node ? rank / *ranks_per_node : 0);
-  return nodes;
-}
-
-namespace {
-
-// The data-parallel ranks that share.
-int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
-  if (!config.zero_group_size || !config.zero_group_size->follows_nodes())
-    return given_group_size(config).value_or(sizes[Axis::Dp]);
-  const int group = runs_on_nodes(sizes, {}, nodes).front();
-  MeshCoords at;
-  for (at[Axis::Pp] = 0; at[Axis::Pp] < sizes[Axis::Pp]; ++at[Axis::Pp])
-    for (at[Axis::Tp] = 0; at[Axis::Tp] < sizes[Axis::Tp]; ++at[Axis::Tp])
-      for (const int run : runs_on_nodes(sizes, at, nodes))
-        if (run != group)
-          bad_input(
-              "--zero-group-size node: some nodes have {} of the data-parallel ranks that could share, "
-              "others {}; "
-              "give the same number of ranks to every node, a multiple of tensor {} ranks, or a number for "
-              "--zero-group-size",
-              group, run, sizes[Axis::Tp]);
-  if (group == 1 && sizes[Axis::Dp] > 1)
-    bad_input(
-        "--zero-group-size node: every node has one data-parallel rank of a kind, so nothing would be shared "
-        "out; leave it out, or give fewer tensor ranks than a node has ranks");
-  return group;
-}
-
-}  // namespace
-
-ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
-  return {config.zero_stage, group_size(config, sizes, nodes), sizes.ranks(kDataAxes)};
-}
-
-ZeroSharing zero_sharing(const PretrainConfig& run) {
-  const MeshSizes sizes = mesh_sizes(run.mesh);
-  return zero_sharing(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
 }
 
 }  // namespace trifold

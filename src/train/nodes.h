@@ -1,4 +1,4 @@
-// Which process each rank is, which ranks share a node, and the sharding groups that follow the nodes.
+// Which process each rank is, and which ranks share a node.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "config/config.h"
-#include "mesh/mesh.h"
-#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -32,15 +29,5 @@ struct RankProcess {
 std::vector<std::string> processes_of_ranks(Communicator& world);
 // The same for these ranks.
 std::vector<std::string> process_lines(std::span<const RankProcess> ranks);
-
-// The nodes of ranks that are only planned: all on one node where nothing is said.
-std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
-
-// What ZeRO shards, and over which ranks: as many as --zero-group-size gives, all of them, or those on one
-// node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
-// groups of at least 2 ranks.
-ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
-// The same for a run that is only planned.
-ZeroSharing zero_sharing(const PretrainConfig& run);
 
 }  // namespace trifold

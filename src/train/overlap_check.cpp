@@ -36,7 +36,7 @@ void OneByOne::after(const Action& action) {
 }
 
 OverlapCheck::OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss)
-    : replica_(replica), layout_(replica.layout()), grads_(grads), loss_(loss) {
+    : replica_(replica), layout_(replica.layout().flat()), grads_(grads), loss_(loss) {
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : grads.segments(unit)) {
       const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "layout/flat_memory.h"
 #include "nn/shapes_only.h"
 #include "ops/cuda/workspace.h"
-#include "train/rank_memory.h"
 #include "train/recommender.h"
 
 namespace trifold {

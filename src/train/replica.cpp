@@ -4,12 +4,10 @@
 #include <set>
 
 #include "comm/meet.h"
+#include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
 #include "train/device.h"
 #include "train/host.h"
-#include "train/nodes.h"
-#include "train/rank_memory.h"
-#include "train/step_plan.h"
 
 namespace trifold {
 
@@ -25,44 +23,22 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       compute_(Stream::Mode::Inline, pool_, ops_.device),
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       dtype_(dtype),
-      model_(make_model(model, mesh_, seed, mesh)) {
-  take_place(std::move(rank_of_stage), model.hidden_size);
+      cut_(model, mesh, mesh_, seed, std::move(rank_of_stage)),
+      layout_(cut_, mesh_.sizes(), mesh_.coords(), zero,
+              zero_sharing(zero, mesh_.sizes(), world.world_nodes())),
+      place_(layout_.place()) {
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
-  zero_ = zero_sharing(zero, mesh_.sizes(), world_.world_nodes());
-  groups_ = std::make_unique<DataGroups>(mesh_, zero_.group, model_.params);
-  layout_ = std::make_unique<FlatLayout>(model_.params, blocks(), unit_elements(zero), zero_.group);
+  const ZeroSharing& sharing = layout_.zero();
+  groups_ = std::make_unique<DataGroups>(mesh_, sharing.group, cut_.model.params);
   ParamStore::How how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
-  how.sharded = zero_.stage.parameters;
+  how.sharded = sharing.stage.parameters;
   how.state_on_host = zero.offloads_to_host();
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload.folder;
-  weights_ = std::make_unique<ParamStore>(*layout_, *groups_, ops_, dtype, how, comm_);
+  weights_ = std::make_unique<ParamStore>(layout_.flat(), *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
   if (mesh_.size(Axis::Tp) > 1 && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
-}
-
-void Replica::take_place(std::vector<int> rank_of_stage, int64_t width) {
-  const int ranks = mesh_.size(Axis::Pp);
-  if (rank_of_stage.empty())
-    for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
-  cut_ = cut_stages(model_.block_costs(), static_cast<int>(rank_of_stage.size()));
-  std::vector<int> held;
-  for (size_t stage = 0; stage < cut_.size(); ++stage) {
-    if (rank_of_stage[stage] != mesh_.coord(Axis::Pp)) continue;
-    Stage mine{static_cast<int>(stage), {}};
-    for (int block = cut_[stage].begin; block < cut_[stage].end; ++block) {
-      const Block& known = model_.blocks[static_cast<size_t>(block)];
-      mine.blocks.push_back({known.layer.get(), known.slots, block});
-      held.push_back(block);
-    }
-    place_.stages.push_back(std::move(mine));
-  }
-  check(!held.empty(), "pipeline rank {} has no stage", mesh_.coord(Axis::Pp));
-  if (ranks > 1) model_.params.hold_blocks(held);
-  place_.width = width;
-  place_.row_parts = model_.row_parts;
-  place_.rank_of_stage = std::move(rank_of_stage);
 }
 
 // Forward and backward traffic must not wait for each other, so each has a communicator and a stream.
@@ -107,20 +83,10 @@ void Replica::reserve_workspace(size_t bytes) {
   if (DeviceQueue* queue = compute_.queue(); queue != nullptr && bytes > 0) queue->workspace(bytes);
 }
 
-RankPlan Replica::with_residency(RankPlan row) {
-  if (!weights_->sharded()) return without_residency(std::move(row));
-  row = trifold::with_residency(row, *layout_, place_.stages);
-  weights_->reserve(gathered_together(row, *layout_, place_.stages));
-  return row;
-}
-
-std::vector<std::vector<int>> Replica::blocks() const {
-  std::vector<std::vector<int>> blocks;
-  for (const Stage& stage : place_.stages) {
-    blocks.emplace_back();
-    for (const StageBlock& block : stage.blocks) blocks.back().push_back(block.index);
-  }
-  return blocks;
+RankPlan Replica::with_residency(const RankPlan& row) {
+  RankPlan mine = layout_.with_residency(row);
+  if (weights_->sharded()) weights_->reserve(layout_.gathered_together(mine));
+  return mine;
 }
 
 std::string Replica::description() const {
@@ -131,7 +97,8 @@ std::string Replica::description() const {
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);
-  if (zero_.groups > 1) text += fmt::format(", in {} groups of {} that share out", zero_.groups, zero_.group);
+  const ZeroSharing& zero = layout_.zero();
+  if (zero.groups > 1) text += fmt::format(", in {} groups of {} that share out", zero.groups, zero.group);
   return text;
 }
 

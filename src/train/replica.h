@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "config/config.h"
-#include "models/language_model.h"
-#include "models/stages.h"
+#include "layout/rank_layout.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"
-#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -42,23 +40,19 @@ class Replica {
   // Makes the device memory that operations of compute() take beside their tensors (train/device_workspace.h)
   // now, while no other rank waits for this one's device.
   void reserve_workspace(size_t bytes);
-  // The whole model; its parameters say which of them this rank holds.
-  const Model& model() const { return model_; }
+  // The whole model, its stages, and what of it this rank holds.
+  const Model& model() const { return cut_.model; }
+  const CutModel& cut() const { return cut_; }
+  const RankLayout& layout() const { return layout_; }
   ParamStore& weights() { return *weights_; }
   const ParamStore& weights() const { return *weights_; }
   int threads() const { return pool_.size(); }
-  // The blocks of each stage of the pipeline.
-  const std::vector<StageRange>& cut() const { return cut_; }
   const PipelinePlace& place() const { return place_; }
   // A row of this rank with the gathering of weights that ZeRO stage 3 needs; unchanged where the weights are
   // resident. Makes the memory for them.
-  RankPlan with_residency(RankPlan row);
-  // Where this rank's parameters lie in flat buffers, and with whom it shares them out.
-  const FlatLayout& layout() const { return *layout_; }
+  RankPlan with_residency(const RankPlan& row);
+  // With whom this rank shares its parameters out.
   const DataGroups& groups() const { return *groups_; }
-  const ZeroSharing& zero() const { return zero_; }
-  // The blocks of each stage of this rank, ascending.
-  std::vector<std::vector<int>> blocks() const;
   // Over the two ranks that share a tied weight; null where this rank has no part in it.
   Communicator* ties() { return ties_.get(); }
   // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
@@ -72,7 +66,6 @@ class Replica {
     Stream stream;
   };
 
-  void take_place(std::vector<int> rank_of_stage, int64_t width);
   void connect_pipeline();
   void meet_neighbours();
 
@@ -85,15 +78,13 @@ class Replica {
   Stream comm_;
   std::optional<Stream> own_side_;
   DType dtype_;
-  Model model_;
-  std::vector<StageRange> cut_;
+  CutModel cut_;
+  RankLayout layout_;
   std::unique_ptr<Communicator> ties_;
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_;
   PipelinePlace place_;
-  ZeroSharing zero_;
   std::unique_ptr<DataGroups> groups_;
-  std::unique_ptr<FlatLayout> layout_;
   std::unique_ptr<ParamStore> weights_;
 };
 

@@ -269,7 +269,7 @@ class Collector {
  public:
   explicit Collector(Replica& replica)
       : replica_(replica),
-        params_(replica.model().params),
+        params_(replica.layout().params()),
         compares_uses_(replica.world().sums_in_rank_order()) {}
 
   // `slices`: of how many ranks that share the values out this one has a slice.
@@ -318,8 +318,8 @@ std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& opti
   const bool masters = accumulate_type(replica.dtype()) != replica.dtype();
   // Whole weights, which include the pieces that this rank owns unless these are masters of rounded weights.
   if (!weights.sharded())
-    for (const FlatLayout::Unit& unit : replica.layout().units())
-      for (const FlatLayout::Segment& whole : replica.layout().segments(unit, std::nullopt))
+    for (const FlatLayout::Unit& unit : replica.layout().flat().units())
+      for (const FlatLayout::Segment& whole : replica.layout().flat().segments(unit, std::nullopt))
         found.add(masters ? "rounded" : "param", whole, 1, weights.weight(whole.id));
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces())
     if (piece.kind != "param" || masters || weights.sharded())

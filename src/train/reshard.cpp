@@ -10,12 +10,11 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "layout/rank_layout.h"
+#include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
-#include "models/language_model.h"
 #include "train/checkpoint_boxes.h"
 #include "train/checkpoint_model.h"
-#include "train/nodes.h"
-#include "train/replica.h"
 #include "train/step_plan.h"
 
 namespace trifold {
@@ -40,49 +39,24 @@ PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
   return resolve(std::move(plan)).run;
 }
 
-// The blocks of each stage of a pipeline rank, ascending.
-std::vector<std::vector<int>> blocks_of(int rank, const std::vector<StageRange>& cut,
-                                        const std::vector<int>& rank_of_stage) {
-  std::vector<std::vector<int>> blocks;
-  for (size_t stage = 0; stage < cut.size(); ++stage) {
-    if (rank_of_stage[stage] != rank) continue;
-    blocks.emplace_back();
-    for (int block = cut[stage].begin; block < cut[stage].end; ++block) blocks.back().push_back(block);
-  }
-  return blocks;
-}
-
-// What the rank at `coords` stores: as Trainer::checkpoint_tensors, of the pieces of ShardedOptimizer.
-std::vector<ShardBox> boxes_of_rank(const PretrainConfig& run, const StepOrder& order,
-                                    const MeshCoords& coords, const std::vector<std::string>& kinds,
-                                    DType dtype) {
-  const MeshSizes sizes = mesh_sizes(run.mesh);
-  const ZeroSharing zero = zero_sharing(run);
-  const bool sharded = zero.stage.optimizer;
-  // Every parameter is replicated over the data axes: a rank that counts no slice needs no model.
+// Whether the rank saves anything: every parameter is replicated over the data axes.
+bool saves_something(const MeshCoords& coords, const MeshSizes& sizes, const ZeroSharing& zero) {
   ShardSpec everywhere;
   everywhere.replicated = kDataAxes;
-  if (!counts_here(everywhere, coords, sizes, sharded ? zero.group : 1)) return {};
-  Model model = make_model(run.model, Mesh(sizes, coords), run.seed, run.mesh);
-  const std::vector<StageRange> cut =
-      cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  const std::vector<std::vector<int>> blocks = blocks_of(coords[Axis::Pp], cut, order.rank_of_stage);
-  std::vector<int> held;
-  for (const std::vector<int>& stage : blocks) held.insert(held.end(), stage.begin(), stage.end());
-  if (sizes[Axis::Pp] > 1) model.params.hold_blocks(held);
-  const FlatLayout flat(model.params, blocks, unit_elements(run.zero), zero.group);
+  return counts_here(everywhere, coords, sizes, zero.stage.optimizer ? zero.group : 1);
+}
+
+// What a rank stores: as Trainer::checkpoint_tensors.
+std::vector<ShardBox> boxes_of_rank(const RankLayout& layout, const std::vector<std::string>& kinds,
+                                    DType dtype) {
   std::vector<ShardBox> boxes;
-  for (const FlatLayout::Unit& unit : flat.units()) {
-    const int slices = sharded ? unit.slices : 1;
-    const auto slice = sharded ? std::optional(place_along(unit.data, coords, sizes) % slices) : std::nullopt;
-    for (const FlatLayout::Segment& segment : flat.segments(unit, slice)) {
-      const ParamSpec& param = model.params[segment.id];
-      if (param.tied_to || !counts_here(param.shard, coords, sizes, slices)) continue;
+  for (const FlatLayout::Unit& unit : layout.flat().units())
+    for (const FlatLayout::Segment& segment : layout.owned(unit)) {
+      if (!layout.saves(segment.id)) continue;
       for (const std::string& kind : kinds)
-        for (const StoredBox& box : stored_boxes(model.params, kind, segment))
+        for (const StoredBox& box : stored_boxes(layout.params(), kind, segment))
           boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
     }
-  }
   return boxes;
 }
 
@@ -198,9 +172,19 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
   const PretrainConfig run = run_on(model, target);
   const StepOrder order = step_order(run);
   const MeshSizes sizes = mesh_sizes(run.mesh);
+  const ZeroSharing zero = zero_sharing(run);
+  std::vector<CutModel> models;  // of each tensor rank: only the tensor axis cuts parameters
+  for (int tensor = 0; tensor < sizes[Axis::Tp]; ++tensor)
+    models.emplace_back(run.model, run.mesh, Mesh(sizes, {{Axis::Tp, tensor}}), run.seed,
+                        order.rank_of_stage);
   ShardLayout layout;
-  for (int rank = 0; rank < sizes.ranks(); ++rank)
-    layout.push_back(boxes_of_rank(run, order, coords_of(rank, sizes), kinds, dtype));
+  for (int rank = 0; rank < sizes.ranks(); ++rank) {
+    const MeshCoords coords = coords_of(rank, sizes);
+    layout.emplace_back();
+    if (!saves_something(coords, sizes, zero)) continue;
+    const auto tensor = static_cast<size_t>(coords[Axis::Tp]);
+    layout.back() = boxes_of_rank(RankLayout(models[tensor], sizes, coords, run.zero, zero), kinds, dtype);
+  }
   return layout;
 }
 

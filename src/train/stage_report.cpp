@@ -19,17 +19,17 @@ int64_t parameters_of(const ParamList& params, const StageRange& range) {
 
 }  // namespace
 
-std::vector<StageReport> report_stages(const Model& model, std::span<const StageRange> cut,
-                                       std::span<const int> rank_of_stage) {
-  const std::vector<double> costs = model.block_costs();
+std::vector<StageReport> report_stages(const CutModel& model) {
+  const std::vector<double> costs = model.model.block_costs();
   const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
-  const int head = static_cast<int>(model.blocks.size()) - 1;
+  const int head = static_cast<int>(costs.size()) - 1;
   std::vector<StageReport> stages;
-  for (size_t i = 0; i < cut.size(); ++i) {
-    const StageRange& range = cut[i];
+  for (size_t i = 0; i < model.stages.size(); ++i) {
+    const StageRange& range = model.stages[i];
     const double cost = std::accumulate(costs.begin() + range.begin, costs.begin() + range.end, 0.0);
     const int layers = std::max(0, std::min(range.end, head) - std::max(range.begin, 1));
-    stages.push_back({rank_of_stage[i], range, layers, parameters_of(model.params, range), cost / all});
+    stages.push_back(
+        {model.rank_of_stage[i], range, layers, parameters_of(model.model.params, range), cost / all});
   }
   return stages;
 }

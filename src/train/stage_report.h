@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "models/model.h"
-#include "models/stages.h"
+#include "layout/cut_model.h"
 
 namespace trifold {
 
@@ -18,8 +16,7 @@ struct StageReport {
   double cost_share = 0;   // of the model's forward
 };
 
-// Of every stage, in order. `rank_of_stage`: the pipeline rank that has it.
-std::vector<StageReport> report_stages(const Model& model, std::span<const StageRange> cut,
-                                       std::span<const int> rank_of_stage);
+// Of every stage, in order.
+std::vector<StageReport> report_stages(const CutModel& model);
 
 }  // namespace trifold

@@ -7,12 +7,11 @@
 #include "config/validate_mesh.h"
 #include "core/input_file.h"
 #include "data_parallel/flat_layout.h"
+#include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
-#include "models/language_model.h"
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 #include "pipeline/torch_schedule.h"
-#include "train/nodes.h"
 
 namespace trifold {
 
@@ -79,17 +78,7 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
-bool has_ties(const Model& model) {
-  const auto specs = model.params.specs();
-  return std::any_of(specs.begin(), specs.end(),
-                     [](const ParamSpec& spec) { return spec.tied_to.has_value(); });
-}
-
 }  // namespace
-
-int64_t unit_elements(const ZeroConfig& config) {
-  return config.zero_min_unit_params.value_or(kUnitElements);
-}
 
 int micros_per_step(const PretrainConfig& config) {
   const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
@@ -131,19 +120,6 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   return order;
 }
 
-// A version must stay until its last use, with all that are newer by then.
-int weight_versions(const RankPlan& row) {
-  int newest = 0;
-  int most = 1;
-  for (const Action& action : row) {
-    if (action.kind == ActionKind::Step)
-      ++newest;
-    else if (is_compute(action.kind))
-      most = std::max(most, newest - action.version + 1);
-  }
-  return most;
-}
-
 bool can_reduce_each(const PretrainConfig& config) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   // The ranks of a node are at least 2 where there are several, so nodes need not be known here.
@@ -157,17 +133,18 @@ bool reduces_each(const PretrainConfig& config) {
   return micros_per_step(config) == 1;
 }
 
-PlanShape plan_shape(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                     int64_t unit_elements, bool each) {
+Reduction reduction_of(const PretrainConfig& config, bool each) {
+  return {each, micros_per_step(config), reduce_type(config.precision)};
+}
+
+PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each) {
   PlanShape shape;
-  shape.stages = static_cast<int>(cut.size());
+  shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
-  shape.tied = has_ties(model) && cut.size() > 1;
-  for (const StageRange& range : cut) {
-    shape.blocks.push_back(range.size());
-    std::vector<int> blocks;
-    for (int block = range.begin; block < range.end; ++block) blocks.push_back(block);
-    shape.bucket_ends.push_back(unit_ends(model.params, blocks, unit_elements));
+  shape.tied = model.tied() && shape.stages > 1;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    shape.blocks.push_back(model.stages[stage].size());
+    shape.bucket_ends.push_back(unit_ends(model.model.params, model.blocks_of(stage), unit_elements));
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
@@ -189,10 +166,9 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
 void check_schedule_file(const PretrainConfig& config) {
   if (!schedule_from_file(config.pipeline)) return;
   const StepOrder order = step_order(config);
-  const Mesh mesh(mesh_sizes(config.mesh), {});
-  const Model model = make_model(config.model, mesh, config.seed, config.mesh);
-  const auto cut = cut_stages(model.block_costs(), static_cast<int>(order.rank_of_stage.size()));
-  complete_plan(order, plan_shape(order, cut, model, unit_elements(config.zero), reduces_each(config)));
+  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
+                       order.rank_of_stage);
+  complete_plan(order, plan_shape(order, model, unit_elements(config.zero), reduces_each(config)));
 }
 
 }  // namespace trifold

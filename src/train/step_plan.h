@@ -6,14 +6,10 @@
 #include <vector>
 
 #include "config/config.h"
-#include "models/model.h"
-#include "models/stages.h"
+#include "layout/rank_layout.h"
 #include "pipeline/check.h"
 
 namespace trifold {
-
-// The least size of a unit of parameters (data_parallel/flat_layout.h).
-int64_t unit_elements(const ZeroConfig& config);
 
 // The order of computation, before the model is cut.
 struct StepOrder {
@@ -43,13 +39,12 @@ bool can_reduce_each(const PretrainConfig& config);
 // micro-batch, which gives the bits of a reduction after the last.
 bool reduces_each(const PretrainConfig& config);
 
-// How many versions of the weights must exist at once to run this row: 1 where the schedule is synchronous.
-int weight_versions(const RankPlan& row);
+// How a step sums its gradients, after each micro-batch or once.
+Reduction reduction_of(const PretrainConfig& config, bool each);
 
-// What the complete plan of that order is checked against, for a model cut like that. `each`: gradients are
-// reduced after each micro-batch, but for the unit of a weight that is tied to one on another rank.
-PlanShape plan_shape(const StepOrder& order, const std::vector<StageRange>& cut, const Model& model,
-                     int64_t unit_elements, bool each);
+// What the complete plan of that order is checked against. `each`: gradients are reduced after each
+// micro-batch, but for the unit of a weight that is tied to one on another rank.
+PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each);
 
 // Adds reductions, updates and messages, and checks the result.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);

@@ -5,11 +5,12 @@
 
 #include "config/model_family.h"
 #include "core/clock.h"
+#include "layout/unit_actions.h"
+#include "layout/zero_sharing.h"
 #include "optim/lr_schedule.h"
 #include "train/device_workspace.h"
 #include "train/finite_check.h"
 #include "train/overlap_check.h"
-#include "train/rank_memory.h"
 #include "train/ranks.h"
 #include "train/trainer_window.h"
 
@@ -33,15 +34,14 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
                order_.rank_of_stage, config.zero, versions_of_ranks(order_), config.precision.fp8),
       plan_(make_plan()),
-      grads_(replica_.layout(),
-             grad_layout(replica_.layout(), row(), replica_.place(), reduces_each(config), order_.micros,
-                         reduce_type(config.precision), replica_.zero().groups),
+      grads_(replica_.layout().flat(),
+             replica_.layout().gradients(row(), reduction_of(config, reduces_each(config))),
              replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
-             {replica_.zero().stage.optimizer, order_.micros, config.precision.grad_reduce_in_bf16},
+             {replica_.layout().zero().stage.optimizer, order_.micros, config.precision.grad_reduce_in_bf16},
              replica_.comm(), replica_.ties()),
-      optimizer_(replica_.layout(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
+      optimizer_(replica_.layout().flat(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
                  config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
-      norm_(replica_.layout(), grads_, replica_.mesh(), replica_.ops()),
+      norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
       scaler_(config.precision),
       train_(train),
       valid_(valid),
@@ -52,17 +52,16 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
 
 // With what this rank's row needs beyond those of the others.
 Plan Trainer::make_plan() {
-  Plan plan = complete_plan(order_, plan_shape(order_, replica_.cut(), replica_.model(),
-                                               unit_elements(config_.zero), reduces_each(config_)));
+  Plan plan = complete_plan(
+      order_, plan_shape(order_, replica_.cut(), unit_elements(config_.zero), reduces_each(config_)));
   RankPlan& mine = plan[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
-  mine = replica_.with_residency(std::move(mine));
+  mine = replica_.with_residency(mine);
   return plan;
 }
 
 void Trainer::make_executor() {
-  activations_ =
-      Executor::measure(replica_.place(), replica_.model().params, replica_.mesh(), row(),
-                        config_.batch.micro_batch_size, config_.model.seq_length, replica_.dtype());
+  activations_ = replica_.layout().activations(row(), config_.batch.micro_batch_size,
+                                               config_.model.seq_length, replica_.dtype());
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);

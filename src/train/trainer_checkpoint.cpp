@@ -24,15 +24,11 @@ namespace trifold {
 // To load, every rank names all it holds; to save, what it counts. A copy of a tied weight is never saved.
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   replica_.weights().finish(replica_.compute());
-  const ParamList& params = replica_.model().params;
+  const RankLayout& layout = replica_.layout();
   std::vector<NamedTensor> tensors;
   for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    const ParamSpec& param = params[piece.segment.id];
-    const int slices = grads_.slices(piece.segment.id);
-    const Mesh& mesh = replica_.mesh();
-    const bool saved = !param.tied_to && counts_here(param.shard, mesh.coords(), mesh.sizes(), slices);
-    if (!to_load && !saved) continue;
-    for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
+    if (!to_load && !layout.saves(piece.segment.id)) continue;
+    for (StoredBox& box : stored_boxes(layout.params(), piece.kind, piece.segment)) {
       const Shape& extent = box.spec.local.extent;
       tensors.push_back(
           {box.spec, piece.values.rows(box.first, box.first + extent.elements()).reshape(extent)});

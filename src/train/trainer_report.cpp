@@ -143,7 +143,7 @@ RunReport Trainer::report() {
   report.parameters = replica_.model().params.global_elements();
   report.train_flops_per_sample = replica_.model().train_flops_per_sample();
   report.peak_flops = peak_flops_;
-  report.stages = report_stages(replica_.model(), replica_.cut(), order_.rank_of_stage);
+  report.stages = report_stages(replica_.cut());
   report.memory = memory_of_pipeline();
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;

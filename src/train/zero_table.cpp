@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "config/pipeline_choice.h"
-#include "train/nodes.h"
+#include "layout/zero_sharing.h"
 #include "train/plan_report.h"
-#include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 #include "zero/zero_stage.h"
 

@@ -22,9 +22,9 @@ class DelayedUpdates {
         stage_of_block_(std::move(stage_of_block)),
         version_(std::move(version)),
         replica_(world, config.mesh, config.model, DType::F64, config.seed),
-        grads_(replica_.layout(), GradLayout::whole(replica_.layout()), replica_.groups(), replica_.ops(),
-               DType::F64, {}, replica_.comm()),
-        optimizer_(replica_.layout(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
+        grads_(replica_.layout().flat(), GradLayout::whole(replica_.layout().flat()), replica_.groups(),
+               replica_.ops(), DType::F64, {}, replica_.comm()),
+        optimizer_(replica_.layout().flat(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
                    config.optimizer, DType::F64, config.seed, replica_.compute()) {
     add_version(0);
   }

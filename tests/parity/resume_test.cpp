@@ -111,7 +111,7 @@ TEST_F(Resume, LoadsBothCopiesOfTiedWeights) {
     Trainer trainer(world, cut, data, &data);
     trainer.load(folder_.string());
     const Replica& replica = trainer.replica();
-    const ParamList& params = replica.model().params;
+    const ParamList& params = replica.layout().params();
     for (int i = 0; i < params.size(); ++i) {
       if (!params[{i}].tied_to) continue;
       for (const ParamId id : {ParamId{i}, *params[{i}].tied_to}) {

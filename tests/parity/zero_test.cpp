@@ -246,7 +246,7 @@ TEST(ZeroMemory, HoldsSlicesOfGradientsAndAFewUnits) {
     const SyntheticTokens data(config.model.seq_length, 7, 11);
     run_on_ranks(config.mesh, [&](Communicator& world) {
       Trainer trainer(world, config, data, nullptr);
-      const FlatLayout& layout = trainer.replica().layout();
+      const FlatLayout& layout = trainer.replica().layout().flat();
       ASSERT_EQ(layout.units().size(), 13U);
       const auto& units = layout.units();  // the last layer's holds the final norm too
       const int64_t held =
@@ -269,7 +269,7 @@ TEST(ZeroTraffic, OfEachMicroBatchIsOneReduceScatter) {
         const Communicator& shard = trainer.replica().groups().shard();
         const int64_t before = shard.bytes_sent();
         trainer.step();
-        const FlatLayout& layout = trainer.replica().layout();
+        const FlatLayout& layout = trainer.replica().layout().flat();
         const int64_t once = layout.elements() * static_cast<int64_t>(sizeof(float)) * 3 / 4;
         const int reductions = policy == ReducePolicy::Each ? micros : 1;
         EXPECT_EQ(shard.bytes_sent() - before, (reductions + 1) * once);
@@ -295,8 +295,8 @@ TEST(ZeroTraffic, OfGradientsInBf16IsHalf) {
         if (world.rank() != 0) return;
         moved[bf16] = shard.bytes_sent() - before;
         held[bf16] = trainer.memory().gradients;
-        once = trainer.replica().layout().elements() * 3 / 4;
-        for (const FlatLayout::Unit& unit : trainer.replica().layout().units())
+        once = trainer.replica().layout().flat().elements() * 3 / 4;
+        for (const FlatLayout::Unit& unit : trainer.replica().layout().flat().units())
           largest = std::max(largest, unit.elements());
       });
     }
@@ -323,7 +323,7 @@ TEST(ZeroTraffic, IsThatOfThePaper) {
       const int64_t before = shard.traffic().sent;
       trainer.step();
       const auto moved = static_cast<double>(shard.traffic().sent - before);
-      const FlatLayout& layout = trainer.replica().layout();
+      const FlatLayout& layout = trainer.replica().layout().flat();
       const double once = static_cast<double>(layout.elements()) * sizeof(float) * 3 / 4;
       if (stage < 3) {
         EXPECT_EQ(moved, 2 * once) << "stage " << stage;
@@ -362,7 +362,7 @@ Moved moved_in_a_step(int stage, const std::string& groups) {
     const Traffic shard_now = trainer.replica().groups().shard().traffic();
     const Traffic replicas_now = trainer.replica().groups().replicas().traffic();
     // In units of the weights' bytes.
-    const double psi = static_cast<double>(trainer.replica().layout().elements()) * sizeof(float);
+    const double psi = static_cast<double>(trainer.replica().layout().flat().elements()) * sizeof(float);
     const std::lock_guard lock(mutex);
     moved.shard_left_node += static_cast<double>(shard_now.left_node - shard.left_node) / psi;
     moved.replicas_left_node += static_cast<double>(replicas_now.left_node - replicas.left_node) / psi;

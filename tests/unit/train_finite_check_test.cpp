@@ -127,7 +127,7 @@ Outcome run_with_fault(const PretrainConfig& config, const Place& place, double 
       Fault fault(trainer, place, sample + 1, value);
       if (mesh.coord(Axis::Tp) + 1 == mesh.size(Axis::Tp)) {
         trainer.watch(&fault);
-        const ParamList& params = trainer.replica().model().params;
+        const ParamList& params = trainer.replica().layout().params();
         for (int i = 0; i < params.size(); ++i)
           if (params[{i}].shard.name.starts_with(place.block) && params.held({i}) &&
               mesh.coord(Axis::Dp) + 1 == mesh.size(Axis::Dp)) {

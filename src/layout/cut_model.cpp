@@ -1,0 +1,49 @@
+#include "layout/cut_model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data_parallel/flat_layout.h"
+#include "models/language_model.h"
+
+namespace trifold {
+
+CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
+                   std::vector<int> ranks)
+    : model(make_model(config, mesh, seed, how)), rank_of_stage(std::move(ranks)), width(config.hidden_size) {
+  if (rank_of_stage.empty()) {
+    rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
+    std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
+  }
+  stages = cut_stages(model.block_costs(), static_cast<int>(rank_of_stage.size()));
+}
+
+std::vector<int> CutModel::blocks_of(size_t stage) const {
+  const StageRange& range = stages[stage];
+  std::vector<int> blocks(static_cast<size_t>(range.size()));
+  std::iota(blocks.begin(), blocks.end(), range.begin);
+  return blocks;
+}
+
+bool CutModel::tied() const {
+  const auto specs = model.params.specs();
+  return std::any_of(specs.begin(), specs.end(),
+                     [](const ParamSpec& spec) { return spec.tied_to.has_value(); });
+}
+
+CutModel::Elements CutModel::elements_of(size_t stage) const {
+  const StageRange& range = stages[stage];
+  const auto uses = [&](const ParamSpec& spec) {
+    return spec.block >= range.begin && spec.block < range.end;
+  };
+  Elements sum;
+  for (const ParamSpec& spec : model.params.specs()) {
+    if (!uses(spec)) continue;
+    const int64_t elements = (spec.shard.local.elements() + kGrain - 1) / kGrain * kGrain;
+    sum.gradients += elements;
+    if (!spec.tied_to || !uses(model.params[*spec.tied_to])) sum.weights += elements;
+  }
+  return sum;
+}
+
+}  // namespace trifold

@@ -1,0 +1,40 @@
+// CutModel: a model cut into the stages of a pipeline, as all pipeline ranks at one place of the other axes
+// know it. A value that needs no rank; a run, a plan and a resharding make the same one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/config.h"
+#include "models/model.h"
+#include "models/stages.h"
+
+namespace trifold {
+
+struct CutModel {
+  // The model of `config` at the place of `mesh`, which is not kept; see make_model. `rank_of_stage` gives
+  // the pipeline rank of every stage; empty: one stage on each. BadInput when the model has fewer blocks than
+  // there are stages.
+  CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
+           std::vector<int> rank_of_stage);
+
+  // The blocks of a stage, ascending.
+  std::vector<int> blocks_of(size_t stage) const;
+  // Whether one parameter is used by two blocks.
+  bool tied() const;
+
+  // Elements that a rank holds for a stage in its flat buffers, padding included, were it the only stage of
+  // the rank. A tied use has a gradient of its own; its weight counts unless its original is in the stage.
+  struct Elements {
+    int64_t weights = 0;
+    int64_t gradients = 0;
+  };
+  Elements elements_of(size_t stage) const;
+
+  Model model;
+  std::vector<StageRange> stages;  // the blocks of each
+  std::vector<int> rank_of_stage;
+  int64_t width = 0;  // C of the activations [R, C] between stages
+};
+
+}  // namespace trifold

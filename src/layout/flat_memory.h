@@ -1,0 +1,17 @@
+// The bytes of a rank's flat buffers.
+#pragma once
+
+#include "config/config.h"
+#include "data_parallel/grad_layout.h"
+#include "layout/memory_report.h"
+#include "zero/zero_stage.h"
+
+namespace trifold {
+
+// Bytes of weights, gradients and optimizer state: `versions` as in ParamStore; `gathered`: elements of the
+// places of gathered units where the parameters are sharded. `config` says where state is off-loaded to.
+MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
+                         const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
+                         int64_t gathered, const ZeroConfig& config);
+
+}  // namespace trifold

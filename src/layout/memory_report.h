@@ -1,0 +1,21 @@
+// The bytes that one rank holds.
+#pragma once
+
+#include <cstddef>
+
+namespace trifold {
+
+// `predicted_activations` comes from walking the plan before anything is allocated.
+struct MemoryReport {
+  size_t parameters = 0;
+  size_t gradients = 0;
+  size_t optimizer = 0;
+  size_t predicted_activations = 0;
+  size_t offloaded = 0;  // in a file, or in the host's memory while a device computes; in none of the others
+  size_t workspace = 0;  // of a device's libraries (train/device_workspace.h)
+  size_t predicted_total() const {
+    return parameters + gradients + optimizer + predicted_activations + workspace;
+  }
+};
+
+}  // namespace trifold

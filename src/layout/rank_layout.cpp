@@ -1,0 +1,146 @@
+#include "layout/rank_layout.h"
+
+#include "data_parallel/data_sums.h"
+#include "layout/flat_memory.h"
+#include "layout/unit_actions.h"
+#include "layout/zero_sharing.h"
+#include "zero/param_store.h"
+
+namespace trifold {
+
+namespace {
+
+std::vector<Stage> stages_on(int pipeline_rank, const CutModel& model) {
+  std::vector<Stage> stages;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    if (model.rank_of_stage[stage] != pipeline_rank) continue;
+    stages.push_back({static_cast<int>(stage), {}});
+    for (const int block : model.blocks_of(stage)) {
+      const Block& known = model.model.blocks[static_cast<size_t>(block)];
+      stages.back().blocks.push_back({known.layer.get(), known.slots, block});
+    }
+  }
+  check(!stages.empty(), "pipeline rank {} has no stage", pipeline_rank);
+  return stages;
+}
+
+FlatLayout flat_layout(const CutModel& model, const std::vector<Stage>& stages, int64_t unit_elements,
+                       int group) {
+  std::vector<std::vector<int>> blocks;
+  std::vector<int> held;
+  for (const Stage& stage : stages) {
+    blocks.push_back(model.blocks_of(static_cast<size_t>(stage.index)));
+    held.insert(held.end(), blocks.back().begin(), blocks.back().end());
+  }
+  ParamList params = model.model.params;
+  params.hold_blocks(held);
+  return {std::move(params), blocks, unit_elements, group};
+}
+
+}  // namespace
+
+RankLayout::RankLayout(const CutModel& model, const MeshSizes& sizes, const MeshCoords& coords,
+                       const ZeroConfig& zero, const ZeroSharing& sharing)
+    : model_(&model),
+      sizes_(sizes),
+      coords_(coords),
+      config_(zero),
+      sharing_(sharing),
+      stages_(stages_on(coords[Axis::Pp], model)),
+      flat_(flat_layout(model, stages_, unit_elements(zero), sharing.group)) {}
+
+PipelinePlace RankLayout::place() const {
+  PipelinePlace place;
+  place.stages = stages_;
+  place.rank_of_stage = model_->rank_of_stage;
+  place.width = model_->width;
+  place.row_parts = model_->model.row_parts;
+  return place;
+}
+
+std::vector<FlatLayout::Segment> RankLayout::owned(const FlatLayout::Unit& unit) const {
+  if (!sharing_.stage.optimizer) return flat_.segments(unit, std::nullopt);
+  return flat_.segments(unit, place_along(unit.data, coords_, sizes_) % unit.slices);
+}
+
+bool RankLayout::saves(ParamId id) const {
+  const ParamSpec& param = params()[id];
+  const int slices = sharing_.stage.optimizer ? slices_of(param.shard.data_axes(), sharing_.group) : 1;
+  return !param.tied_to && counts_here(param.shard, coords_, sizes_, slices);
+}
+
+RankPlan RankLayout::with_residency(const RankPlan& row) const {
+  return sharing_.stage.parameters ? add_gathering(row, flat_, stages_) : without_residency(row);
+}
+
+std::vector<std::pair<int, int>> RankLayout::gathered_together(const RankPlan& row) const {
+  if (!sharing_.stage.parameters) return {};
+  return units_gathered_together(row, flat_, stages_);
+}
+
+GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& how) const {
+  GradLayout result =
+      how.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_,
+                                                                   static_cast<int>(model_->stages.size())))
+               : GradLayout::whole(flat_, how.micros);
+  if (how.wire == DType::BF16) result.add_work(flat_, sharing_.groups);
+  return result;
+}
+
+MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients, DType dtype,
+                                const OptimizerConfig& optimizer) const {
+  const int64_t gathered =
+      sharing_.stage.parameters ? places_of_units(flat_, gathered_together(row)).all_elements() : 0;
+  return flat_memory(flat_, gradients, dtype, optimizer, sharing_.stage, weight_versions(row), gathered,
+                     config_);
+}
+
+ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
+                                         DType dtype) const {
+  return Executor::measure(place(), params(), Mesh(sizes_, coords_), row, micro_batch_size, seq_length,
+                           dtype);
+}
+
+double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients, DType dtype,
+                                DType wire) const {
+  const ZeroStage& zero = sharing_.stage;
+  // Once around a ring of `ranks`, of a tensor of so many elements.
+  const auto pass = [](int ranks, int64_t elements, DType type) {
+    return static_cast<double>(elements) * (ranks - 1) / ranks * static_cast<double>(size_of(type));
+  };
+  // What travels between the groups of a slice of so many elements.
+  const auto to_copies = [&](int64_t elements, int groups) {
+    return wire == DType::BF16 ? DataSums::work_elements(elements, groups) : elements;
+  };
+  double bytes = 0;
+  std::vector<bool> between_copies(flat_.units().size(), false);
+  const auto reduce = [&](int index) {
+    const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
+    bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
+    // Sums of a unit that passes travel between the groups once a step.
+    const int groups = slices_of(unit.data, sharing_.groups);
+    if (!between_copies[static_cast<size_t>(index)])
+      bytes += 2 * pass(groups, to_copies(unit.slice_elements(), groups), wire);
+    between_copies[static_cast<size_t>(index)] = gradients.passes(index);
+  };
+  const IndicesOfUnits indices = indices_of_units(flat_, stages_);
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::ReduceGrad)
+      for (const int unit : indices.at({action.stage, action.block})) reduce(unit);
+    if (action.kind == ActionKind::ReduceTied)
+      for (size_t i = 0; i < flat_.units().size(); ++i)
+        if (flat_.units()[i].lowest_block == kCopyOfTied) reduce(static_cast<int>(i));
+    if (action.kind == ActionKind::Unshard)
+      for (const int index : indices.at({action.stage, action.block})) {
+        const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
+        bytes += pass(unit.slices, unit.elements(), dtype);
+      }
+    // One update of all that the rank holds: the Steps of its stages are one.
+    const bool update = action.kind == ActionKind::Step && action.stage == stages_.front().index;
+    if (update && zero.optimizer && !zero.parameters)
+      for (const FlatLayout::Unit& unit : flat_.units()) bytes += pass(unit.slices, unit.elements(), dtype);
+  }
+  return bytes;
+}
+
+}  // namespace trifold
