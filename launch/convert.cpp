@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "config/json.h"
+#include "config/model_family.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "models/hugging_face.h"
 #include "train/output_files.h"
 
 namespace trifold::launch {
@@ -44,13 +46,9 @@ int run(const ConvertConfig& config) {
     CheckpointReader from(config.load);
     const Converted done = export_model(from, config);
     tell(done);
-    const char* kind = !is_bert(done.model)                     ? "CausalLM"
-                       : done.model.bert_head == HeadKind::Span ? "QuestionAnswering"
-                       : has_task_head(done.model)              ? "SequenceClassification"
-                       : done.model.bert_no_binary_head         ? "MaskedLM"
-                                                                : "PreTraining";
     fmt::print(
-        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n", kind, done.to,
+        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n", auto_class(done.model),
+        done.to,
         done.has_tokenizer_files ? "the files of its tokenizer are beside it" : "the tokenizer is not in it");
     return kDone;
   }
@@ -70,8 +68,9 @@ int run(const ConvertConfig& config) {
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
       "a text{}):\n"
       "  trifold pretrain --load {} --finetune --tokenizer-type {}{}{}\n",
-      is_bert(done.model) ? "" : ", or of a .bin/.idx data set that its tokenizer made", config.save,
-      name_of(data.tokenizer_type.value_or(TokenizerType::HuggingFace)),
+      family_of_model(done.model).reads_token_files ? ", or of a .bin/.idx data set that its tokenizer made"
+                                                    : "",
+      config.save, name_of(data.tokenizer_type.value_or(TokenizerType::HuggingFace)),
       data.tokenizer_model                         ? " --tokenizer-model " + *data.tokenizer_model
       : data.tokenizer_type == TokenizerType::Byte ? ""
                                                    : " --tokenizer-model tokenizer.json",

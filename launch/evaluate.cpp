@@ -9,15 +9,16 @@
 #include "config/option_tables.h"
 #include "core/clock.h"
 #include "core/printable.h"
+#include "data/corpus.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "models/language_family.h"
 #include "train/checkpoint_model.h"
 #include "train/evaluation.h"
 #include "train/output_files.h"
 #include "train/pretrain.h"
 #include "train/ranks.h"
 #include "train/run_terms.h"
-#include "train/training_text.h"
 
 namespace trifold::launch {
 
@@ -51,7 +52,9 @@ Evaluation prepare(const EvaluateConfig& config) {
         "divide the model's {} positions: leave it out",
         config.mesh.tensor_model_parallel_size, checkpoint.model.seq_length);
   const Split part = config.part;
-  const TrainingText corpus(checkpoint.model, data);
+  const std::unique_ptr<TrainingText> text =
+      language_family(checkpoint.model).open_text(checkpoint.model, data);
+  const TrainingText& corpus = *text;
   if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, part_name(part));
   if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/model_family.h"
 #include "config/option_tables.h"
 #include "config/pipeline_choice.h"
 #include "config/problems.h"
@@ -23,7 +24,7 @@ namespace {
 void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_data(config.data, problems);
-  check_pairs(config.model, config.data, problems);
+  family_of_model(config.model).check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", problems);
   check_checkpoint(config.checkpoint, problems);
   check_task_head(config, problems);

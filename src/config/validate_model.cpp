@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/model_family.h"
 #include "config/number.h"
 #include "config/pipeline_choice.h"
 #include "config/problems.h"
@@ -55,28 +56,6 @@ void check_rope(const ModelConfig& model, Problems& problems) {
         turned, head, format_double(model.rotary_percent), kMost);
 }
 
-// Options that make another model of a GPT have no part in BERT as it was published.
-void check_model_type(const ModelConfig& model, Problems& problems) {
-  if (!problems.sound({"model-type"})) return;
-  if (!is_bert(model)) {
-    if (model.bert_no_binary_head)
-      problems.add("--bert-no-binary-head has no effect: it needs --model-type bert");
-    return;
-  }
-  const ModelConfig defaults;
-  const std::pair<const char*, bool> options[] = {
-      {"position-embedding-type", model.position_embedding_type != defaults.position_embedding_type},
-      {"group-query-attention", model.group_query_attention},
-      {"qk-layernorm", model.qk_layernorm},
-      {"normalization", model.normalization != defaults.normalization},
-      {"swiglu", model.swiglu},
-      {"disable-bias-linear", model.disable_bias_linear},
-      {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
-  for (const auto& [option, changed] : options)
-    if (changed && problems.sound({option}))
-      problems.add("--{} is not possible with --model-type bert: leave it out", option);
-}
-
 void check_activation(const ModelConfig& model, Problems& problems) {
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
     problems.add("--gelu {} has no effect with --swiglu: leave one of them out", name_of(model.gelu));
@@ -86,7 +65,7 @@ void check_activation(const ModelConfig& model, Problems& problems) {
 
 void check_model(const ModelConfig& model, Problems& problems) {
   check_heads(model, problems);
-  check_model_type(model, problems);
+  if (problems.sound({"model-type"})) family_of_model(model).check_model(model, problems);
   check_activation(model, problems);
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
@@ -94,17 +73,6 @@ void check_model(const ModelConfig& model, Problems& problems) {
     problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
                  model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
                  model.seq_length);
-}
-
-void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& problems) {
-  if (is_bert(model)) {
-    if (data.eod_mask_loss)
-      problems.add(
-          "--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only");
-    return;
-  }
-  if (const auto option = given_option_of_pairs(data))
-    problems.add("--{} has no effect: it needs --model-type bert", *option);
 }
 
 void check_task_head(const PretrainConfig& config, Problems& problems) {

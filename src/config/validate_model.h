@@ -7,7 +7,6 @@
 namespace trifold {
 
 void check_model(const ModelConfig& model, Problems& problems);
-void check_pairs(const ModelConfig& model, const DataConfig& data, Problems& problems);
 // A stage of an asynchronous pipeline counts the labels of tokens, of which a task has none.
 void check_task_head(const PretrainConfig& config, Problems& problems);
 void check_precision(const PrecisionConfig& precision, Problems& problems);

@@ -77,8 +77,8 @@ std::unique_ptr<DataSource> BertCorpus::source(Split split, int64_t seq_length, 
                 std::max<int64_t>(1, (samples_needed + once->samples() - 1) / once->samples()), seed);
 }
 
-std::unique_ptr<DataSource> BertCorpus::passes(Split split, int64_t seq_length, int64_t passes,
-                                               uint64_t seed) const {
+std::unique_ptr<DataSource> BertCorpus::passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                               int64_t /*most*/) const {
   BertRules rules = rules_;
   rules.seq_length = seq_length;
   return std::make_unique<BertSamples>(text_, documents_of(split), special_, rules, passes, seed);

@@ -23,6 +23,7 @@
 #include "core/random.h"
 #include "data/batch.h"
 #include "data/sentences.h"
+#include "data/training_text.h"
 
 namespace trifold {
 
@@ -103,17 +104,18 @@ class BertSamples final : public DataSource {
 };
 
 // What --data-path names, for BERT: plain text files, read and tokenized when it is made.
-class BertCorpus {
+class BertCorpus final : public TrainingText {
  public:
   // BadInput for files that are not plain text, weights, a vocabulary too small for the tokenizer.
   BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs);
 
   // False when --split gives the part no document.
-  bool has(Split split) const { return !documents_of(split).empty(); }
+  bool has(Split split) const override { return !documents_of(split).empty(); }
   // At least `samples_needed` samples of a part, in as many passes as that takes.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
-                                     uint64_t seed) const;
-  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed) const;
+                                     uint64_t seed) const override;
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                     int64_t most = std::numeric_limits<int64_t>::max()) const override;
 
  private:
   // Of every file its share, as --split says.

@@ -19,6 +19,7 @@
 #include "data/text_samples.h"
 #include "data/token_blocks.h"
 #include "data/tokenizer.h"
+#include "data/training_text.h"
 
 namespace trifold {
 
@@ -26,7 +27,7 @@ namespace trifold {
 // where all paths are .bin/.idx prefixes there is none, and the result is null.
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config);
 
-class Corpus {
+class Corpus final : public TrainingText {
  public:
   // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else text. Text is
   // streamed (data/stream_samples.h) from folders, JSON lines, packed files and files larger than kWholeText;
@@ -40,9 +41,9 @@ class Corpus {
   static constexpr int64_t kWholeText = int64_t{1} << 26;
 
   // False when --split gives the part nothing.
-  bool has(Split split) const { return !split_.empty(split); }
+  bool has(Split split) const override { return !split_.empty(split); }
   // Whether some of it is streamed: how many samples there are is not known then.
-  bool streams() const;
+  bool streams() const override;
   // Tokens in one part, all paths together. Failure for a corpus that is streamed.
   int64_t tokens(Split split) const;
 
@@ -54,17 +55,17 @@ class Corpus {
   // of every path is drawn once, in proportion to their sizes; where that is less than `samples_needed`
   // (Megatron-LM stops there), those proportions serve as weights and the paths are repeated.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
-                                     uint64_t seed) const;
+                                     uint64_t seed) const override;
 
   // `passes` passes over one part, every sample of every path exactly once in each (data/passes.h). A text
   // file is cut at the same places in every pass; tokens at the end of a path that do not fill a sample are
   // left out. BadInput when the paths have weights: shares of samples are not passes; and for several passes
   // of a corpus that is streamed. One pass of such a corpus has `most` samples at most (data/stream_pass.h).
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
-                                     int64_t most = std::numeric_limits<int64_t>::max()) const;
-  bool weighted() const { return paths_.weights.has_value(); }
+                                     int64_t most = std::numeric_limits<int64_t>::max()) const override;
+  bool weighted() const override { return paths_.weights.has_value(); }
   // What its sources skip.
-  const std::shared_ptr<BadRecords>& bad_records() const { return bad_; }
+  std::shared_ptr<BadRecords> bad_records() const override { return bad_; }
 
  private:
   using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,

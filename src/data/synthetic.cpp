@@ -44,9 +44,4 @@ void SyntheticPairs::read(Batch& batch, int64_t first_sample) const {
   }
 }
 
-std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed) {
-  if (is_bert(model)) return std::make_unique<SyntheticPairs>(model.seq_length, *model.vocab_size, seed);
-  return std::make_unique<SyntheticTokens>(model.seq_length, *model.vocab_size, seed);
-}
-
 }  // namespace trifold

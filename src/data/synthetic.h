@@ -40,7 +40,4 @@ class SyntheticPairs final : public DataSource {
   PhiloxKey key_;
 };
 
-// The one of them that the model can read.
-std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed);
-
 }  // namespace trifold

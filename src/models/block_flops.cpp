@@ -1,6 +1,7 @@
 #include "models/block_flops.h"
 
 #include "config/model_family.h"
+#include "models/language_family.h"
 
 namespace trifold {
 
@@ -20,20 +21,13 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
   return flops;
 }
 
-// Besides the products with the vocabulary: BERT's dense layer, its pooler and classifier on one row of a
-// sample, the two columns of a span.
+double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab) {
+  return 3 * 2 * static_cast<double>(config.seq_length) * static_cast<double>(config.hidden_size) *
+         static_cast<double>(padded_vocab);
+}
+
 BlockFlops flops_of_head(const ModelConfig& config, int64_t padded_vocab) {
-  const auto c = static_cast<double>(config.hidden_size);
-  const auto rows = static_cast<double>(config.seq_length);
-  const auto layer = [](double each) { return BlockFlops{each, each, each}; };
-  const auto pooled = [&](double classes) { return 2 * c * c + 2 * c * classes; };
-  if (config.bert_head == HeadKind::Classes)
-    return layer(pooled(static_cast<double>(config.class_names.size())));
-  if (config.bert_head == HeadKind::Span) return layer(2 * rows * c * 2);
-  BlockFlops flops;
-  if (is_bert(config)) flops = layer(2 * rows * c * c + (config.bert_no_binary_head ? 0 : pooled(2)));
-  flops.forward += 3 * 2 * rows * c * static_cast<double>(padded_vocab);
-  return flops;
+  return language_family(config).head_flops(config, padded_vocab);
 }
 
 }  // namespace trifold

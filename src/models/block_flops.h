@@ -18,7 +18,10 @@ struct BlockFlops {
 // the weights; each product of attention has two, both for its inputs.
 BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute);
 
-// Of the head, that of a task included. The loss over the vocabulary computes its gradients in forward.
+// Of the products with the vocabulary: the loss over it computes its gradients in forward.
+double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab);
+
+// Of the head, that of a task included.
 BlockFlops flops_of_head(const ModelConfig& config, int64_t padded_vocab);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// The language model that a configuration describes: GPT and Llama (models/gpt.h) or BERT (models/bert.h), as
+// The language model that a configuration describes: of the families that models/language_family.h lists, as
 // a list of blocks: embedding, transformer blocks, head with its loss.
 #pragma once
 

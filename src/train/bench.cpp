@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "core/clock.h"
-#include "data/synthetic.h"
+#include "models/language_family.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/trainer.h"

@@ -9,8 +9,9 @@
 #include "config/json.h"
 #include "data/bert_samples.h"
 #include "data/tokenizer.h"
+#include "models/hugging_face.h"
+#include "models/language_family.h"
 #include "train/checkpoint_model.h"
-#include "train/hugging_face.h"
 #include "train/tokenizer_files.h"
 #include "train/transpose.h"
 
@@ -145,7 +146,8 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
   if (data.tokenizer_type) tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
   if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
-  if (is_bert(model) && tokenizer) config["pad_token_id"] = BertTokens(*tokenizer).pad;
+  if (tokenizer)
+    if (const auto pad = language_family(model).pad_token(*tokenizer)) config["pad_token_id"] = *pad;
   // Those of a model that came from the library stay as they were there.
   const json& state = from.meta().state;
   const auto kept = state.find(kKeptFields);

@@ -1,5 +1,5 @@
 // Converting between checkpoints and the folders that Hugging Face's transformers library reads and writes:
-// config.json and safetensors files (train/hugging_face.h says which models). Weights only; neither holds
+// config.json and safetensors files (models/hugging_face.h says which models). Weights only; neither holds
 // another's optimizer state.
 #pragma once
 

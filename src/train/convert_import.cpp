@@ -12,8 +12,8 @@
 #include "config/validate.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "models/hugging_face.h"
 #include "train/convert.h"
-#include "train/hugging_face.h"
 #include "train/tokenizer_files.h"
 #include "train/transpose.h"
 
@@ -248,7 +248,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   if (config.seq_length) model.seq_length = *config.seq_length;
   expect_safetensors(folder, given);
   const SafetensorsModel files(folder);
-  if (is_bert(model)) model.bert_no_binary_head = !files.tensors().contains(kPairTensor);
+  look_for_pairs(model, [&](const std::string& tensor) { return files.tensors().contains(tensor); });
   const std::vector<WeightMap> maps = weight_map(model);
   const Sources sources = find_all(files, maps, model, folder.string());
   const DType dtype = type_of_all(sources.types, config);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "checkpoint/save_folder.h"
+#include "config/model_family.h"
 #include "config/option_tables.h"
 #include "config/validate.h"
 #include "core/clock.h"
@@ -30,7 +31,7 @@ std::string checkpoint_of(const CheckpointConfig& config) {
 // The model of the task. A tuned one keeps its classes; for the others the training data name them.
 ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& from) {
   ModelConfig model = from.model;
-  if (!is_bert(model))
+  if (!family_of_model(model).has_tasks)
     bad_input("{} is no BERT: --load needs one that `pretrain --model-type bert` made", from.directory);
   if (has_task_head(model) && model.bert_head != head_of(*config.task))
     bad_input("{} was tuned for another task than --task {}", from.directory, name_of(*config.task));

@@ -8,13 +8,13 @@
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
+#include "models/language_family.h"
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"
 #include "train/output_files.h"
 #include "train/run_loop.h"
 #include "train/step_plan.h"
-#include "train/training_text.h"
 #include "zero/file_memory.h"
 
 namespace trifold {
@@ -30,11 +30,12 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   // A checkpoint remembers the model's file, and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   if (!data.tokenizer_type) data.tokenizer_type = TokenizerType::Byte;  // the only one that needs no naming
-  const int64_t needed = is_bert(model) ? bert_vocabulary(*tokenizer) : tokenizer->vocab_size();
+  const LanguageFamily& family = language_family(model);
+  const int64_t needed = family.vocabulary(*tokenizer);
   if (!model.vocab_size) model.vocab_size = needed;
   if (*model.vocab_size < needed)
     bad_input("--vocab-size {} is smaller than the tokenizer's {}{}; leave it out, or give at least {}",
-              *model.vocab_size, needed, is_bert(model) ? " (with BERT's own tokens)" : "", needed);
+              *model.vocab_size, needed, family.own_tokens, needed);
 }
 
 namespace {
@@ -93,7 +94,9 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
 }
 
 void open_data(PretrainJob& job) {
-  const TrainingText corpus(job.config.model, job.config.data);
+  const std::unique_ptr<TrainingText> text =
+      language_family(job.config.model).open_text(job.config.model, job.config.data);
+  const TrainingText& corpus = *text;
   const PretrainConfig& config = job.config;
   job.bad_records = corpus.bad_records();
   if (config.batch.train_epochs) {

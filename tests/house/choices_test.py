@@ -42,7 +42,7 @@ EXCEPTIONS = {
 }
 
 # Files whose business is text.
-READERS = re.compile(r"^src/(?:config/|train/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
+READERS = re.compile(r"^src/(?:config/|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
                      r"^src/data/(?:click|preprocess|compare_clicks|text_|pre_token|hugging_face)")
 
 

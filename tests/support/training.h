@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "data/synthetic.h"
+#include "models/language_family.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 

@@ -1,4 +1,4 @@
-#include "train/hugging_face_family.h"
+#include "models/hugging_face_family.h"
 
 #include <algorithm>
 
@@ -129,7 +129,8 @@ const HuggingFaceFamily& llama_family() {
       read_llama,
       llama_json,
       llama_misses,
-      llama_ignores};
+      llama_ignores,
+      [](const ModelConfig&) { return "CausalLM"; }};
   return kFamily;
 }
 

@@ -1,5 +1,5 @@
 // What transformers calls the models of one family, their tensors and the fields of their config.json. Only
-// hugging_face.cpp uses it.
+// hugging_face.cpp and the families use it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -57,6 +57,10 @@ struct HuggingFaceFamily {
   std::vector<std::string> (*missing)(const ModelConfig& model);
   // A tensor that holds no parameter.
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
+  // The class of transformers that opens the model: AutoModelFor<...>.
+  const char* (*auto_class)(const ModelConfig& model);
+  // A tensor without which a model of theirs has no head for pairs; null: none.
+  const char* pair_tensor = nullptr;
 };
 
 const HuggingFaceFamily& gpt2_family();

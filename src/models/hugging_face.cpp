@@ -1,11 +1,11 @@
-#include "train/hugging_face.h"
+#include "models/hugging_face.h"
 
 #include <algorithm>
 #include <array>
 
 #include "config/validate.h"
+#include "models/language_family.h"
 #include "models/language_model.h"
-#include "train/hugging_face_family.h"
 
 namespace trifold {
 
@@ -14,8 +14,7 @@ namespace {
 using nlohmann::json;
 
 const HuggingFaceFamily& family_of(const ModelConfig& model) {
-  if (is_bert(model)) return bert_family();
-  return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
+  return language_family(model).hugging_face(model);
 }
 
 WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names) {
@@ -78,6 +77,12 @@ std::string name_prefix(const ModelConfig& model) { return family_of(model).name
 
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
   return family_of(model).ignores(theirs, model);
+}
+
+std::string auto_class(const ModelConfig& model) { return family_of(model).auto_class(model); }
+
+void look_for_pairs(ModelConfig& model, FunctionRef<bool(const std::string&)> has_tensor) {
+  if (const char* tensor = family_of(model).pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
 }
 
 json to_hugging_face(const ModelConfig& model) {

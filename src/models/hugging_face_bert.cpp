@@ -1,12 +1,12 @@
-#include "train/hugging_face_family.h"
-
-#include "train/hugging_face.h"
+#include "models/hugging_face_family.h"
 
 namespace trifold {
 
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kPairTensor = "cls.seq_relationship.weight";
 
 // A model that was tuned for a task says so, and what its classes are called; two without names are usual.
 void read_task(ConfigReader& from, ModelConfig& model) {
@@ -53,6 +53,12 @@ const char* bert_architecture(const ModelConfig& model) {
   if (model.bert_head == HeadKind::Classes) return "BertForSequenceClassification";
   if (model.bert_head == HeadKind::Span) return "BertForQuestionAnswering";
   return model.bert_no_binary_head ? "BertForMaskedLM" : "BertForPreTraining";
+}
+
+const char* bert_auto_class(const ModelConfig& model) {
+  if (model.bert_head == HeadKind::Classes) return "SequenceClassification";
+  if (model.bert_head == HeadKind::Span) return "QuestionAnswering";
+  return model.bert_no_binary_head ? "MaskedLM" : "PreTraining";
 }
 
 json bert_json(const ModelConfig& model) {
@@ -132,7 +138,9 @@ const HuggingFaceFamily& bert_family() {
       read_bert,
       bert_json,
       bert_misses,
-      bert_ignores};
+      bert_ignores,
+      bert_auto_class,
+      kPairTensor};
   return kFamily;
 }
 

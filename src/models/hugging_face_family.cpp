@@ -1,4 +1,4 @@
-#include "train/hugging_face_family.h"
+#include "models/hugging_face_family.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "train/hugging_face_family.h"
+#include "models/hugging_face_family.h"
 
 namespace trifold {
 
@@ -88,7 +88,8 @@ const HuggingFaceFamily& gpt2_family() {
                                          read_gpt2,
                                          gpt2_json,
                                          gpt2_misses,
-                                         gpt2_ignores};
+                                         gpt2_ignores,
+                                         [](const ModelConfig&) { return "CausalLM"; }};
   return kFamily;
 }
 

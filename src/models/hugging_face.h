@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/function_ref.h"
 #include "core/tensor.h"
 
 namespace trifold {
@@ -33,9 +34,6 @@ std::vector<WeightMap> weight_map(const ModelConfig& model);
 // head where it is tied.
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model);
 
-// A tensor of every BERT that tells whether sentences follow each other.
-inline constexpr const char* kPairTensor = "cls.seq_relationship.weight";
-
 // What their names begin with in the file of a whole model ("transformer."), and in that of one without a
 // head not.
 std::string name_prefix(const ModelConfig& model);
@@ -44,8 +42,12 @@ std::string name_prefix(const ModelConfig& model);
 nlohmann::json to_hugging_face(const ModelConfig& model);
 
 // The inverse, resolved: seq_length is the number of positions. BadInput, starting with `where`, that lists
-// everything which is missing, of the wrong type or not supported. Of a BERT it does not say whether there is
-// a head for pairs: the tensors do (kPairTensor).
+// everything which is missing, of the wrong type or not supported. Whether there is a head for pairs the
+// tensors say.
 ModelConfig from_hugging_face(const nlohmann::json& config, const std::string& where);
+void look_for_pairs(ModelConfig& model, FunctionRef<bool(const std::string&)> has_tensor);
+
+// The class of transformers that opens the model: AutoModelFor<...>.
+std::string auto_class(const ModelConfig& model);
 
 }  // namespace trifold

@@ -1,0 +1,90 @@
+// BERT: its blocks, with the heads of tasks, its data and names.
+#include "core/error.h"
+#include "data/bert_samples.h"
+#include "data/synthetic.h"
+#include "models/bert_tasks.h"
+#include "models/language_family.h"
+#include "models/post_norm_block.h"
+
+namespace trifold {
+
+namespace {
+
+ParamId make_bert_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+                            std::unique_ptr<Layer>& layer) {
+  auto embedding = std::make_unique<BertEmbedding>(builder, config, padded_vocab);
+  const ParamId tokens = embedding->tokens();
+  layer = std::move(embedding);
+  return tokens;
+}
+
+std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string& name,
+                                       const TransformerShape& shape) {
+  return std::make_unique<PostNormBlock>(builder, name, shape);
+}
+
+std::unique_ptr<Layer> make_bert_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
+                                      int64_t padded_vocab, int64_t chunk_rows) {
+  if (config.bert_head == HeadKind::Classes) return std::make_unique<ClassHead>(builder, config);
+  if (config.bert_head == HeadKind::Span) return std::make_unique<SpanHead>(builder, config);
+  return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,
+                                    chunk_rows);
+}
+
+const char* bert_head_rows(const ModelConfig& config) {
+  return has_task_head(config) ? nullptr : "head.bias";
+}
+
+// The few rows of the pooler do not count, and of a task's head nothing else than these or two columns.
+double bert_head_cost(const ModelConfig& config, int64_t padded_vocab) {
+  if (has_task_head(config)) return 4.0 * static_cast<double>(config.seq_length * config.hidden_size);
+  const int64_t columns = padded_vocab + config.hidden_size;
+  return 2.0 * static_cast<double>(config.seq_length * config.hidden_size * columns);
+}
+
+// Besides the products with the vocabulary: the dense layer, the pooler and classifier on one row of a
+// sample, the two columns of a span.
+BlockFlops bert_head_flops(const ModelConfig& config, int64_t padded_vocab) {
+  const auto c = static_cast<double>(config.hidden_size);
+  const auto rows = static_cast<double>(config.seq_length);
+  const auto layer = [](double each) { return BlockFlops{each, each, each}; };
+  const auto pooled = [&](double classes) { return 2 * c * c + 2 * c * classes; };
+  if (config.bert_head == HeadKind::Classes)
+    return layer(pooled(static_cast<double>(config.class_names.size())));
+  if (config.bert_head == HeadKind::Span) return layer(2 * rows * c * 2);
+  BlockFlops flops = layer(2 * rows * c * c + (config.bert_no_binary_head ? 0 : pooled(2)));
+  flops.forward += flops_of_vocabulary_loss(config, padded_vocab);
+  return flops;
+}
+
+std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const DataConfig& data) {
+  if (data.eod_mask_loss)
+    bad_input("--eod-mask-loss has no effect: the model is a BERT, whose loss is of masked tokens only");
+  return std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
+}
+
+const HuggingFaceFamily& bert_names(const ModelConfig&) { return bert_family(); }
+
+}  // namespace
+
+extern const LanguageFamily kBertParts;
+constexpr LanguageFamily kBertParts{
+    .type = ModelType::Bert,
+    .make_embedding = make_bert_embedding,
+    .make_layer = make_bert_layer,
+    .make_head = make_bert_head,
+    .head_rows = bert_head_rows,
+    .head_cost = bert_head_cost,
+    .head_flops = bert_head_flops,
+    .vocabulary = bert_vocabulary,
+    .own_tokens = " (with BERT's own tokens)",
+    .pad_token = [](const Tokenizer& tokenizer) -> std::optional<int32_t> {
+      return BertTokens(tokenizer).pad;
+    },
+    .open_text = open_bert_text,
+    .synthetic = [](const ModelConfig& model, uint64_t seed) -> std::unique_ptr<DataSource> {
+      return std::make_unique<SyntheticPairs>(model.seq_length, *model.vocab_size, seed);
+    },
+    .hugging_face = bert_names};
+
+}  // namespace trifold

@@ -1,0 +1,73 @@
+// GPT-2 and Llama: their blocks, data and names.
+#include "config/validate.h"
+#include "core/error.h"
+#include "data/corpus.h"
+#include "data/synthetic.h"
+#include "models/gpt.h"
+#include "models/language_family.h"
+
+namespace trifold {
+
+namespace {
+
+ParamId make_gpt_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+                           std::unique_ptr<Layer>& layer) {
+  auto embedding = std::make_unique<GptEmbedding>(builder, config, padded_vocab);
+  const ParamId tokens = embedding->tokens();
+  layer = std::move(embedding);
+  return tokens;
+}
+
+std::unique_ptr<Layer> make_gpt_layer(BlockBuilder& builder, const std::string& name,
+                                      const TransformerShape& shape) {
+  return std::make_unique<TransformerBlock>(builder, name, shape);
+}
+
+std::unique_ptr<Layer> make_gpt_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
+                                     int64_t padded_vocab, int64_t chunk_rows) {
+  return std::make_unique<GptHead>(builder, config, tokens, padded_vocab, chunk_rows);
+}
+
+const char* gpt_head_rows(const ModelConfig& config) {
+  return config.untie_embeddings_and_output_weights ? "head.weight" : nullptr;
+}
+
+double gpt_head_cost(const ModelConfig& config, int64_t padded_vocab) {
+  return 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
+}
+
+BlockFlops gpt_head_flops(const ModelConfig& config, int64_t padded_vocab) {
+  return {flops_of_vocabulary_loss(config, padded_vocab), 0, 0};
+}
+
+std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const DataConfig& data) {
+  if (const auto option = given_option_of_pairs(data))
+    bad_input("--{} has no effect: the model is no BERT", *option);
+  return std::make_unique<Corpus>(data, *model.vocab_size);
+}
+
+const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
+  return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
+}
+
+}  // namespace
+
+extern const LanguageFamily kGptParts;
+constexpr LanguageFamily kGptParts{
+    .type = ModelType::Gpt,
+    .make_embedding = make_gpt_embedding,
+    .make_layer = make_gpt_layer,
+    .make_head = make_gpt_head,
+    .head_rows = gpt_head_rows,
+    .head_cost = gpt_head_cost,
+    .head_flops = gpt_head_flops,
+    .vocabulary = [](const Tokenizer& tokenizer) { return tokenizer.vocab_size(); },
+    .own_tokens = "",
+    .pad_token = [](const Tokenizer&) { return std::optional<int32_t>(); },
+    .open_text = open_gpt_text,
+    .synthetic = [](const ModelConfig& model, uint64_t seed) -> std::unique_ptr<DataSource> {
+      return std::make_unique<SyntheticTokens>(model.seq_length, *model.vocab_size, seed);
+    },
+    .hugging_face = gpt_names};
+
+}  // namespace trifold
