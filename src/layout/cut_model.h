@@ -12,11 +12,11 @@
 namespace trifold {
 
 struct CutModel {
-  // The model of `config` at the place of `mesh`, which is not kept; see make_model. `rank_of_stage` gives
-  // the pipeline rank of every stage; empty: one stage on each. BadInput when the model has fewer blocks than
+  // The model of `config` at the place of `mesh`, which is not kept; see make_model. `ranks` gives the
+  // pipeline rank of every stage; empty: one stage on each. BadInput when the model has fewer blocks than
   // there are stages.
   CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
-           std::vector<int> rank_of_stage);
+           std::vector<int> ranks);
 
   // The blocks of a stage, ascending.
   std::vector<int> blocks_of(size_t stage) const;
