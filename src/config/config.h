@@ -358,9 +358,11 @@ struct RecommendConfig {
   ClickDataConfig data;
   DlrmConfig model;
   ClickTrainingConfig training;
-  LrConfig lr;  // of the MLPs; the tables' follow it
+  LrConfig lr;                // of the MLPs; the tables' follow it
+  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network) and f64 count
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
+  ZeroConfig zero;  // zero_stage, at most 2, counts
   CheckpointConfig checkpoint;
   LogConfig log;
   uint64_t seed = 1234;

@@ -31,6 +31,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh);
 // Of commands that train; the group is that of add_mesh.
 void add_graphs(OptionTable& table, MeshConfig& mesh);
 void add_zero(OptionTable& table, ZeroConfig& zero);
+// --zero-stage alone, without a group.
+Option& add_zero_stage(OptionTable& table, ZeroConfig& zero);
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline);
 void add_recompute(OptionTable& table, MeshConfig& mesh);
 void add_memory_limit(OptionTable& table, MeshConfig& mesh);

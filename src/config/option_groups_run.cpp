@@ -66,15 +66,19 @@ void add_graphs(OptionTable& table, MeshConfig& mesh) {
             "--device cuda, no tensor ranks.");
 }
 
-void add_zero(OptionTable& table, ZeroConfig& zero) {
-  table.group("ZeRO");
-  table
+Option& add_zero_stage(OptionTable& table, ZeroConfig& zero) {
+  return table
       .add("zero-stage", &zero.zero_stage,
            "What data-parallel ranks share out: 1 the optimizer state, 2 also gradients, 3 also the weights; "
            "0 "
            "nothing.")
       .range(0, 3)
       .of_execution();
+}
+
+void add_zero(OptionTable& table, ZeroConfig& zero) {
+  table.group("ZeRO");
+  add_zero_stage(table, zero);
   table
       .add("zero-min-unit-params", &zero.zero_min_unit_params,
            "Least parameters of a unit, which is what is reduced, published and gathered at once.")

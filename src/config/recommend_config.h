@@ -51,8 +51,7 @@ struct ClickTrainingConfig {
   std::string optimizer = "sgd";                // sgd | adagrad | adam: of the MLPs
   std::string embedding_optimizer = "sgd";      // sgd | adagrad | rowwise-adagrad | adam
   double eps = 1e-8;
-  double clip_grad = 0;  // of the MLPs' gradient; 0 switches clipping off
-  bool f64 = false;
+  double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
   std::optional<int64_t> eval_interval;  // absent or 0: only at the end
   std::optional<double> target_auc;
 };

@@ -124,7 +124,8 @@ void add_training(OptionTable& table, RecommendConfig& config) {
           "Largest norm of the gradient of the MLPs and the cross network, summed over all ranks; 0 switches "
           "clipping off. The tables' rows neither count nor are clipped.")
       .at_least(0);
-  table.add("f64", &training.f64, "Compute everything in double precision, for checks of the mathematics.");
+  table.add("f64", &config.precision.f64,
+            "Compute everything in double precision, for checks of the mathematics.");
   table.add("seed", &config.seed,
             "Of the initial values, the order of the samples and the synthetic clicks.");
   table.group("Evaluation");
@@ -142,6 +143,9 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   table.group("Ranks and tables");
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
+  add_zero_stage(table, config.zero).range(0, 2).help =
+      "What the ranks share out of the MLPs and the cross network: 1 the optimizer state, 2 also gradients; 0 "
+      "nothing.";
   table
       .add("placement", &config.placement.placement,
            "Where the tables are: table, row, column, replicated, a list of these, or auto.")
@@ -323,7 +327,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
         "--eval-interval 0");
   if (!has_valid && config.training.target_auc)
     problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
-  if (config.placement.bf16_exchange && config.training.f64)
+  if (config.placement.bf16_exchange && config.precision.f64)
     problems.add("--bf16-exchange has no place in a run with --f64");
   check_checkpoint(config.checkpoint, problems);
   return problems.take();

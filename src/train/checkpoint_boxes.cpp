@@ -25,4 +25,18 @@ std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view ki
   return boxes;
 }
 
+std::vector<NamedTensor> stored_tensors(const ParamList& params, const ShardedOptimizer& optimizer,
+                                        FunctionRef<bool(ParamId)> wanted) {
+  std::vector<NamedTensor> tensors;
+  for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
+    if (!wanted(piece.segment.id)) continue;
+    for (StoredBox& box : stored_boxes(params, piece.kind, piece.segment)) {
+      const Shape& extent = box.spec.local.extent;
+      tensors.push_back(
+          {box.spec, piece.values.rows(box.first, box.first + extent.elements()).reshape(extent)});
+    }
+  }
+  return tensors;
+}
+
 }  // namespace trifold

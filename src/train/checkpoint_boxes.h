@@ -1,12 +1,14 @@
 // What a run stores of its flat buffers: the boxes, in global coordinates, that pieces of parameters are. One
-// rule for the trainer, which has their numbers, and for resharding, which has none.
+// rule for runs, which have their numbers, and for resharding, which has none.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
-#include "data_parallel/flat_layout.h"
+#include "checkpoint/writer.h"
+#include "core/function_ref.h"
 #include "mesh/shard_spec.h"
+#include "zero/sharded_optimizer.h"
 
 namespace trifold {
 
@@ -22,5 +24,10 @@ struct StoredBox {
 // segment: no axis is among the replicated ones.
 std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view kind,
                                     const FlatLayout::Segment& segment);
+
+// What a rank owns of weights and optimizer state, where it lives, under these names: of the parameters that
+// are `wanted`. To load, a run wants all of them; to save, those that this rank counts.
+std::vector<NamedTensor> stored_tensors(const ParamList& params, const ShardedOptimizer& optimizer,
+                                        FunctionRef<bool(ParamId)> wanted);
 
 }  // namespace trifold

@@ -56,7 +56,7 @@ nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& sche
           {"pooling", model.pooling},
           {"optimizer", config.training.optimizer},
           {"embedding_optimizer", config.training.embedding_optimizer},
-          {"f64", config.training.f64},
+          {"f64", config.precision.f64},
           {"tables", tables}};
 }
 
@@ -200,7 +200,7 @@ class RecommendRun final : public TrainingRun, Savable {
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
                   {"clicks", click_record(job_.data.schema())},
-                  {"dtype", config_.training.f64 ? "f64" : "f32"}};
+                  {"dtype", config_.precision.f64 ? "f64" : "f32"}};
     note_data(meta, job_.fingerprint);
     return meta;
   }

@@ -143,7 +143,8 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
   times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;
   const double parameters = parameters_of(setup.model) * size;
-  times[StepPart::DenseUpdate] = 5 * parameters / rates.memory;
+  const ZeroSharing zero = dense_sharing(setup, static_cast<int>(loads.size()));
+  times[StepPart::DenseUpdate] = 5 * parameters / (zero.stage.optimizer ? zero.group : 1) / rates.memory;
   if (loads.size() > 1) {
     const double latency = (ranks - 1) * rates.latency;
     const double exchange =

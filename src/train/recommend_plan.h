@@ -10,7 +10,8 @@
 //   gradients         the larger of what a rank sends and gets / link bandwidth, and a latency for each other
 //                     rank
 //   update            bytes that it moves / memory bandwidth, and the sums of replicated tables' gradients
-//   dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth, five passes over them / memory
+//   dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth (with ZeRO, the sum's way to the
+//                     owners and that of the weights back), five passes over what a rank updates / memory
 //                     bandwidth
 //   step              of the simulated plan (pipeline/table_step.h): lookups + max(bottom, vectors) + top +
 //                     max(weight gradients, gradients) + update + dense update; with the fetch of the next

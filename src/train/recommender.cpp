@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "train/checkpoint_boxes.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/ranks.h"
@@ -59,10 +60,12 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
                  setup.model.has_bottom() ? 1 : 0),
       model_(setup.model, mesh_, setup.seed),
-      groups_(mesh_, world.size(), model_.params()),
-      layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, groups_.slices()),
+      zero_(dense_sharing(setup, world.size())),
+      groups_(mesh_, zero_.group, model_.params()),
+      layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, zero_.group),
       weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
-      grads_(layout_, GradLayout::whole(layout_), groups_, ops_, setup.dtype, {}, comm_),
+      grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, setup.dtype,
+             {.slices = zero_.stage.optimizer}, comm_),
       optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype, setup.seed,
                  compute_),
       row_(table_step(step_shape(setup))),
@@ -171,43 +174,26 @@ Recommender::Fetched& Recommender::oldest() {
   return fetched;
 }
 
-std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) const {
+std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
+  weights_.finish(compute_);
   std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
-  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    const ParamSpec& param = model_.params()[piece.segment.id];
-    if (!to_load && !counts_here(param.shard, mesh_.coords())) continue;
-    int64_t done = 0;
-    for (const Rect& rect :
-         rects_of_range(param.shard.local, piece.segment.first, piece.segment.first + piece.segment.count)) {
-      ShardSpec spec;
-      spec.name = fmt::format("{}/{}", piece.kind, param.shard.name);
-      spec.global = param.shard.global;
-      spec.local = rect;
-      tensors.push_back({spec, piece.values.flat(done, done + rect.elements()).reshape(rect.extent)});
-      done += rect.elements();
-    }
-  }
+  const auto wanted = [&](ParamId id) {
+    return to_load ||
+           counts_here(model_.params()[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
+  };
+  for (NamedTensor& tensor : stored_tensors(model_.params(), optimizer_, wanted))
+    tensors.push_back(std::move(tensor));
   return tensors;
 }
 
 void Recommender::check_replicas(const std::string& when) {
-  std::vector<HeldCopy> held;
+  std::vector<HeldCopy> held = held_copies(mesh_, layout_, weights_, optimizer_, grads_, compute_);
   for (const EmbeddingTables::Copy& copy : tables_->copies())
     held.push_back({.name = copy.tensor.spec.name,
                     .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
                     .copies = copy.copies,
                     .is_first = copy.is_first,
                     .values = copy.tensor.data.flat()});
-  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    const FlatLayout::Segment& segment = piece.segment;
-    const ShardSpec& spec = model_.params()[segment.id].shard;
-    held.push_back({.name = fmt::format("{}/{}", piece.kind, spec.name),
-                    .place = place_of(spec.local, segment.first, segment.count),
-                    .first = segment.first,
-                    .copies = copies_of(spec, mesh_.sizes()),
-                    .is_first = counts_here(spec, mesh_.coords()),
-                    .values = piece.values});
-  }
   compare_copies(world_, ops_, compute_, held, when);
 }
 

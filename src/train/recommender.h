@@ -1,5 +1,6 @@
 // Recommender: one rank of a DLRM: its MLPs, a copy on every rank whose gradients are summed over all of
-// them, and its part of the embedding tables, with what moves ids and vectors between ranks.
+// them, and its part of the embedding tables, with what moves ids and vectors between ranks. The ranks may
+// share out the optimizer state and the sums of gradients of the MLPs (zero/zero_stage.h).
 //
 // A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
 // weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step,
@@ -40,6 +41,7 @@ struct RecommenderSetup {
   int64_t global_batch = 0;  // shared out evenly, rounded up: padding fills the rest
   DType dtype = DType::F32;
   OptimizerConfig dense_optimizer;
+  int zero_stage = 0;    // of the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
   SparseRule sparse;     // its lr and step are those of each step
   ClickLoss loss = ClickLoss::Logistic;
@@ -101,7 +103,7 @@ class Recommender {
 
   // All weights and optimizer states, for a checkpoint, where they live (train/tensors_on_host.h); after
   // loading into them call `loaded`.
-  std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
+  std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void loaded();
 
   // Compares what several ranks hold alike, weights and state, as train/replica_check.h says. Collective.
@@ -192,6 +194,7 @@ class Recommender {
   std::unique_ptr<Communicator> id_comm_, vector_comm_;
   Placement placement_;
   Dlrm model_;
+  ZeroSharing zero_;
   DataGroups groups_;
   FlatLayout layout_;
   ParamStore weights_;

@@ -9,6 +9,14 @@
 
 namespace trifold {
 
+ZeroSharing dense_sharing(const RecommenderSetup& setup, int ranks) {
+  return {setup.zero_stage, ranks, ranks};
+}
+
+GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero) {
+  return zero.stage.gradients ? GradLayout::passing(layout, {}) : GradLayout::whole(layout);
+}
+
 StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
@@ -72,9 +80,10 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   // The MLPs are the same on all.
   const Mesh mesh({{Axis::Dp, ranks}}, {});
   const Dlrm model(setup.model, mesh, setup.seed);
-  const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, ranks);
-  const MemoryReport flat = flat_memory(layout, GradLayout::whole(layout), setup.dtype, setup.dense_optimizer,
-                                        ZeroStage{}, 1, 0, ZeroConfig{});
+  const ZeroSharing zero = dense_sharing(setup, ranks);
+  const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, zero.group);
+  const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dtype,
+                                        setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
   const StepArenas arenas = measure_step(setup, model, mesh);
   for (int rank = 0; rank < ranks; ++rank) {
     const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "data_parallel/grad_layout.h"
 #include "embedding/placement.h"
 #include "models/dlrm.h"
+#include "zero/zero_stage.h"
 
 namespace trifold {
 
@@ -27,6 +29,12 @@ struct RecommenderMemory {
 // Of each rank, where the tables are placed so; `on_device`: with --device cuda.
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
                                                bool on_device);
+
+// What so many ranks share out of the MLPs.
+ZeroSharing dense_sharing(const RecommenderSetup& setup, int ranks);
+// Where the MLPs' gradients lie. Where the sums are shared out the blocks take turns in one place: the next
+// backward waits for the reduction of the one before it.
+GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero);
 
 // Bytes of the arenas of a step, from walking it without computing; `model` is on the ranks of `mesh`.
 struct StepArenas {

@@ -35,7 +35,7 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
 }  // namespace
 
 PlacementInput placement_input(const RecommendConfig& config, int ranks) {
-  const DType dtype = config.training.f64 ? DType::F64 : DType::F32;
+  const DType dtype = config.precision.f64 ? DType::F64 : DType::F32;
   PlacementInput input;
   input.ranks = ranks;
   input.global_batch = config.training.global_batch_size;
@@ -59,7 +59,8 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
         "cat, or --interaction-self");
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
-  setup.dtype = training.f64 ? DType::F64 : DType::F32;
+  setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;
+  setup.zero_stage = config.zero.zero_stage;
   setup.dense_optimizer.optimizer = *value_named<OptimizerKind>(training.optimizer);
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.sgd_momentum = 0;

@@ -41,6 +41,7 @@ Tensor Recommender::dense_of(Run& run, Tensor dense) {
 
 void Recommender::forward(const Action& action, StepState& state) {
   Run& run = state.run;
+  weights_.enter(action.stage, compute_);
   if (action.stage == Dlrm::kBottom)
     return model_.bottom(run, state.features, dense_of(run, state.fetched.dense), state.saved);
   state.logits = model_.top(run, state.features, state.saved);
@@ -94,7 +95,8 @@ void Recommender::execute(const Action& action, StepState& state) {
       tables_->finish_forward(lookups, state.features);
       state.run.show("tables", "vectors", state.features);
       break;
-    case ActionKind::I:
+    case ActionKind::I:  // adds to the gradients of biases
+      grads_.open(action.stage, compute_);
       top_backward(state);
       break;
     case ActionKind::Return:
@@ -104,6 +106,7 @@ void Recommender::execute(const Action& action, StepState& state) {
       model_.top_backward_weight(state.run, state.saved);
       break;
     case ActionKind::B:
+      grads_.open(action.stage, compute_);
       model_.bottom_backward(state.run, state.dfeatures, state.saved);
       break;
     case ActionKind::ReduceGrad:

@@ -254,7 +254,7 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
       ErrorKind::Agreed);
 }
 
-// ---- of a transformer ----
+// ---- of the parameters of a model ----
 
 namespace {
 
@@ -267,10 +267,8 @@ bool used_elsewhere(const ParamList& params, ParamId id) {
 
 class Collector {
  public:
-  explicit Collector(Replica& replica)
-      : replica_(replica),
-        params_(replica.layout().params()),
-        compares_uses_(replica.world().sums_in_rank_order()) {}
+  Collector(const Mesh& mesh, const ParamList& params)
+      : mesh_(mesh), params_(params), compares_uses_(mesh.world().sums_in_rank_order()) {}
 
   // `slices`: of how many ranks that share the values out this one has a slice.
   void add(std::string_view kind, const FlatLayout::Segment& segment, int slices, Tensor values) {
@@ -279,9 +277,8 @@ class Collector {
     copy.name = fmt::format("{}/{}", kind, param.shard.name);
     copy.place = place_of(param.shard.local, segment.first, segment.count);
     copy.first = segment.first;
-    const Mesh& mesh = replica_.mesh();
-    copy.copies = copies_of(param.shard, mesh.sizes(), slices);
-    copy.is_first = counts_here(param.shard, mesh.coords(), mesh.sizes(), slices);
+    copy.copies = copies_of(param.shard, mesh_.sizes(), slices);
+    copy.is_first = counts_here(param.shard, mesh_.coords(), mesh_.sizes(), slices);
     copy.values = values;
     tie(copy, kind, segment.id);
     if (copy.copies > 1 || !copy.tied.empty()) held_.push_back(std::move(copy));
@@ -302,7 +299,7 @@ class Collector {
       copy.tied += fmt::format(" from row {} on", original.local.offset[0]);
   }
 
-  Replica& replica_;
+  const Mesh& mesh_;
   const ParamList& params_;
   bool compares_uses_;
   std::vector<HeldCopy> held_;
@@ -310,16 +307,16 @@ class Collector {
 
 }  // namespace
 
-std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& optimizer,
-                                  const GradientBuffer& grads) {
-  replica.weights().finish(replica.compute());
-  Collector found(replica);
-  const ParamStore& weights = replica.weights();
-  const bool masters = accumulate_type(replica.dtype()) != replica.dtype();
+std::vector<HeldCopy> held_copies(const Mesh& mesh, const FlatLayout& layout, ParamStore& weights,
+                                  const ShardedOptimizer& optimizer, const GradientBuffer& grads,
+                                  Stream& stream) {
+  weights.finish(stream);
+  Collector found(mesh, layout.params());
+  const bool masters = accumulate_type(weights.dtype()) != weights.dtype();
   // Whole weights, which include the pieces that this rank owns unless these are masters of rounded weights.
   if (!weights.sharded())
-    for (const FlatLayout::Unit& unit : replica.layout().flat().units())
-      for (const FlatLayout::Segment& whole : replica.layout().flat().segments(unit, std::nullopt))
+    for (const FlatLayout::Unit& unit : layout.units())
+      for (const FlatLayout::Segment& whole : layout.segments(unit, std::nullopt))
         found.add(masters ? "rounded" : "param", whole, 1, weights.weight(whole.id));
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces())
     if (piece.kind != "param" || masters || weights.sharded())

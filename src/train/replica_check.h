@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -38,10 +37,11 @@ uint64_t place_of(const Rect& rect, int64_t first, int64_t count);
 void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
                     const std::vector<HeldCopy>& held, const std::string& when);
 
-// The copies that a rank of a transformer holds: weights, masters and optimizer state, where the
+// The copies that a rank holds of a model's parameters: weights, masters and optimizer state, where the
 // specification of a parameter (mesh/shard_spec.h), the data-parallel groups or a tie between stages
-// replicate them.
-std::vector<HeldCopy> held_copies(Replica& replica, const ShardedOptimizer& optimizer,
-                                  const GradientBuffer& grads);
+// replicate them. Waits on `stream` for weights that are on their way.
+std::vector<HeldCopy> held_copies(const Mesh& mesh, const FlatLayout& layout, ParamStore& weights,
+                                  const ShardedOptimizer& optimizer, const GradientBuffer& grads,
+                                  Stream& stream);
 
 }  // namespace trifold

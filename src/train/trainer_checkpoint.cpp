@@ -21,20 +21,10 @@
 
 namespace trifold {
 
-// To load, every rank names all it holds; to save, what it counts. A copy of a tied weight is never saved.
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   replica_.weights().finish(replica_.compute());
   const RankLayout& layout = replica_.layout();
-  std::vector<NamedTensor> tensors;
-  for (const ShardedOptimizer::Piece& piece : optimizer_.pieces()) {
-    if (!to_load && !layout.saves(piece.segment.id)) continue;
-    for (StoredBox& box : stored_boxes(layout.params(), piece.kind, piece.segment)) {
-      const Shape& extent = box.spec.local.extent;
-      tensors.push_back(
-          {box.spec, piece.values.rows(box.first, box.first + extent.elements()).reshape(extent)});
-    }
-  }
-  return tensors;
+  return stored_tensors(layout.params(), optimizer_, [&](ParamId id) { return to_load || layout.saves(id); });
 }
 
 CheckpointMeta Trainer::checkpoint_meta() const {
@@ -62,7 +52,9 @@ CheckpointMeta Trainer::checkpoint_meta() const {
 
 void Trainer::check_replicas(const std::string& when) {
   compare_copies(replica_.world(), replica_.ops(), replica_.compute(),
-                 held_copies(replica_, optimizer_, grads_), when);
+                 held_copies(replica_.mesh(), replica_.layout().flat(), replica_.weights(), optimizer_,
+                             grads_, replica_.compute()),
+                 when);
   optimizer_.release();
 }
 

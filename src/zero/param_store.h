@@ -98,6 +98,7 @@ class ParamStore final : public ParamSource {
   size_t bytes() const;
   size_t file_bytes() const { return file_.bytes(); }
   bool sharded() const { return how_.sharded; }
+  DType dtype() const { return dtype_; }
 
  private:
   struct Version final : ParamSource {

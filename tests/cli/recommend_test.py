@@ -23,10 +23,17 @@ class Recommend(ProgramTest):
         return self.trifold("recommend", *kept, *arguments, **options)
 
     def test_a_checkpoint_goes_on_with_other_ranks_and_placements(self):
+        self.moves()
+
+    def test_a_checkpoint_goes_on_with_another_zero_stage(self):
+        self.moves(1, 2)
+
+    def moves(self, *stages):
         self.recommend("--log-json", "whole.jsonl")
         self.recommend("--ranks", 2, "--placement", "row,column,table,replicated", "--train-iters", 9, "--save", "d",
-                       "--log-json", "parts.jsonl")
-        self.recommend("--ranks", 3, "--load", "d", "--log-json", "parts.jsonl")
+                       "--log-json", "parts.jsonl", *(["--zero-stage", stages[0]] if stages else []))
+        self.recommend("--ranks", 3, "--load", "d", "--log-json", "parts.jsonl",
+                       *(["--zero-stage", stages[1]] if stages else []))
         whole, parts = self.losses("whole.jsonl"), self.losses("parts.jsonl")
         self.assertEqual(len(whole), 20)
         self.assertEqual(len(parts), 20)

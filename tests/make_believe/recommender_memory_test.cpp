@@ -134,9 +134,12 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           config.mesh.device = value_named<ComputeDevice>(device).value();
           config.model.pooling = other ? "mean" : "sum";
           config.placement.bf16_exchange = other && ranks > 1;
-          config.training.f64 = !other;
+          config.precision.f64 = !other;
           config.training.optimizer = other ? "adam" : "adagrad";
           config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
+          // Ranks that are threads share out in place with a block of the communicator's aside.
+          const bool in_place = config.mesh.device == ComputeDevice::Cpu && other;
+          config.zero.zero_stage = in_place ? 1 : other ? 0 : 2;
           expect_foretold(config, schema, other);
         }
 }
@@ -153,7 +156,7 @@ TEST(DeviceMemory, UpdatesOfManyIdsTakeTheirWorkSpaceAtOnce) {
   config.model.bottom_mlp = "512";
   config.model.top_mlp = "1";
   config.training.global_batch_size = 64;
-  config.training.f64 = true;
+  config.precision.f64 = true;
   config.training.embedding_optimizer = "sgd";
   const RecommenderSetup setup = recommender_setup(config, schema, 1);
   const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, 1);

@@ -104,7 +104,7 @@ class DeviceRecommender : public ::testing::Test {
     EXPECT_EQ(host.numbers.size(), 12U);
     EXPECT_NE(device.operations, host.operations);
     expect_equal<double>(device.numbers, host.numbers);
-    if (config.training.f64) return;
+    if (config.precision.f64) return;
     const auto expected = tensors_of(folder("host"));
     const auto got = tensors_of(folder("device"));
     ASSERT_EQ(got.size(), expected.size());
@@ -159,8 +159,8 @@ TEST_F(DeviceRecommender, EveryModel) {
     config.model.cross_rank = 4;
     config.model.pooling = "mean";
     config.model.loss = std::string_view(interaction) == "cat" ? "mse" : "bce";
-    config.training.f64 = std::string_view(interaction) == "dot";
-    config.placement.bf16_exchange = !config.training.f64;
+    config.precision.f64 = std::string_view(interaction) == "dot";
+    config.placement.bf16_exchange = !config.precision.f64;
     expect_same(config);
   }
 }

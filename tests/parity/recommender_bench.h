@@ -62,7 +62,7 @@ void visit_elements(const std::vector<NamedTensor>& tensors, Visit visit) {
   }
 }
 
-inline void collect(const Recommender& model, Values& values) {
+inline void collect(Recommender& model, Values& values) {
   visit_elements(model.checkpoint_tensors(false), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
     std::vector<double>& all = values[tensor.spec.name];
     all.resize(static_cast<size_t>(tensor.spec.global.elements()), NAN);

@@ -102,9 +102,12 @@ Result train(int ranks, const RecommenderSetup& setup, double lr) {
   return result;
 }
 
-// A number of the dense part changes on one rank of four.
-TEST(RecommenderPlacement, ACopyThatHasDriftedIsNamed) {
-  const RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F32, false);
+// A number of the dense part changes on one rank of four, whatever they share out.
+class Drift : public testing::TestWithParam<int> {};
+
+TEST_P(Drift, OfACopyIsNamed) {
+  RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F32, false);
+  setup.zero_stage = GetParam();
   std::array<std::string, 4> told;
   run_ranks(4, [&](Communicator& world) {
     RecommenderSetup mine = setup;
@@ -123,6 +126,8 @@ TEST(RecommenderPlacement, ACopyThatHasDriftedIsNamed) {
   EXPECT_NE(told[0].find("rank 1 differs from ranks 0, 2 and 3: param/bottom.0.weight. "), std::string::npos)
       << told[0];
 }
+
+INSTANTIATE_TEST_SUITE_P(Stages, Drift, testing::Values(0, 2));
 
 std::vector<TablePlacement> everywhere(PlacementKind kind, int ranks) {
   std::vector<TablePlacement> placement;
@@ -293,6 +298,52 @@ TEST(RecommenderExchange, BytesAreThoseOfTheFormula) {
       EXPECT_EQ(model.traffic().ids, 4 * (b * others + ids_elsewhere) + 8 * (kRanks - 1));
     });
   }
+}
+
+// What the ranks share out changes no bit, clipped or not, and takes what the plan says.
+class Stages : public testing::TestWithParam<SparseKind> {};
+
+TEST_P(Stages, ChangeNoBit) {
+  RecommenderSetup setup = setup_for(GetParam(), DType::F32, true);
+  setup.model.bottom = {130, 6};  // a block of several grains
+  for (const int ranks : {2, 3, 4})
+    for (const double clip : {0.0, 0.05}) {
+      setup.placement = mixed(ranks);
+      setup.clip_grad = clip;
+      setup.zero_stage = 0;
+      const Result whole = train(ranks, setup, 0.05);
+      for (const int stage : {1, 2}) {
+        SCOPED_TRACE(fmt::format("{} ranks, --clip-grad {}, stage {}", ranks, clip, stage));
+        setup.zero_stage = stage;
+        const Result shared = train(ranks, setup, 0.05);
+        EXPECT_EQ(shared.losses, whole.losses);
+        EXPECT_EQ(shared.values, whole.values);
+      }
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Optimizers, Stages,
+                         testing::Values(SparseKind::Sgd, SparseKind::Adagrad, SparseKind::Adam));
+
+TEST(RecommenderZero, EachStageHoldsLess) {
+  constexpr int kRanks = 4;
+  RecommenderSetup setup = setup_for(SparseKind::Adam, DType::F32, false);
+  setup.model.bottom = {700, 6};
+  setup.model.top = {500, 1};
+  setup.placement = mixed(kRanks);
+  const Placement placement(embedding_tables(setup.schema, 6), setup.placement, kRanks);
+  std::vector<size_t> dense;
+  for (const int stage : {0, 1, 2}) {
+    setup.zero_stage = stage;
+    const std::vector<RecommenderMemory> planned = memory_of_ranks(setup, placement, false);
+    dense.push_back(planned[0].dense);
+    run_ranks(kRanks, [&](Communicator& world) {
+      Recommender model(world, setup);
+      EXPECT_EQ(model.memory(), planned[static_cast<size_t>(world.rank())]) << "stage " << stage;
+    });
+  }
+  // Adam's two moments are half of what a rank holds; of the other half the gradients are a half.
+  EXPECT_LT(dense[1], dense[0] * 2 / 3);
+  EXPECT_LT(dense[2], dense[1]);
 }
 
 // Tables that are not cut by rows see the same sums on every number of ranks: the same bits.
