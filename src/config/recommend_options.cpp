@@ -7,6 +7,7 @@
 #include "config/problems.h"
 #include "config/validate.h"
 #include "config/validate_data.h"
+#include "config/validate_model.h"
 #include "config/validate_training.h"
 
 namespace trifold {
@@ -124,6 +125,10 @@ void add_training(OptionTable& table, RecommendConfig& config) {
           "Largest norm of the gradient of the MLPs and the cross network, summed over all ranks; 0 switches "
           "clipping off. The tables' rows neither count nor are clipped.")
       .at_least(0);
+  table.add(
+      "bf16", &config.precision.bf16,
+      "Weights and activations of the MLPs and the cross network in bf16; f32 master weights. Tables stay "
+      "in f32.");
   table.add("f64", &config.precision.f64,
             "Compute everything in double precision, for checks of the mathematics.");
   table.add("seed", &config.seed,
@@ -144,7 +149,8 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
   add_zero_stage(table, config.zero).range(0, 2).help =
-      "What the ranks share out of the MLPs and the cross network: 1 the optimizer state, 2 also gradients; 0 "
+      "What the ranks share out of the MLPs and the cross network: 1 the optimizer state, 2 also gradients; "
+      "0 "
       "nothing.";
   table
       .add("placement", &config.placement.placement,
@@ -327,6 +333,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
         "--eval-interval 0");
   if (!has_valid && config.training.target_auc)
     problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
+  check_precision(config.precision, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
     problems.add("--bf16-exchange has no place in a run with --f64");
   check_checkpoint(config.checkpoint, problems);

@@ -28,6 +28,14 @@ double DlrmShape::train_flops() const {
 
 namespace {
 
+// `x` in another type, where it is of another.
+Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
+  if (x.dtype == dtype) return x;
+  const Tensor y = arena.take(dtype, x.shape);
+  run.ops.convert(run.stream, y, x);
+  return y;
+}
+
 std::vector<int64_t> widths(int64_t in, const std::vector<int64_t>& rest) {
   std::vector<int64_t> all{in};
   all.insert(all.end(), rest.begin(), rest.end());
@@ -63,8 +71,8 @@ Dlrm::Dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) : shape_(sha
 
 void Dlrm::bottom(Run& run, Tensor features, Tensor dense, Saved& saved) const {
   if (!bottom_) return;
-  const Tensor vector = bottom_->forward(run, dense, saved);
-  run.ops.copy_columns(run.stream, features, vector, {&vector_, 1});
+  const Tensor vector = bottom_->forward(run, converted(run, run.keep, dense, run.dtype), saved);
+  run.ops.copy_columns(run.stream, features, converted(run, run.keep, vector, features.dtype), {&vector_, 1});
 }
 
 Tensor Dlrm::top(Run& run, Tensor features, Saved& saved) const {
@@ -72,7 +80,7 @@ Tensor Dlrm::top(Run& run, Tensor features, Saved& saved) const {
   Tensor x = features;
   if (shape_.interaction == InteractionKind::Dot) {
     const auto take = [&](int64_t columns) {
-      return run.keep.take(run.dtype, {features.row_count(), columns});
+      return run.keep.take(features.dtype, {features.row_count(), columns});
     };
     x = take(products_.from + shape_.interaction_width());
     run.ops.dot_interaction(run.stream, x, features, shape_.width, shape_.self);
@@ -81,23 +89,24 @@ Tensor Dlrm::top(Run& run, Tensor features, Saved& saved) const {
       run.ops.copy_columns(run.stream, products, x, {&products_, 1});
       x = products;
     }
-  } else if (cross_) {
-    x = cross_->forward(run, x, saved);
   }
-  return top_->forward(run, x, saved);
+  x = converted(run, run.keep, x, run.dtype);
+  if (cross_) x = cross_->forward(run, x, saved);
+  return converted(run, run.keep, top_->forward(run, x, saved), features.dtype);
 }
 
 Tensor Dlrm::top_backward_input(Run& run, Tensor dlogits, Saved& saved) const {
-  Tensor dx = top_->backward_input(run, dlogits, saved);
-  if (cross_) return cross_->backward_input(run, dx, saved);
-  if (shape_.interaction == InteractionKind::Cat) return dx;
+  Tensor dx = top_->backward_input(run, converted(run, run.flow, dlogits, run.dtype), saved);
+  if (cross_) dx = cross_->backward_input(run, dx, saved);
+  dx = converted(run, run.flow, dx, dlogits.dtype);
+  if (shape_.interaction != InteractionKind::Dot) return dx;
   if (!bottom_) {
-    const Tensor padded = run.flow.take(run.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
+    const Tensor padded = run.flow.take(dx.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
     run.ops.fill(run.stream, padded, 0);
     run.ops.copy_columns(run.stream, padded, dx, {&products_back_, 1});
     dx = padded;
   }
-  const Tensor dfeatures = run.flow.take(run.dtype, saved[features_].shape);
+  const Tensor dfeatures = run.flow.take(dx.dtype, saved[features_].shape);
   run.ops.dot_interaction_backward(run.stream, dfeatures, dx, saved[features_], shape_.width, shape_.self);
   return dfeatures;
 }
@@ -109,9 +118,9 @@ void Dlrm::top_backward_weight(Run& run, Saved& saved) const {
 
 void Dlrm::bottom_backward(Run& run, Tensor dfeatures, Saved& saved) const {
   if (!bottom_) return;
-  const Tensor dvector = run.flow.take(run.dtype, {dfeatures.row_count(), shape_.width});
+  const Tensor dvector = run.flow.take(dfeatures.dtype, {dfeatures.row_count(), shape_.width});
   run.ops.copy_columns(run.stream, dvector, dfeatures, {&vector_, 1});
-  bottom_->backward(run, dvector, saved);
+  bottom_->backward(run, converted(run, run.flow, dvector, run.dtype), saved);
 }
 
 }  // namespace trifold

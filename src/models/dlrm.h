@@ -12,6 +12,9 @@
 //             top
 //   backward  top_backward_input                   gives the gradient of the features
 //             top_backward_weight, bottom_backward while the bags' gradients travel
+//
+// Features, logits and their gradients are in f32 or f64. With Run::dtype bf16 the MLPs and the cross network
+// compute in that, from what was rounded once; products of pairs stay in the type of the features.
 #pragma once
 
 #include <cstdint>

@@ -185,6 +185,13 @@ struct StorageKernels {
   void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,
                                    int64_t columns, int64_t begin, int64_t end);
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
+  // c[m, n] (rows c_stride apart) += bias, then where `relu` is set max(0, that).
+  void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
+  // Columns [begin, end) of all rows.
+  void (*relu_backward)(T* dx, Wide* db, const T* dy, const T* y, int64_t rows, int64_t columns,
+                        int64_t begin, int64_t end);
+  void (*cross)(T* y, const T* x0, const T* u, const T* x, int64_t n);
+  void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
 
   void (*rotary)(T* y, const T* x, const int32_t* positions, int64_t rows, const RotaryShape& shape);
 
@@ -257,11 +264,6 @@ struct RowRule {
 // Of recommender models, in f32 and f64.
 template <class T>
 struct RecommenderKernels {
-  // c[m, n] (rows c_stride apart) += bias, then where `relu` is set max(0, that).
-  void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
-  // Columns [begin, end) of all rows.
-  void (*relu_backward)(T* dx, T* db, const T* dy, const T* y, int64_t rows, int64_t columns, int64_t begin,
-                        int64_t end);
   // Bags [begin, end), whose rows of y are y_stride apart and begin at y for bag 0.
   void (*embedding_bag)(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
                         const int32_t* offsets, const float* weights, int64_t begin, int64_t end);
@@ -273,8 +275,6 @@ struct RecommenderKernels {
                           T* scratch);
   void (*dot_interaction_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors,
                                    int64_t width, bool self, T* scratch);
-  void (*cross)(T* y, const T* x0, const T* u, const T* x, int64_t n);
-  void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
   void (*sigmoid)(T* p, const T* z, int64_t n);
   void (*click_loss)(T* loss, const T* z, const float* labels, int64_t n, bool squared);
   void (*click_loss_backward)(T* dz, const T* z, const float* labels, const float* weight, double scale,

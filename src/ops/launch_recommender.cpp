@@ -29,9 +29,23 @@ bool worth_transposing(int64_t m, int64_t n, int64_t k) {
   return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
 }
 
+// The second half of `linear`, in a pass of its own.
+void bias_of_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor bias, bool relu) {
+  const int64_t columns = y.last_dim();
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, y.row_count(), row_grain(columns, kCheapGrain),
+                  [=, out = y.as<T>(), shift = bias.as<T>(), kernel = storage_kernels<T>(table).bias_relu](
+                      int64_t begin, int64_t end) {
+                    kernel(out + begin * columns, columns, shift, end - begin, columns, relu);
+                  });
+  });
+}
+
 }  // namespace
 
-// Bias and ReLU meet a tile of the product while it is still in the second-level cache.
+// Bias and ReLU meet a tile of the product while it is still in the second-level cache. Products in 16 bits
+// have tiles of their own.
 void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
   expect_matrix("linear", "x", x);
   expect_matrix("linear", "w", w);
@@ -41,10 +55,14 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
   expect("linear", "w", w, x.dtype, n * k);
   expect("linear", "y", y, x.dtype, m * n);
   expect("linear", "bias", bias, x.dtype, n);
+  if (size_of(x.dtype) < size_of(DType::F32)) {
+    gemm(table, stream, y, x, false, w, true, 1, 0);
+    return bias_of_rows(table, stream, y, bias, relu);
+  }
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), in = x.as<T>(), weights = w.as<T>(),
-                shift = bias.as<T>(), kernel = recommender_kernels<T>(table).bias_relu] {
+                shift = bias.as<T>(), kernel = storage_kernels<T>(table).bias_relu] {
       const Tiling tile = tiling_for(m, n, k);
       const int64_t across = parts(n, tile.columns);
       const bool turned = worth_transposing(m, n, k);
@@ -74,15 +92,15 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
   const int64_t columns = y.last_dim();
   expect("relu_backward", "dy", dy, y.dtype, rows * columns);
   expect("relu_backward", "dx", dx, y.dtype, rows * columns);
-  expect("relu_backward", "db", db, y.dtype, columns);
+  expect("relu_backward", "db", db, accumulate_type(y.dtype), columns);
   // Strips of whole cache lines; few rows are not worth a second worker.
   const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
   const int64_t grain = std::max<int64_t>(64, (wanted + 63) / 64 * 64);
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, columns, grain,
-                  [=, to = dx.as<T>(), sums = db.as<T>(), from = dy.as<T>(), of = y.as<T>(),
-                   kernel = recommender_kernels<T>(table).relu_backward](int64_t begin, int64_t end) {
+                  [=, to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(), of = y.as<T>(),
+                   kernel = storage_kernels<T>(table).relu_backward](int64_t begin, int64_t end) {
                     if (!accumulate) set_to_zero(begin, end, sums);
                     kernel(to, sums, from, of, rows, columns, begin, end);
                   });
@@ -125,11 +143,11 @@ void dot_interaction_backward(const KernelTable& table, Stream& stream, Tensor d
 void cross(const KernelTable& table, Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
   const int64_t n = y.elements();
   for (const Tensor& t : {x0, u, x}) expect("cross", "input", t, y.dtype, n);
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, n, kCheapGrain,
                   [=, out = y.as<T>(), start = x0.as<T>(), part = u.as<T>(), in = x.as<T>(),
-                   kernel = recommender_kernels<T>(table).cross](int64_t begin, int64_t end) {
+                   kernel = storage_kernels<T>(table).cross](int64_t begin, int64_t end) {
                     kernel(out + begin, start + begin, part + begin, in + begin, end - begin);
                   });
   });
@@ -139,12 +157,12 @@ void cross_backward(const KernelTable& table, Stream& stream, Tensor du, Tensor 
                     Tensor u) {
   const int64_t n = dy.elements();
   for (const Tensor& t : {du, dx0, x0, u}) expect("cross_backward", "tensor", t, dy.dtype, n);
-  dispatch_wide_float(dy.dtype, [&](auto zero) {
+  dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(
         stream, n, kCheapGrain,
         [=, to = du.as<T>(), sum = dx0.as<T>(), grad = dy.as<T>(), start = x0.as<T>(), part = u.as<T>(),
-         kernel = recommender_kernels<T>(table).cross_backward](int64_t begin, int64_t end) {
+         kernel = storage_kernels<T>(table).cross_backward](int64_t begin, int64_t end) {
           kernel(to + begin, sum + begin, grad + begin, start + begin, part + begin, end - begin);
         });
   });

@@ -255,8 +255,8 @@ struct OpTable {
                        const Lamb& rule);
   void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule);
 
-  // ---- recommender: f32 and f64; structs in ops/recommender.h. Lists stay valid until the stream is past
-  // ---- y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
+  // ---- recommender: linear, relu_backward, cross of every type, the rest f32 and f64 ----
+  // y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
   void (*linear)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
   // dx = dy where y > 0, else 0;  db += its column sums. dx may be dy.  y, dy, dx [R, N]  db [N]
   void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate);

@@ -137,8 +137,8 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   StepTimes& times = planned.times;
   const auto ranks = static_cast<double>(loads.size());
   const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
-  const auto size = static_cast<double>(size_of(setup.dtype));
-  predict_dense(times, setup.model, b, size, rates);
+  const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
+  predict_dense(times, setup.model, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
   times[StepPart::Fetch] = b * rates.fetch_of_sample;
   times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
   times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;

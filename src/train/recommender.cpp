@@ -63,11 +63,11 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       zero_(dense_sharing(setup, world.size())),
       groups_(mesh_, zero_.group, model_.params()),
       layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, zero_.group),
-      weights_(layout_, groups_, ops_, setup.dtype, ParamStore::How{}, comm_),
-      grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, setup.dtype,
+      weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::How{}, comm_),
+      grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, accumulate_type(setup.dense_dtype()),
              {.slices = zero_.stage.optimizer}, comm_),
-      optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dtype, setup.seed,
-                 compute_),
+      optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dense_dtype(),
+                 setup.seed, compute_),
       row_(table_step(step_shape(setup))),
       numbers_(ops_, 2),
       arenas_{Arena(0), Arena(0), Arena(0)},
@@ -76,7 +76,8 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   check_table_step(row_, step_shape(setup));
   if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
-        "recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
+        "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
+  check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 beside tables in {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare.
   if (setup.overlap && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
@@ -123,7 +124,7 @@ Run Recommender::run_with(Stream& stream, Arenas& arenas) {
           .flow = arenas.flow,
           .scratch = arenas.scratch,
           .batch = nullptr,
-          .dtype = setup_.dtype,
+          .dtype = setup_.dense_dtype(),
           .training = setup_.training,
           .seed = setup_.seed,
           .loss_scale = 1,

@@ -39,7 +39,8 @@ struct RecommenderSetup {
   ClickSchema schema;
   std::vector<TablePlacement> placement;
   int64_t global_batch = 0;  // shared out evenly, rounded up: padding fills the rest
-  DType dtype = DType::F32;
+  DType dtype = DType::F32;  // of tables and their optimizer's state, vectors, features, logits: f32 or f64
+  bool bf16 = false;         // weights and activations of the MLPs and the cross network; f32 masters
   OptimizerConfig dense_optimizer;
   int zero_stage = 0;    // of the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
@@ -57,6 +58,7 @@ struct RecommenderSetup {
   // What they mean for one of so many ranks: its samples of a global batch, its lookups, its tables, and the
   // bytes of what else of a batch goes to a device.
   int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
+  DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
   LookupHow lookups(int ranks) const;
   EmbeddingTables::How tables(int ranks) const;
   size_t batch_room(int ranks) const;
@@ -166,7 +168,6 @@ class Recommender {
 
   Fetched& oldest();
   void execute(const Action& action, StepState& state);
-  Tensor dense_of(Run& run, Tensor dense);
   void forward(const Action& action, StepState& state);
   void top_backward(StepState& state);
   double mean_loss(const StepState& state);

@@ -20,7 +20,7 @@ GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero) {
 StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
-  ShapesOnly shapes(model.params(), setup.dtype);
+  ShapesOnly shapes(model.params(), setup.dense_dtype());
   Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
   Run run{.stream = dry,
           .side = dry,
@@ -32,7 +32,7 @@ StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const 
           .flow = flow,
           .scratch = scratch,
           .batch = nullptr,
-          .dtype = setup.dtype,
+          .dtype = setup.dense_dtype(),
           .training = setup.training,
           .seed = setup.seed,
           .loss_scale = 1,
@@ -42,10 +42,7 @@ StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const 
   const int64_t samples = setup.samples(mesh.sizes().ranks());
   const Shape dense_shape{samples, setup.schema.dense};
   const Tensor features = keep.take(setup.dtype, {samples, setup.model.features()});
-  const Tensor dense = setup.dtype == DType::F32 || !setup.model.has_bottom()
-                           ? Tensor{nullptr, DType::F32, dense_shape}
-                           : keep.take(setup.dtype, dense_shape);
-  model.bottom(run, features, dense, saved);
+  model.bottom(run, features, {nullptr, DType::F32, dense_shape}, saved);
   const Tensor logits = model.top(run, features, saved);
   keep.take(setup.dtype, logits.shape);  // losses
   if (setup.training) {
@@ -82,7 +79,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   const Dlrm model(setup.model, mesh, setup.seed);
   const ZeroSharing zero = dense_sharing(setup, ranks);
   const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, zero.group);
-  const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dtype,
+  const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
                                         setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
   const StepArenas arenas = measure_step(setup, model, mesh);
   for (int rank = 0; rank < ranks; ++rank) {

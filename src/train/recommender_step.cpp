@@ -32,21 +32,14 @@ std::optional<StepPart> part_of(const Action& action) {
 
 }  // namespace
 
-Tensor Recommender::dense_of(Run& run, Tensor dense) {
-  if (run.dtype == DType::F32 || !setup_.model.has_bottom()) return dense;
-  const Tensor converted = run.keep.take(run.dtype, dense.shape);
-  run.ops.convert(run.stream, converted, dense);
-  return converted;
-}
-
 void Recommender::forward(const Action& action, StepState& state) {
   Run& run = state.run;
   weights_.enter(action.stage, compute_);
   if (action.stage == Dlrm::kBottom)
-    return model_.bottom(run, state.features, dense_of(run, state.fetched.dense), state.saved);
+    return model_.bottom(run, state.features, state.fetched.dense, state.saved);
   state.logits = model_.top(run, state.features, state.saved);
   if (state.real == 0) return;  // these are only scored
-  const Tensor losses = run.keep.take(run.dtype, state.logits.shape);
+  const Tensor losses = run.keep.take(setup_.dtype, state.logits.shape);
   run.ops.fill(run.stream, run.loss_sum, 0);
   run.ops.click_loss(run.stream, losses, state.logits, state.fetched.labels, setup_.loss);
   run.show("samples", "losses", losses);
@@ -55,7 +48,7 @@ void Recommender::forward(const Action& action, StepState& state) {
 }
 
 void Recommender::top_backward(StepState& state) {
-  const Tensor dlogits = state.run.flow.take(state.run.dtype, state.logits.shape);
+  const Tensor dlogits = state.run.flow.take(setup_.dtype, state.logits.shape);
   ops_.click_loss_backward(compute_, dlogits, state.logits, state.fetched.labels, state.fetched.weights,
                            state.loss_scale, setup_.loss);
   state.dfeatures = model_.top_backward_input(state.run, dlogits, state.saved);
@@ -85,7 +78,7 @@ void Recommender::execute(const Action& action, StepState& state) {
       if (state.next != nullptr && *state.next) (*state.next)();
       break;
     case ActionKind::Lookup:
-      state.features = state.run.keep.take(state.run.dtype, {samples_, setup_.model.features()});
+      state.features = state.run.keep.take(setup_.dtype, {samples_, setup_.model.features()});
       tables_->forward(lookups, state.features);
       break;
     case ActionKind::F:

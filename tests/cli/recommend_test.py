@@ -51,6 +51,19 @@ class Recommend(ProgramTest):
         _, told = self.recommend("--save", "d", "--auto-resume")
         self.assertIn("all 20 steps are done already; nothing is left to train", told)
 
+    def test_mlps_in_bf16_go_on_bit_for_bit(self):
+        line = ("--bf16", "--optimizer", "adam", "--lr", 0.01, "--ranks", 2)
+        self.recommend(*line, "--save", "whole", "--log-json", "whole.jsonl")
+        self.recommend(*line, "--zero-stage", 1, "--train-iters", 9, "--save", "d", "--log-json", "parts.jsonl")
+        self.recommend(*line, "--zero-stage", 2, "--load", "d", "--save", "d", "--log-json", "parts.jsonl")
+        self.assertEqual(self.losses("parts.jsonl"), self.losses("whole.jsonl"))
+        out, _ = self.trifold("inspect", "whole", "--diff", "d")
+        self.assertIn("are bitwise equal", out)
+        # The masters are f32: the run may go on without rounding.
+        self.recommend("--optimizer", "adam", "--lr", 0.01, "--load", "d", "--train-iters", 22)
+        _, told = self.recommend("--bf16", "--f64", status=2)
+        self.assertIn("--bf16 and --f64 exclude each other", told)
+
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")
         _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)

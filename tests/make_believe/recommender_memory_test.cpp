@@ -135,6 +135,7 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           config.model.pooling = other ? "mean" : "sum";
           config.placement.bf16_exchange = other && ranks > 1;
           config.precision.f64 = !other;
+          config.precision.bf16 = other && ranks > 1;
           config.training.optimizer = other ? "adam" : "adagrad";
           config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
           // Ranks that are threads share out in place with a block of the communicator's aside.

@@ -310,6 +310,7 @@ TEST_P(Stages, ChangeNoBit) {
     for (const double clip : {0.0, 0.05}) {
       setup.placement = mixed(ranks);
       setup.clip_grad = clip;
+      setup.bf16 = clip > 0;
       setup.zero_stage = 0;
       const Result whole = train(ranks, setup, 0.05);
       for (const int stage : {1, 2}) {
@@ -344,6 +345,27 @@ TEST(RecommenderZero, EachStageHoldsLess) {
   // Adam's two moments are half of what a rank holds; of the other half the gradients are a half.
   EXPECT_LT(dense[1], dense[0] * 2 / 3);
   EXPECT_LT(dense[2], dense[1]);
+}
+
+// MLPs and cross networks in bf16: the curve of f32 within the bounds of transformers (precision_test.cpp),
+// on every number of ranks.
+TEST(RecommenderPrecision, MlpsInBf16TrainLikeF32) {
+  for (const InteractionKind interaction :
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross})
+    for (const int ranks : {1, 2, 4}) {
+      SCOPED_TRACE(fmt::format("interaction {}, {} ranks", static_cast<int>(interaction), ranks));
+      RecommenderSetup setup = setup_for(SparseKind::Adagrad, DType::F32, false);
+      setup.model.interaction = interaction;
+      setup.model.cross_layers = 2;
+      setup.model.cross_rank = 3;
+      setup.placement = ranks == 1 ? everywhere(PlacementKind::Table, 1) : mixed(ranks);
+      const Result exact = train(ranks, setup, 0.02);
+      setup.bf16 = true;
+      const Result rounded = train(ranks, setup, 0.02);
+      for (size_t i = 0; i < exact.losses.size(); ++i)
+        EXPECT_NEAR(rounded.losses[i], exact.losses[i], 0.01 * exact.losses[i]) << "step " << i + 1;
+      EXPECT_NE(rounded.losses.back(), exact.losses.back());
+    }
 }
 
 // Tables that are not cut by rows see the same sums on every number of ranks: the same bits.

@@ -21,7 +21,7 @@ T* numbers(const Tensor& t) {
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu) {
   expect_matrix("linear", "y", y);
   expect("linear", "bias", bias, y.dtype, y.last_dim());
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "linear",
             [out = y.as<T>(), shift = bias.as<T>(), rows = y.row_count(), columns = y.last_dim(),
@@ -35,12 +35,12 @@ void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bo
   const int64_t columns = y.last_dim();
   expect("relu_backward", "dy", dy, y.dtype, rows * columns);
   expect("relu_backward", "dx", dx, y.dtype, rows * columns);
-  expect("relu_backward", "db", db, y.dtype, columns);
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  expect("relu_backward", "db", db, accumulate_type(y.dtype), columns);
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue_with_scratch(stream, "relu_backward", column_scratch(rows, columns, sizeof(T)),
-                         [=, to = dx.as<T>(), sums = db.as<T>(), from = dy.as<T>(), of = y.as<T>()](
-                             CudaStream on, void* scratch) {
+                         [=, to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(),
+                          of = y.as<T>()](CudaStream on, void* scratch) {
                            relu_backward<T>(on, scratch, to, sums, from, of, rows, columns, accumulate);
                          });
   });
@@ -183,7 +183,7 @@ void dot_interaction_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, in
 void cross(Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
   const int64_t n = y.elements();
   for (const Tensor& t : {x0, u, x}) expect("cross", "input", t, y.dtype, n);
-  dispatch_wide_float(y.dtype, [&](auto zero) {
+  dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "cross",
             [=, out = y.as<T>(), start = x0.as<T>(), part = u.as<T>(), in = x.as<T>()](CudaStream on) {
@@ -195,7 +195,7 @@ void cross(Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
 void cross_backward(Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u) {
   const int64_t n = dy.elements();
   for (const Tensor& t : {du, dx0, x0, u}) expect("cross_backward", "tensor", t, dy.dtype, n);
-  dispatch_wide_float(dy.dtype, [&](auto zero) {
+  dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "cross_backward",
             [=, to = du.as<T>(), sum = dx0.as<T>(), grad = dy.as<T>(), start = x0.as<T>(),

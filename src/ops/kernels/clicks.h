@@ -16,25 +16,26 @@ void bias_relu(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool
     if (relu) {
       // Not `> 0 ? x : 0`: a NaN must stay one.
       Lane::each(n, [=](int64_t i) {
-        const T x = row[i] + bias[i];
-        row[i] = x < 0 ? T(0) : x;
+        const Accumulate<T> x = value(row[i]) + value(bias[i]);
+        put(row[i], x < 0 ? Accumulate<T>(0) : x);
       });
     } else {
-      Lane::each(n, [=](int64_t i) { row[i] += bias[i]; });
+      Lane::each(n, [=](int64_t i) { put(row[i], value(row[i]) + value(bias[i])); });
     }
   }
 }
 
 template <class T>
-void relu_backward(T* dx, T* db, const T* dy, const T* y, int64_t rows, int64_t columns, int64_t begin,
-                   int64_t end) {
+void relu_backward(T* dx, Accumulate<T>* db, const T* dy, const T* y, int64_t rows, int64_t columns,
+                   int64_t begin, int64_t end) {
+  using Wide = Accumulate<T>;
   sum_columns<1>(
       rows, begin, end,
-      [=](int64_t r, int64_t c, int64_t width, T * a, T*) __attribute__((always_inline)) {
+      [=](int64_t r, int64_t c, int64_t width, Wide * a, Wide*) __attribute__((always_inline)) {
         const int64_t at = r * columns + c;
         Lane::each(width, [=](int64_t i) {
-          const T d = y[at + i] > 0 ? dy[at + i] : T(0);
-          dx[at + i] = d;
+          const Wide d = value(y[at + i]) > 0 ? value(dy[at + i]) : Wide(0);
+          put(dx[at + i], d);
           a[i] += d;
         });
       },
@@ -43,15 +44,15 @@ void relu_backward(T* dx, T* db, const T* dy, const T* y, int64_t rows, int64_t 
 
 template <class T>
 void cross(T* y, const T* x0, const T* u, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { y[i] = x0[i] * u[i] + x[i]; });
+  Lane::each(n, [=](int64_t i) { put(y[i], value(x0[i]) * value(u[i]) + value(x[i])); });
 }
 
 template <class T>
 void cross_backward(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n) {
   Lane::each(n, [=](int64_t i) {
-    const T d = dy[i];
-    du[i] = d * x0[i];
-    dx0[i] += d * u[i];
+    const Accumulate<T> d = value(dy[i]);
+    put(du[i], d * value(x0[i]));
+    put(dx0[i], value(dx0[i]) + d * value(u[i]));
   });
 }
 

@@ -42,6 +42,10 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .rms_norm_backward = rms_norm_backward<T>,
       .rms_norm_backward_weight = rms_norm_backward_weight<T>,
       .column_sum = column_sum<T>,
+      .bias_relu = bias_relu<T>,
+      .relu_backward = relu_backward<T>,
+      .cross = cross<T>,
+      .cross_backward = cross_backward<T>,
       .rotary = rotary<T>,
       .embedding = embedding<T>,
       .embedding_backward = embedding_backward<T>,
@@ -71,14 +75,10 @@ constexpr Kernels<T> make_kernels() {
 template <class T>
 constexpr RecommenderKernels<T> make_recommender_kernels() {
   return {
-      .bias_relu = bias_relu<T>,
-      .relu_backward = relu_backward<T>,
       .embedding_bag = embedding_bag<T>,
       .update_rows = update_rows<T>,
       .dot_interaction = dot_interaction<T>,
       .dot_interaction_backward = dot_interaction_backward<T>,
-      .cross = cross<T>,
-      .cross_backward = cross_backward<T>,
       .sigmoid = sigmoid<T>,
       .click_loss = click_loss<T>,
       .click_loss_backward = click_loss_backward<T>,

@@ -107,17 +107,17 @@ uint64_t alignment_bits(const OfRow<T>&, int) {
   return 0;
 }
 
-template <class W>
-void bias_relu(CudaStream stream, W* y, const W* bias, int64_t rows, int64_t columns, bool relu) {
-  map_rows(stream, rows, columns, BiasRelu{relu}, Both<W>{y, columns}, In<W>{bias, 0});
+template <class T>
+void bias_relu(CudaStream stream, T* y, const T* bias, int64_t rows, int64_t columns, bool relu) {
+  map_rows(stream, rows, columns, BiasRelu{relu}, Both<T>{y, columns}, In<T>{bias, 0});
 }
-template <class W>
-void cross(CudaStream stream, W* y, const W* x0, const W* u, const W* x, int64_t n) {
-  map(stream, n, CrossOf{}, Out<W>{y}, In<W>{x0}, In<W>{u}, In<W>{x});
+template <class T>
+void cross(CudaStream stream, T* y, const T* x0, const T* u, const T* x, int64_t n) {
+  map(stream, n, CrossOf{}, Out<T>{y}, In<T>{x0}, In<T>{u}, In<T>{x});
 }
-template <class W>
-void cross_backward(CudaStream stream, W* du, W* dx0, const W* dy, const W* x0, const W* u, int64_t n) {
-  map(stream, n, CrossSlope{}, Out<W>{du}, Both<W>{dx0}, In<W>{dy}, In<W>{x0}, In<W>{u});
+template <class T>
+void cross_backward(CudaStream stream, T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n) {
+  map(stream, n, CrossSlope{}, Out<T>{du}, Both<T>{dx0}, In<T>{dy}, In<T>{x0}, In<T>{u});
 }
 template <class W>
 void sigmoid(CudaStream stream, W* p, const W* z, int64_t n) {
@@ -146,14 +146,20 @@ void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t
     map_rows(stream, rows, width, Scaled{}, Out<W>{y, y_stride}, from);
 }
 
-#define INSTANTIATE(W)                                                                        \
-  template void bias_relu<W>(CudaStream, W*, const W*, int64_t, int64_t, bool);               \
-  template void cross<W>(CudaStream, W*, const W*, const W*, const W*, int64_t);              \
-  template void cross_backward<W>(CudaStream, W*, W*, const W*, const W*, const W*, int64_t); \
-  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                                \
-  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);         \
-  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*,  \
-                                       const cpu::LateFactor&, int64_t, bool);                \
+#define INSTANTIATE(T)                                                           \
+  template void bias_relu<T>(CudaStream, T*, const T*, int64_t, int64_t, bool);  \
+  template void cross<T>(CudaStream, T*, const T*, const T*, const T*, int64_t); \
+  template void cross_backward<T>(CudaStream, T*, T*, const T*, const T*, const T*, int64_t);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+#define INSTANTIATE(W)                                                                       \
+  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                               \
+  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);        \
+  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*, \
+                                       const cpu::LateFactor&, int64_t, bool);               \
   template void copy_columns<W>(CudaStream, W*, int64_t, const W*, int64_t, const W*, int64_t, int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -119,15 +119,15 @@ struct PlainTerms {
 };
 
 // Writes dx besides.
-template <class W>
+template <class T>
 struct ReluTerms {
   static constexpr int kSums = 1;
   static constexpr int kArrays = 2;
-  W* dx;
-  const W* dy;
-  const W* y;
+  T* dx;
+  const T* dy;
+  const T* y;
   struct Loaded {
-    FullPack<W> dys, ys;
+    FullPack<T> dys, ys;
   };
   template <bool Whole>
   __device__ inline void load(Loaded& in, const PackPlace& at) const {
@@ -135,13 +135,14 @@ struct ReluTerms {
     in.ys.template load<Whole>(y + at.offset(), at.count);
   }
   template <bool Whole>
-  __device__ inline void add(W* a, W*, const Loaded& in, const PackPlace& at) const {
-    FullPack<W> dxs;
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
+    FullPack<T> dxs;
 #pragma unroll
-    for (int i = 0; i < kPerPack<W>; ++i) {
+    for (int i = 0; i < kPerPack<T>; ++i) {
       if (!Whole && i >= at.count) continue;
-      dxs.at[i] = in.ys.at[i] > 0 ? in.dys.at[i] : W(0);
-      a[i] += dxs.at[i];
+      const Accumulate<T> d = value(in.ys.at[i]) > 0 ? value(in.dys.at[i]) : Accumulate<T>(0);
+      put(dxs.at[i], d);
+      a[i] += d;
     }
     dxs.template store<Whole>(dx + at.offset(), at.count);
   }
@@ -266,18 +267,20 @@ void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy
   sum_columns<T>(stream, scratch, db, db, PlainTerms<T>{dy}, rows, columns, packs<T>(columns, dy),
                  accumulate);
 }
-template <class W>
-void relu_backward(CudaStream stream, void* scratch, W* dx, W* db, const W* dy, const W* y, int64_t rows,
-                   int64_t columns, bool accumulate) {
-  sum_columns<W>(stream, scratch, db, db, ReluTerms<W>{dx, dy, y}, rows, columns,
-                 packs<W>(columns, dx, dy, y), accumulate);
+template <class T>
+void relu_backward(CudaStream stream, void* scratch, T* dx, Accumulate<T>* db, const T* dy, const T* y,
+                   int64_t rows, int64_t columns, bool accumulate) {
+  sum_columns<T>(stream, scratch, db, db, ReluTerms<T>{dx, dy, y}, rows, columns,
+                 packs<T>(columns, dx, dy, y), accumulate);
 }
 
 #define INSTANTIATE(T)                                                                                 \
   template void norm_backward_weight<T>(CudaStream, void*, Accumulate<T>*, Accumulate<T>*, const T*,   \
                                         const T*, const Accumulate<T>*, const Accumulate<T>*, int64_t, \
                                         int64_t, bool);                                                \
-  template void column_sum<T>(CudaStream, void*, Accumulate<T>*, const T*, int64_t, int64_t, bool);
+  template void column_sum<T>(CudaStream, void*, Accumulate<T>*, const T*, int64_t, int64_t, bool);    \
+  template void relu_backward<T>(CudaStream, void*, T*, Accumulate<T>*, const T*, const T*, int64_t,   \
+                                 int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
@@ -285,9 +288,5 @@ INSTANTIATE(Float16)
 #undef INSTANTIATE
 template void add_parts<float>(CudaStream, float*, float*, const float*, int64_t, int64_t, int, bool);
 template void add_parts<double>(CudaStream, double*, double*, const double*, int64_t, int64_t, int, bool);
-template void relu_backward<float>(CudaStream, void*, float*, float*, const float*, const float*, int64_t,
-                                   int64_t, bool);
-template void relu_backward<double>(CudaStream, void*, double*, double*, const double*, const double*,
-                                    int64_t, int64_t, bool);
 
 }  // namespace trifold::cuda

@@ -104,9 +104,9 @@ void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
                 int64_t columns, bool accumulate);
-template <class W>
-void relu_backward(CudaStream stream, void* scratch, W* dx, W* db, const W* dy, const W* y, int64_t rows,
-                   int64_t columns, bool accumulate);
+template <class T>
+void relu_backward(CudaStream stream, void* scratch, T* dx, Accumulate<T>* db, const T* dy, const T* y,
+                   int64_t rows, int64_t columns, bool accumulate);
 
 // ---- rotary (rotary.cu); shape.frequencies is host memory, read before this returns ----
 template <class T>
@@ -167,12 +167,12 @@ void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v,
 
 // ---- recommenders (clicks.cu) ----
 // y += bias, then where `relu` is set max(0, that)
-template <class W>
-void bias_relu(CudaStream stream, W* y, const W* bias, int64_t rows, int64_t columns, bool relu);
-template <class W>
-void cross(CudaStream stream, W* y, const W* x0, const W* u, const W* x, int64_t n);
-template <class W>
-void cross_backward(CudaStream stream, W* du, W* dx0, const W* dy, const W* x0, const W* u, int64_t n);
+template <class T>
+void bias_relu(CudaStream stream, T* y, const T* bias, int64_t rows, int64_t columns, bool relu);
+template <class T>
+void cross(CudaStream stream, T* y, const T* x0, const T* u, const T* x, int64_t n);
+template <class T>
+void cross_backward(CudaStream stream, T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
 template <class W>
 void sigmoid(CudaStream stream, W* p, const W* z, int64_t n);
 template <class W>
