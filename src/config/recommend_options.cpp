@@ -167,8 +167,7 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
 
 void add_files(OptionTable& table, RecommendConfig& config) {
   add_saving(table, config.checkpoint);
-  table.group("Logging");
-  add_reports(table, config.log);
+  add_log(table, config.log);
   table.change("log-json").help = "Append one JSON object a report to this file.";
 }
 
@@ -337,6 +336,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
   if (config.placement.bf16_exchange && config.precision.f64)
     problems.add("--bf16-exchange has no place in a run with --f64");
   check_checkpoint(config.checkpoint, problems);
+  check_overlap(config.log, config.mesh, problems);
   return problems.take();
 }
 

@@ -37,12 +37,7 @@ void check_run(const PretrainConfig& config, Problems& problems) {
         "give at "
         "least --eval-iters 1",
         *eval.eval_interval);
-  if (config.log.check_overlap > 0 && config.mesh.ranks == 1 && config.mesh.device != ComputeDevice::Cuda)
-    problems.add(
-        "--check-overlap {} has no effect on one rank of a processor, where nothing overlaps: leave it out, "
-        "or "
-        "give several --ranks",
-        config.log.check_overlap);
+  check_overlap(config.log, config.mesh, problems);
   if (eval.eval_interval && eval.eval_iters > 0)
     check_part(config.data, Split::Valid, "--eval-interval", problems);
 }

@@ -126,6 +126,15 @@ void check_optimizer(const OptimizerConfig& optimizer, Problems& problems) {
         "would be adam under another name");
 }
 
+void check_overlap(const LogConfig& log, const MeshConfig& mesh, Problems& problems) {
+  if (log.check_overlap > 0 && mesh.ranks == 1 && mesh.device != ComputeDevice::Cuda)
+    problems.add(
+        "--check-overlap {} has no effect on one rank of a processor, where nothing overlaps: leave it out, "
+        "or "
+        "give several --ranks",
+        log.check_overlap);
+}
+
 void check_length(const BatchConfig& batch, Problems& problems) {
   if (batch.train_epochs && batch.train_iters > 0 && !batch.train_samples)
     problems.add("--train-iters {} and --train-epochs {} exclude each other: give one of them",

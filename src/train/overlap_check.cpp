@@ -35,11 +35,12 @@ void OneByOne::after(const Action& action) {
     if (stream != nullptr) stream->synchronize();
 }
 
-OverlapCheck::OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss)
-    : replica_(replica), layout_(replica.layout().flat()), grads_(grads), loss_(loss) {
+OverlapCheck::OverlapCheck(const OpTable& ops, Stream& stream, const FlatLayout& layout,
+                           const GradientBuffer& grads, const LossSums& loss)
+    : ops_(ops), stream_(stream), layout_(layout), grads_(grads), loss_(loss) {
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : grads.segments(unit)) {
-      const HostCopy sums(replica.ops(), replica.compute(), grads.summed(segment));
+      const HostCopy sums(ops, stream, grads.summed(segment));
       const auto* bytes = static_cast<const std::byte*>(sums.tensor().data);
       sums_.insert(sums_.end(), bytes, bytes + sums.tensor().bytes());
     }
@@ -49,7 +50,7 @@ void OverlapCheck::compare(const LossSums& loss, const std::string& step) const 
   const std::byte* before = sums_.data();
   for (size_t unit = 0; unit < layout_.units().size(); ++unit)
     for (const FlatLayout::Segment& segment : grads_.segments(layout_.units()[unit])) {
-      const HostCopy copy(replica_.ops(), replica_.compute(), grads_.summed(segment));
+      const HostCopy copy(ops_, stream_, grads_.summed(segment));
       const Tensor& sums = copy.tensor();
       const auto* now = static_cast<const std::byte*>(sums.data);
       const size_t size = size_of(sums.dtype);

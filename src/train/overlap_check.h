@@ -33,14 +33,16 @@ class OneByOne final : public StepWatch {
 // What a step gave: its loss, and the reduced gradients that are summed on this rank.
 class OverlapCheck {
  public:
-  // Copies the gradients; they must be complete. References must outlive the object.
-  OverlapCheck(Replica& replica, const GradientBuffer& grads, const LossSums& loss);
+  // Copies the gradients; they must be complete as of now on `stream`. References must outlive the object.
+  OverlapCheck(const OpTable& ops, Stream& stream, const FlatLayout& layout, const GradientBuffer& grads,
+               const LossSums& loss);
 
   // Throws an Error that names what differs first now, element, parameter and unit; `step` begins its text.
   void compare(const LossSums& loss, const std::string& step) const;
 
  private:
-  Replica& replica_;
+  const OpTable& ops_;
+  Stream& stream_;
   const FlatLayout& layout_;
   const GradientBuffer& grads_;
   LossSums loss_;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/function_ref.h"
 #include "data/click_batch.h"
 #include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
@@ -49,7 +50,8 @@ struct RecommenderSetup {
   bool mean = false;  // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
-  bool overlap = true;  // fetch on a thread of its own where a core is spare
+  int64_t check_overlap = 0;  // the first so many steps are computed twice (train/overlap_check.h)
+  bool overlap = true;        // fetch on a thread of its own where a core is spare
   uint64_t seed = 0;
   std::optional<int> threads;  // of this rank; a fair share of the host
   ComputeDevice device = ComputeDevice::Auto;
@@ -167,12 +169,19 @@ class Recommender {
   };
 
   Fetched& oldest();
+  // For the same batch as `other`, nothing of it computed.
+  StepState state_of(const StepState& other);
   void execute(const Action& action, StepState& state);
   void forward(const Action& action, StepState& state);
   void top_backward(StepState& state);
   double mean_loss(const StepState& state);
   // Once the gradients are on their way: finishes their sums and returns their norm. Collective.
   double norm_of_gradients();
+  // Computes what is before the update of a step once more, of the same batch: each action of the row before
+  // the first of `end`. `after` follows each.
+  void repeat(StepState& again, ActionKind end, FunctionRef<void()> after);
+  // Repeats it with nothing at the same time; an Error where a bit differs.
+  void repeat_without_overlap(StepState& state);
   // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
   // Agreed.
   [[noreturn]] void explain(const StepState& failed);
@@ -203,6 +212,7 @@ class Recommender {
   ShardedOptimizer optimizer_;
   std::optional<GradNorm> norm_;  // where gradients are clipped
   double grad_norm_ = 0;
+  int64_t checked_ = 0;  // steps that were repeated without overlap
   RankPlan row_;         // the actions of a step
   StepNumbers numbers_;  // the rule of the tables; the factor of the loss
   std::unique_ptr<IdExchange> ids_;

@@ -45,18 +45,9 @@ void Recommender::explain(const StepState& failed) {
     search.look_at_rows("the dense numbers", failed.fetched.dense, 0, failed.fetched.dense.last_dim(),
                         compute_);
 
-  arenas_.keep.reset();
-  arenas_.flow.reset();
-  StepState again{failed.fetched, run_with(compute_, arenas_), Saved(model_.slots())};
+  StepState again = state_of(failed);
   again.run.watch = &watch;
-  again.real = failed.real;
-  again.loss_scale = failed.loss_scale;
-  grads_.restart(compute_);
-  for (const Action& action : row_) {
-    if (action.kind == ActionKind::Loss) break;  // what follows changes weights
-    if (action.kind != ActionKind::Read) execute(action, again);
-  }
-  grads_.finish(compute_);
+  repeat(again, ActionKind::Loss, [] {});
   search.set_samples({});
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : grads_.segments(unit))

@@ -61,6 +61,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.global_batch = training.global_batch_size;
   setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;
   setup.bf16 = config.precision.bf16;
+  setup.check_overlap = config.log.check_overlap;
   setup.zero_stage = config.zero.zero_stage;
   setup.dense_optimizer.optimizer = *value_named<OptimizerKind>(training.optimizer);
   setup.dense_optimizer.weight_decay = 0;

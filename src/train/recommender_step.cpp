@@ -1,6 +1,9 @@
 // The step of a recommender: what each action of its plan does.
 #include <cmath>
+#include <cstring>
 
+#include "ops/host_copy.h"
+#include "train/overlap_check.h"
 #include "train/ranks.h"
 #include "train/recommender.h"
 
@@ -127,6 +130,50 @@ void Recommender::execute(const Action& action, StepState& state) {
   if (part) mark(*part, false);
 }
 
+Recommender::StepState Recommender::state_of(const StepState& other) {
+  arenas_.keep.reset();
+  arenas_.flow.reset();
+  StepState state{other.fetched, run_with(compute_, arenas_), Saved(model_.slots())};
+  state.real = other.real;
+  state.rule = other.rule;
+  state.loss_scale = other.loss_scale;
+  return state;
+}
+
+void Recommender::repeat(StepState& again, ActionKind end, FunctionRef<void()> after) {
+  grads_.restart(compute_);
+  for (const Action& action : row_) {
+    if (action.kind == end) break;
+    if (action.kind == ActionKind::Read) continue;
+    execute(action, again);
+    after();
+  }
+  grads_.finish(compute_);
+}
+
+// Memory is taken in the same order, so what is left for the update lies where it lay.
+void Recommender::repeat_without_overlap(StepState& state) {
+  grads_.finish(compute_);
+  const OverlapCheck before(ops_, compute_, layout_, grads_, {state.loss, 1});
+  const HostCopy vectors(ops_, compute_, state.dfeatures);
+  const Buffer kept(state.dfeatures.bytes());
+  std::memcpy(kept.data(), vectors.tensor().data, kept.bytes());
+  synchronize();
+  StepState again = state_of(state);
+  repeat(again, ActionKind::UpdateRows, [this] { synchronize(); });
+  const std::string step = fmt::format("step {}", state.rule.step);
+  before.compare({again.loss, 1}, step);
+  const HostCopy now(ops_, compute_, again.dfeatures);
+  check(std::memcmp(kept.data(), now.tensor().data, kept.bytes()) == 0,
+        "{}, computed once with overlap and once without: the gradients of the features differ: ranks or "
+        "streams raced",
+        step);
+  state.features = again.features;
+  state.logits = again.logits;
+  state.dfeatures = again.dfeatures;
+  ++checked_;
+}
+
 double Recommender::train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                           const std::function<void()>& next) {
   check(real >= 1, "step {}: there is no real sample in the global batch", step);
@@ -149,7 +196,11 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     const Tensor late_scale = numbers_.row(1);
     state.loss_scale = late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale);
     grads_.restart(compute_);
-    for (const Action& action : row_) execute(action, state);
+    for (const Action& action : row_) {
+      if (action.kind == ActionKind::UpdateRows && checked_ < setup_.check_overlap)
+        repeat_without_overlap(state);
+      execute(action, state);
+    }
     fetched.used = compute_.record();
     loss = state.loss;
   });

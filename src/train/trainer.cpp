@@ -195,7 +195,7 @@ void Trainer::repeat(StepWatch& watch) {
 }
 
 void Trainer::repeat_without_overlap() {
-  const OverlapCheck before(replica_, grads_, sums_[0]);
+  const OverlapCheck before(replica_.ops(), replica_.compute(), replica_.layout().flat(), grads_, sums_[0]);
   OneByOne watch(replica_, watch_);
   repeat(watch);
   before.compare(sums_[0], fmt::format("step {}", steps_done_ + 1));
