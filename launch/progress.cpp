@@ -126,10 +126,12 @@ void ProgressLines::finish() {
   unshown_.reset();
 }
 
-void ProgressLines::begin(int64_t first_step, int64_t last_step) {
-  first_step_ = first_step;
-  last_step_ = last_step;
+void ProgressLines::begin(const StartReport& report, std::string_view ranks) {
+  first_step_ = report.first_step;
+  last_step_ = report.last_step;
   start_ = std::chrono::steady_clock::now();
+  print_line(fmt::format("{:<12}{}; operations {}", ranks, report.mesh, report.operations));
+  for (const std::string& line : report.processes) print_line("processes   " + line);
 }
 
 bool ProgressLines::show_step(int64_t step, const std::string& text) {
@@ -162,9 +164,7 @@ void ProgressLines::tell_warning(const std::string& text) {
 }
 
 void Progress::on_start(const RunReport& report) {
-  begin(report.first_step, report.last_step);
-  print_line(fmt::format("mesh        {}; operations {}", report.mesh, report.operations));
-  for (const std::string& line : report.processes) print_line("processes   " + line);
+  begin(report, "mesh");
   print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
                          static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e9));
   if (report.stages.size() > 1)

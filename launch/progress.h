@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "config/config.h"
 #include "train/metrics.h"
@@ -46,8 +47,8 @@ class ProgressLines {
   void finish();
 
  protected:
-  // The clock of `remaining` starts.
-  void begin(int64_t first_step, int64_t last_step);
+  // The lines of every run, the first of them named `ranks`; the clock of `remaining` starts.
+  void begin(const StartReport& report, std::string_view ranks);
   int64_t last_step() const { return last_step_; }
   void print_line(const std::string& text);  // stays
   // The line of a step: stays every log_interval steps and after the last one; others are shown on a terminal

@@ -23,12 +23,10 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   ClickProgress(const LogConfig& config, std::FILE* out) : ProgressLines(config, out) {}
 
   void on_start(const RecommendReport& report) override {
-    begin(report.first_step, report.last_step);
+    begin(report, "ranks");
     best_auc_ = report.best_auc;
-    line("ranks       {}; operations {}", report.mesh, report.operations);
-    for (const std::string& each : report.processes) line("processes   {}", each);
     line("model       {:.2f} M parameters, {:.3g} MFLOP a sample (forward and backward)",
-         static_cast<double>(report.parameters) / 1e6, report.flops_per_sample / 1e6);
+         static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e6);
     line("data        {} samples to train on ({} steps an epoch), {} to evaluate on", report.train_samples,
          report.steps_per_epoch, report.valid_samples);
     for (const std::string& note : report.notes) line("data        {}", note);

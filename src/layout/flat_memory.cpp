@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "zero/sharded_optimizer.h"
-
 namespace trifold {
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
@@ -28,6 +26,16 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
     memory.offloaded += bytes(layout.shard_elements());
     memory.parameters = bytes(gathered + layout.largest_slice());
   }
+  return memory;
+}
+
+MemoryReport held_memory(const ParamStore& weights, const GradientBuffer& gradients,
+                         const ShardedOptimizer& optimizer) {
+  MemoryReport memory;
+  memory.parameters = weights.bytes();
+  memory.gradients = gradients.bytes();
+  memory.optimizer = optimizer.bytes();
+  memory.offloaded = weights.file_bytes() + optimizer.offloaded_bytes();
   return memory;
 }
 

@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "data_parallel/grad_layout.h"
 #include "layout/memory_report.h"
+#include "zero/sharded_optimizer.h"
 #include "zero/zero_stage.h"
 
 namespace trifold {
@@ -13,5 +14,9 @@ namespace trifold {
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
                          int64_t gathered, const ZeroConfig& config);
+
+// The same of a rank that runs: what these hold.
+MemoryReport held_memory(const ParamStore& weights, const GradientBuffer& gradients,
+                         const ShardedOptimizer& optimizer);
 
 }  // namespace trifold

@@ -124,14 +124,8 @@ class Rows {
         return reduce(action);
       case ActionKind::Step:
         return step(action);
-      case ActionKind::Read:
-      case ActionKind::Lookup:
-      case ActionKind::Collect:
-      case ActionKind::Return:
-      case ActionKind::Loss:
-      case ActionKind::Norm:
-      case ActionKind::UpdateRows:
-        require(false, "is of a model with embedding tables");
+      default:
+        require(!is_of_tables(action.kind), "is of a model with embedding tables");
     }
   }
 

@@ -54,18 +54,22 @@ struct PassesReport {
   int64_t last_batch = 0;  // samples of the last global batch
 };
 
-// What a run is, told once before the first step.
-struct RunReport {
+// What a run of any kind is, reported once before the first step.
+struct StartReport {
   std::string mesh;                    // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::vector<std::string> processes;  // that run the ranks, where these are several (train/nodes.h)
   std::string operations;              // instruction set of the operation table
-  int64_t parameters = 0;
+  int64_t parameters = 0;              // of the whole model
   double train_flops_per_sample = 0;
+  int64_t first_step = 1;
+  int64_t last_step = 0;
+};
+
+// The same of a transformer.
+struct RunReport : StartReport {
   double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;  // of each pipeline rank
-  int64_t first_step = 1;
-  int64_t last_step = 0;
   PassesReport passes;
   // Of one evaluation, and what --eval-iters says: more than the validation part has is cut. 0: none.
   int64_t eval_samples = 0;

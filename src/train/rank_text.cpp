@@ -20,4 +20,9 @@ std::string ranks_text(std::span<const int> ranks) {
   return text;
 }
 
+std::string ranks_text(const Communicator& world, int threads) {
+  return fmt::format("{} {} rank{}, {} thread{} each", world.size(), world.backend(),
+                     world.size() == 1 ? "" : "s", threads, threads == 1 ? "" : "s");
+}
+
 }  // namespace trifold

@@ -13,6 +13,7 @@
 #include "train/checkpoint_data.h"
 #include "train/click_record.h"
 #include "train/device.h"
+#include "train/rank_text.h"
 #include "train/ranks.h"
 #include "train/recommender_setup.h"
 #include "train/run_loop.h"
@@ -238,12 +239,10 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
 void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::string> processes) {
   RecommendReport report;
   report.processes = std::move(processes);
-  report.mesh =
-      fmt::format("{} {} rank{}, {} thread{} each", world_.size(), world_.backend(),
-                  world_.size() == 1 ? "" : "s", model_.threads(), model_.threads() == 1 ? "" : "s");
+  report.mesh = ranks_text(world_, model_.threads());
   report.operations = model_.ops().name;
   report.parameters = model_.parameters();
-  report.flops_per_sample = model_.flops_per_sample();
+  report.train_flops_per_sample = model_.flops_per_sample();
   report.first_step = done_ + 1;
   report.last_step = job_.limits.last_step;
   report.steps_per_epoch = feed_.batches_per_epoch();

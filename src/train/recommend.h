@@ -40,14 +40,8 @@ struct ClickEvaluation {
   double seconds = 0;
 };
 
-struct RecommendReport {
-  std::string mesh;                    // "2 thread ranks, 1 thread each"
-  std::vector<std::string> processes;  // that run the ranks, where these are several (train/nodes.h)
-  std::string operations;              // instruction set
-  int64_t parameters = 0;              // tables included
-  double flops_per_sample = 0;
-  int64_t first_step = 1;
-  int64_t last_step = 0;
+// Of a recommender, whose parameters include the tables'.
+struct RecommendReport : StartReport {
   int64_t steps_per_epoch = 0;
   int64_t train_samples = 0;
   int64_t valid_samples = 0;

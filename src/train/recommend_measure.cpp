@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/random.h"
 #include "train/host.h"
+#include "train/rank_text.h"
 #include "train/ranks.h"
 #include "train/recommender_setup.h"
 
@@ -87,7 +88,8 @@ RankRates measure_rates(Communicator& world, Recommender& model, const Recommend
   }
   Stream& stream = model.compute();
   world.barrier();
-  rates.flops = measure_gemm(model.ops(), stream, setup.dtype, model.samples(), n, k, kMeasureSeconds);
+  rates.flops =
+      measure_gemm(model.ops(), stream, setup.dense_dtype(), model.samples(), n, k, kMeasureSeconds);
   world.barrier();
   rates.memory = measure_rows(model.ops(), stream, setup.dtype, shape.width);
   if (world.size() > 1) {
@@ -177,9 +179,7 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
     Recommender::Traffic before;
     measured.times.step = run_steps(world, model, feed, config, [&] { before = model.traffic(); });
     measured.spare_core = model.fetches_ahead();
-    measured.host = fmt::format("{} {} rank{}, {} thread{} each, {}", world.size(), world.backend(),
-                                world.size() == 1 ? "" : "s", model.threads(),
-                                model.threads() == 1 ? "" : "s", model.ops().name);
+    measured.host = fmt::format("{}, {}", ranks_text(world, model.threads()), model.ops().name);
     measured.vectors_of_step = static_cast<double>(model.traffic().vectors - before.vectors) /
                                static_cast<double>(config.measure_steps);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layout/flat_memory.h"
 #include "train/checkpoint_boxes.h"
 #include "train/device.h"
 #include "train/host.h"
@@ -209,7 +210,7 @@ RecommenderMemory Recommender::memory() const {
   return {tables.tables,
           tables.state,
           tables.buffers + batches,
-          weights_.bytes() + grads_.bytes() + optimizer_.bytes(),
+          held_memory(weights_, grads_, optimizer_).predicted_total(),
           arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity(),
           extras.workspace,
           extras.pinned};

@@ -87,8 +87,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
     const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
     const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
     const DeviceExtras extras = on_device ? device_extras(setup, placement, rank, model) : DeviceExtras{};
-    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch,
-                      flat.parameters + flat.gradients + flat.optimizer,
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch, flat.predicted_total(),
                       arenas.keep + arenas.flow + arenas.scratch, extras.workspace, extras.pinned});
   }
   return memory;

@@ -5,6 +5,7 @@
 #include "checkpoint/collective.h"
 #include "config/model_family.h"
 #include "core/clock.h"
+#include "layout/flat_memory.h"
 #include "train/device_workspace.h"
 #include "train/host.h"
 #include "train/ranks.h"
@@ -108,12 +109,10 @@ double Trainer::measure_peak() {
 }
 
 MemoryReport Trainer::memory() const {
-  return {replica_.weights().bytes(),
-          grads_.bytes(),
-          optimizer_.bytes(),
-          activations_.total(),
-          replica_.weights().file_bytes() + optimizer_.offloaded_bytes(),
-          device_workspace(config_)};
+  MemoryReport memory = held_memory(replica_.weights(), grads_, optimizer_);
+  memory.predicted_activations = activations_.total();
+  memory.workspace = device_workspace(config_);
+  return memory;
 }
 
 std::vector<MemoryReport> Trainer::memory_of_pipeline() {
