@@ -255,10 +255,9 @@ struct RowTask {
 // What is done with the gradient of a touched row; the first four as in SparseKind.
 enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Squares, Store };
 struct RowRule {
-  double grad_scale, lr, eps;
-  double beta1, beta2;
-  double root_scale;  // 1 / sqrt(1 - beta2^step)
-  double step_size;   // lr / (1 - beta1^step)
+  MomentRule moments;  // grad_scale and eps are of all actions
+  double lr;
+  double step_size;  // of Adam: lr / (1 - beta1^step)
 };
 
 // Of recommender models, in f32 and f64.

@@ -196,7 +196,7 @@ void update_rows(const KernelTable& table, Stream& stream, Tensor dy, std::span<
 void row_squares(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  double grad_scale) {
   LateRule<RowRule> rule;
-  rule.rule.grad_scale = grad_scale;
+  rule.rule.moments.grad_scale = grad_scale;
   over_touched_rows("row_squares", table, stream, dy, updates, RowAction::Squares, rule);
 }
 

@@ -65,12 +65,14 @@ AdagradRule fold(const char*, const Adagrad& rule) {
 RowRule fold(const char* op, const SparseRule& rule) {
   check(rule.step >= 1, "{}: the first step is 1, not {}", op, rule.step);
   const auto step = static_cast<double>(rule.step);
-  return {.grad_scale = rule.grad_scale,
+  return {.moments = {.grad_scale = rule.grad_scale,
+                      .beta1 = rule.beta1,
+                      .one_minus_beta1 = 1 - rule.beta1,
+                      .beta2 = rule.beta2,
+                      .one_minus_beta2 = 1 - rule.beta2,
+                      .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, step)),
+                      .eps = rule.eps},
           .lr = rule.lr,
-          .eps = rule.eps,
-          .beta1 = rule.beta1,
-          .beta2 = rule.beta2,
-          .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, step)),
           .step_size = rule.lr / (1 - std::pow(rule.beta1, step))};
 }
 

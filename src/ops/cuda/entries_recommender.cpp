@@ -149,7 +149,7 @@ void update_rows(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, 
 
 void row_squares(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, double grad_scale) {
   cpu::LateRule<cpu::RowRule> rule;
-  rule.rule.grad_scale = grad_scale;
+  rule.rule.moments.grad_scale = grad_scale;
   over_touched_rows("row_squares", stream, dy, updates, cpu::RowAction::Squares, rule);
 }
 

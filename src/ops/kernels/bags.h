@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ops/kernels.h"
+#include "ops/kernels/formulas.h"
 #include "ops/kernels/lane.h"
 #include "ops/kernels/math.h"
 
@@ -116,19 +117,16 @@ template <RowAction Action, class T>
                                              int64_t s, int64_t width) {
   const int64_t row = task.row[s];
   T* p = task.table + row * width;
-  const T scale = static_cast<T>(rule.grad_scale);
+  const T scale = static_cast<T>(rule.moments.grad_scale);
   const T lr = static_cast<T>(rule.lr);
-  const T eps = static_cast<T>(rule.eps);
+  const T eps = static_cast<T>(rule.moments.eps);
   if constexpr (Action == RowAction::Sgd) {
     const T step = lr * scale;
     Lane::each(width, [=](int64_t c) { p[c] -= step * g[c]; });
   } else if constexpr (Action == RowAction::Adagrad) {
     T* state = task.state + row * width;
-    Lane::each(width, [=](int64_t c) {
-      const T d = g[c] * scale;
-      state[c] += d * d;
-      p[c] -= lr * d / (root_of(state[c]) + eps);
-    });
+    const AdagradMove<T> move{eps, lr};
+    Lane::each(width, [=](int64_t c) { p[c] = move(p[c], state[c], g[c] * scale); });
   } else if constexpr (Action == RowAction::RowwiseAdagrad) {
     T squares = 0;
     if (task.squares != nullptr) {
@@ -143,14 +141,11 @@ template <RowAction Action, class T>
   } else if constexpr (Action == RowAction::Adam) {
     T* m = task.state + row * width;
     T* v = task.second + row * width;
-    const T beta1 = static_cast<T>(rule.beta1), beta2 = static_cast<T>(rule.beta2);
-    const T rest1 = static_cast<T>(1 - rule.beta1), rest2 = static_cast<T>(1 - rule.beta2);
-    const T root_scale = static_cast<T>(rule.root_scale), step = static_cast<T>(rule.step_size);
+    const Moments<T> moments(rule.moments);
+    const T step = static_cast<T>(rule.step_size);
     Lane::each(width, [=](int64_t c) {
-      const T d = g[c] * scale;
-      m[c] = beta1 * m[c] + rest1 * d;
-      v[c] = beta2 * v[c] + rest2 * d * d;
-      p[c] -= step * m[c] / (root_of(v[c]) * root_scale + eps);
+      moments.move(m[c], v[c], g[c]);
+      p[c] -= step * m[c] / moments.root(v[c]);
     });
   } else if constexpr (Action == RowAction::Squares) {
     task.squares[s] = squares_of(g, scale, width);

@@ -118,6 +118,7 @@ template <class T>
 struct Moments {
   T grad_scale, beta1, rest1, beta2, rest2, root_scale, eps;
 
+  Moments() = default;
   HD explicit Moments(const MomentRule& rule)
       : grad_scale(T(rule.grad_scale)),
         beta1(T(rule.beta1)),
@@ -171,21 +172,28 @@ struct SgdStep {
   }
 };
 
+// Along a gradient that is scaled already: the new weight; adds to s.
+template <class T>
+struct AdagradMove {
+  T eps, lr;
+
+  [[gnu::always_inline]] HD inline T operator()(T p, T& s, T grad) const {
+    s += grad * grad;
+    return p - lr * grad / (root_of(s) + eps);
+  }
+};
+
 template <class T>
 struct AdagradStep {
-  T grad_scale, weight_decay, eps, lr;
+  T grad_scale, weight_decay;
+  AdagradMove<T> move;
 
   HD explicit AdagradStep(const AdagradRule& rule)
-      : grad_scale(T(rule.grad_scale)),
-        weight_decay(T(rule.weight_decay)),
-        eps(T(rule.eps)),
-        lr(T(rule.lr)) {}
+      : grad_scale(T(rule.grad_scale)), weight_decay(T(rule.weight_decay)), move{T(rule.eps), T(rule.lr)} {}
 
   // The new weight; adds to s.
   [[gnu::always_inline]] HD inline T operator()(T p, T& s, T g) const {
-    const T grad = g * grad_scale + weight_decay * p;
-    s += grad * grad;
-    return p - lr * grad / (root_of(s) + eps);
+    return move(p, s, g * grad_scale + weight_decay * p);
   }
 };
 

@@ -4,7 +4,7 @@
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/workspace.h"
-#include "ops/kernels/math.h"
+#include "ops/kernels/formulas.h"
 
 namespace trifold::cuda {
 
@@ -106,19 +106,14 @@ __global__ void __launch_bounds__(kThreads) bags_kernel(Tasks<W> tasks, int64_t 
 template <class W>
 struct ElementRule {
   cpu::RowAction action;
-  W grad_scale, lr, eps, beta1, rest1, beta2, rest2, root_scale, step_size;
+  cpu::Moments<W> moments;
+  W lr, step_size;
 
   ElementRule() = default;
   __device__ inline ElementRule(cpu::RowAction does, const cpu::RowRule& rule)
       : action(does),
-        grad_scale(static_cast<W>(rule.grad_scale)),
+        moments(rule.moments),
         lr(static_cast<W>(rule.lr)),
-        eps(static_cast<W>(rule.eps)),
-        beta1(static_cast<W>(rule.beta1)),
-        rest1(static_cast<W>(1 - rule.beta1)),
-        beta2(static_cast<W>(rule.beta2)),
-        rest2(static_cast<W>(1 - rule.beta2)),
-        root_scale(static_cast<W>(rule.root_scale)),
         step_size(static_cast<W>(rule.step_size)) {}
 
   // What of a row's elements is read and written.
@@ -129,20 +124,17 @@ struct ElementRule {
   __device__ inline bool has_second() const { return action == cpu::RowAction::Adam; }
 
   __device__ inline void apply(W& p, W& state, W& second, W g, W step) const {
-    const W d = g * grad_scale;
     switch (action) {
       case cpu::RowAction::Sgd:
       case cpu::RowAction::RowwiseAdagrad:
         p -= step * g;
         return;
       case cpu::RowAction::Adagrad:
-        state += d * d;
-        p -= lr * d / (cpu::root_of(state) + eps);
+        p = cpu::AdagradMove<W>{moments.eps, lr}(p, state, g * moments.grad_scale);
         return;
       case cpu::RowAction::Adam:
-        state = beta1 * state + rest1 * d;
-        second = beta2 * second + rest2 * d * d;
-        p -= step_size * state / (cpu::root_of(second) * root_scale + eps);
+        moments.move(state, second, g);
+        p -= step_size * state / moments.root(second);
         return;
       case cpu::RowAction::Store:
         p = g;
@@ -196,7 +188,7 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule
       gather(sum, column, count);
 #pragma unroll
       for (int k = 0; k < kPer; ++k)
-        if (k < count) squares += sum[k] * element.grad_scale * (sum[k] * element.grad_scale);
+        if (k < count) squares += sum[k] * element.moments.grad_scale * (sum[k] * element.moments.grad_scale);
     }
     squares = combine_lanes(squares, Plus{}, lanes);
   }
@@ -205,13 +197,13 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule
     return;
   }
   const int64_t row = idle ? 0 : task.row[s];
-  W step = element.lr * element.grad_scale;
+  W step = element.lr * element.moments.grad_scale;
   if (action == cpu::RowAction::RowwiseAdagrad) {
     W state = 0;
     if (!idle) {
       const W all = task.squares != nullptr ? task.squares[s] : squares;
       state = task.state[row] + all / static_cast<W>(task.whole_width);
-      step /= cpu::root_of(state) + element.eps;
+      step /= cpu::root_of(state) + element.moments.eps;
     }
     __syncwarp();  // every lane has read the state
     if (!idle && first == 0) task.state[row] = state;
