@@ -59,8 +59,8 @@ std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
   return std::unique_ptr<Communicator>(connect(&host, device, timeout.count()));
 }
 
-const OpTable& cuda_ops(int index, bool fp8) {
-  return *in_cuda_module<CudaModuleOps>(module(), "trifold_cuda_ops")(index, fp8);
+const OpTable& cuda_ops(int index, const CudaTable& which) {
+  return *in_cuda_module<CudaModuleOps>(module(), "trifold_cuda_ops")(index, which);
 }
 
 }  // namespace trifold

@@ -23,10 +23,18 @@ int cuda_device_count();
 // is not opened. Throws as cuda_device_count does.
 size_t cuda_device_memory(int index);
 
-// The table of CUDA device `index`, and with it the device (`ops.device`). One for each device, until the
-// process ends; with `fp8` the one whose products of linear layers are in 8 bits (ops/cuda/fp8.h), on the
-// same device. Throws as cuda_device_count does, and BadInput where the device has no such products.
-const OpTable& cuda_ops(int index, bool fp8 = false);
+// Which of a device's tables, that differ in some operations.
+struct CudaTable {
+  bool fp8 = false;           // products of linear layers in 8 bits (ops/cuda/fp8.h)
+  bool deterministic = true;  // attention's backward has the same bits each time (ops/cuda/attention.h)
+
+  auto operator<=>(const CudaTable&) const = default;
+};
+
+// A table of CUDA device `index`, and with it the device (`ops.device`), which all of its tables share. One
+// of each kind, until the process ends. Throws as cuda_device_count does, and BadInput where the device has
+// no products in 8 bits.
+const OpTable& cuda_ops(int index, const CudaTable& which = {});
 
 // The ranks of `host` with a CUDA device each, `device` here, through NCCL (comm/cuda/nccl_comm.h).
 // Collective over `host`, which must outlive the result; what is on streams of the host goes through it.
@@ -38,13 +46,13 @@ int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 7 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 8 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
 using CudaModuleDeviceMemory = size_t(int index);
-using CudaModuleOps = const OpTable*(int index, bool fp8);
+using CudaModuleOps = const OpTable*(int index, const CudaTable& which);
 using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 
 }  // namespace trifold

@@ -29,7 +29,7 @@ void add_ranks(OptionTable& table, MeshConfig& mesh);
 void add_host(OptionTable& table, MeshConfig& mesh);
 void add_mesh(OptionTable& table, MeshConfig& mesh);
 // Of commands that train; the group is that of add_mesh.
-void add_graphs(OptionTable& table, MeshConfig& mesh);
+void add_device_choices(OptionTable& table, MeshConfig& mesh);
 void add_zero(OptionTable& table, ZeroConfig& zero);
 // --zero-stage alone, without a group.
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero);

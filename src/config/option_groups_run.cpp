@@ -60,10 +60,15 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   add_host(table, mesh);
 }
 
-void add_graphs(OptionTable& table, MeshConfig& mesh) {
+void add_device_choices(OptionTable& table, MeshConfig& mesh) {
   table.add("enable-cuda-graph", &mesh.enable_cuda_graph,
             "Capture what each block launches in its second step, and launch it as one from then on; "
             "--device cuda, no tensor ranks.");
+  table.add(
+      "no-deterministic-mode", &mesh.no_deterministic_mode,
+      "Let 16-bit attention add up the gradients of queries in any order: backward is faster and needs "
+      "less memory, but no two runs have the same bits, nor has a resumed run those of one that was not "
+      "stopped; --device cuda.");
 }
 
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero) {

@@ -32,7 +32,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_optimizer(table, config.optimizer);
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
-  add_graphs(table, config.mesh);
+  add_device_choices(table, config.mesh);
   add_pipeline(table, config.pipeline);
   add_zero(table, config.zero);
   add_recompute(table, config.mesh);
@@ -82,7 +82,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_optimizer(table, run.optimizer);
   add_precision(table, run.precision);
   add_mesh(table, run.mesh);
-  add_graphs(table, run.mesh);
+  add_device_choices(table, run.mesh);
   add_pipeline(table, run.pipeline);
   add_zero(table, run.zero);
   add_recompute(table, run.mesh);
@@ -207,7 +207,7 @@ OptionTable options_of(BenchConfig& config) {
   add_seed(table, config.run.seed, "Seed of initial weights and tokens.");
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
-  add_graphs(table, config.run.mesh);
+  add_device_choices(table, config.run.mesh);
   add_pipeline(table, config.run.pipeline);
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);

@@ -71,7 +71,8 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},
     {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
     {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
-    {"deterministic-mode", "every run is deterministic, on a GPU too: leave it out"},
+    {"deterministic-mode",
+     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
 }  // namespace

@@ -64,7 +64,9 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
   for (size_t i = 0; i < given.options().size(); ++i) {
     const Option& option = given.options()[i];
     if (kUsed.count(option.name) > 0) continue;
-    if (option.group == "Mesh of ranks" && option.name != "enable-cuda-graph") continue;
+    if (option.group == "Mesh of ranks" && option.name != "enable-cuda-graph" &&
+        option.name != "no-deterministic-mode")
+      continue;
     if (value_words(option) != value_words(defaults.options()[i]))
       problems.add("--{} has no effect without --train-data FILE", option.name);
   }
@@ -134,6 +136,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_pipeline(config, problems);
   check_zero(config, problems);
   check_graphs(config.mesh, problems);
+  check_determinism(config, problems);
   check_fp8(config, problems);
 }
 

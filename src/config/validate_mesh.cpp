@@ -257,6 +257,20 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
         mesh.tensor_model_parallel_size);
 }
 
+void check_determinism(const PretrainConfig& config, Problems& problems) {
+  if (!config.mesh.no_deterministic_mode) return;
+  if (config.mesh.device != ComputeDevice::Cuda)
+    problems.add(
+        "--no-deterministic-mode needs --device cuda: on a processor every operation gives the same bits "
+        "each "
+        "time");
+  if (config.log.check_overlap > 0)
+    problems.add(
+        "--no-deterministic-mode with --check-overlap {}: a step that is computed twice has other bits the "
+        "second time: leave out one of the two",
+        config.log.check_overlap);
+}
+
 void check_zero(const PretrainConfig& config, Problems& problems) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (config.zero.zero_stage == 3 && schedule && is_async(*schedule))

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/cuda_module.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -14,12 +13,12 @@ bool on_cuda(ComputeDevice device) { return device == ComputeDevice::Cuda; }
 }  // namespace
 
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8) {
-  return ops_of(config.device, world, fp8);
+  return ops_of(config.device, world, {.fp8 = fp8, .deterministic = !config.no_deterministic_mode});
 }
 
-const OpTable& ops_of(ComputeDevice device, const Communicator& world, bool fp8) {
+const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which) {
   if (!on_cuda(device)) return cpu_ops();
-  return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0, fp8);
+  return cuda_ops(world.backend() == "nccl" ? device_index(world) : 0, which);
 }
 
 const OpTable& ops_of_threads(const MeshConfig& config) {

@@ -4,15 +4,16 @@
 #include <string_view>
 
 #include "comm/communicator.h"
+#include "comm/cuda_module.h"
 #include "config/config.h"
 
 namespace trifold {
 
-// The table of --device for this rank of `world`: the processor's, or that of a CUDA device, with --fp8 the
-// one whose products of linear layers are in 8 bits. Ranks that are
-// threads share the first device; processes of a node take one each.
+// The table of --device for this rank of `world`: the processor's, or that of a CUDA device, with --fp8 and
+// --no-deterministic-mode the one that they ask for. Ranks that are threads share the first device; processes
+// of a node take one each.
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8 = false);
-const OpTable& ops_of(ComputeDevice device, const Communicator& world, bool fp8 = false);
+const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which = {});
 
 // How a stream that carries the work of `world`'s communicators runs: those of NCCL are asynchronous by
 // themselves, the others' work needs a thread.

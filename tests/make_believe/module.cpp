@@ -2,7 +2,9 @@
 // folder in TRIFOLD_MODULE_PATH runs on it.
 #include <cstdlib>
 #include <initializer_list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <tuple>
@@ -141,10 +143,11 @@ struct OnTaking<Entry, Bytes, Table> {
 
 // Products, and sums over rows, which take no more.
 constexpr auto kOfProducts = [](const auto&...) { return cuda::kProductWorkspace; };
+template <bool Deterministic>
 constexpr auto kOfAttention = [](Tensor, Tensor, Tensor, Tensor out, Tensor, const Attention& how) {
   if (!cuda::is_for_cudnn(how, out.dtype)) return size_t{0};
-  return cuda::attention_workspace(
-      {how.batch, how.seq, how.heads, how.kv_heads, how.head_dim, how.lengths.data != nullptr});
+  return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
+                                    how.lengths.data != nullptr, Deterministic});
 };
 constexpr auto kOfEmbedding = [](Tensor, Tensor, Tensor ids, Tensor, int64_t) {
   return cuda::embedding_workspace(ids.elements());
@@ -225,7 +228,7 @@ OpTable make_table(Device& device) {
   table.embedding = On<&OpTable::embedding>::call;
   table.embedding_backward = OnTaking<&OpTable::embedding_backward, kOfEmbedding>::call;
   table.attention = On<&OpTable::attention>::call;
-  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention>::call;
+  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention<true>>::call;
   table.softmax_stats = On<&OpTable::softmax_stats>::call;
   table.softmax_rescale = On<&OpTable::softmax_rescale>::call;
   table.cross_entropy = On<&OpTable::cross_entropy>::call;
@@ -269,6 +272,14 @@ OpTable make_fp8_table(Device& device) {
   return table;
 }
 
+OpTable make_table_of(Device& device, const CudaTable& which) {
+  OpTable table = which.fp8 ? make_fp8_table(device) : make_table(device);
+  if (which.deterministic) return table;
+  table.name = "make-believe, in any order";
+  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention<false>>::call;
+  return table;
+}
+
 }  // namespace
 }  // namespace trifold::test
 
@@ -284,10 +295,13 @@ size_t trifold_cuda_device_memory(int /*index*/) {
   return bytes == nullptr ? trifold::test::the_device().memory().total : std::stoull(bytes);
 }
 
-const trifold::OpTable* trifold_cuda_ops(int /*index*/, bool fp8) {
-  static const trifold::OpTable kTable = trifold::test::make_table(trifold::test::the_device());
-  static const trifold::OpTable kFp8Table = trifold::test::make_fp8_table(trifold::test::the_device());
-  return fp8 ? &kFp8Table : &kTable;
+const trifold::OpTable* trifold_cuda_ops(int /*index*/, const trifold::CudaTable& which) {
+  static std::mutex mutex;
+  static auto& tables = *new std::map<trifold::CudaTable, trifold::OpTable>();
+  const std::lock_guard lock(mutex);
+  const auto [made, is_new] = tables.try_emplace(which);
+  if (is_new) made->second = trifold::test::make_table_of(trifold::test::the_device(), which);
+  return &made->second;
 }
 
 // For tests alone.

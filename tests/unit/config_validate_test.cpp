@@ -36,6 +36,13 @@ const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--no-deterministic-mode needs --device cuda", [](C& c) { c.mesh.no_deterministic_mode = true; }},
+      {"--no-deterministic-mode with --check-overlap 2",
+       [](C& c) {
+         c.mesh.device = ComputeDevice::Cuda;
+         c.mesh.no_deterministic_mode = true;
+         c.log.check_overlap = 2;
+       }},
       {"--enable-cuda-graph needs --device cuda", [](C& c) { c.mesh.enable_cuda_graph = true; }},
       {"--enable-cuda-graph with --tensor-model-parallel-size 2",
        [](C& c) {

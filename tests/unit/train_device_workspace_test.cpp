@@ -30,6 +30,10 @@ TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   PretrainConfig half = gpt2_124m();
   half.mesh.tensor_model_parallel_size = 2;
   EXPECT_EQ(device_workspace(half), 48UL * 1024 * 1024 * 2 + 48UL * 1024 * 4 + 512);
+  PretrainConfig any_order = gpt2_124m();
+  any_order.batch.micro_batch_size = 16;
+  any_order.mesh.no_deterministic_mode = true;  // gradients of queries in f32 instead, 64 for each row
+  EXPECT_EQ(device_workspace(any_order), 192UL * 1024 * 65 * 4 + 512);
   // Samples of a BERT have lengths, which take another piece.
   PretrainConfig bert = gpt2_124m();
   bert.model.model_type = ModelType::Bert;

@@ -2,11 +2,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "comm/cuda/nccl_comm.h"
 #include "comm/cuda_module.h"
 #include "core/cuda/cuda_device.h"
+#include "ops/cuda/attention.h"
 #include "ops/cuda/fp8.h"
 #include "ops/cuda/table.h"
 
@@ -15,10 +15,9 @@ namespace {
 // Devices and their tables are made when they are asked for first, and live as long as the process: CUDA may
 // be gone before static objects die.
 struct Opened {
-  explicit Opened(int index) : device(index), ops(trifold::cuda::make_table(&device)) {}
+  explicit Opened(int index) : device(index) {}
   trifold::cuda::CudaDevice device;
-  trifold::OpTable ops;
-  std::optional<trifold::OpTable> fp8_ops;
+  std::map<trifold::CudaTable, trifold::OpTable> tables;
 };
 
 Opened& open(int index) {
@@ -40,13 +39,15 @@ int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
 
 size_t trifold_cuda_device_memory(int index) { return trifold::cuda::device_memory(index); }
 
-const trifold::OpTable* trifold_cuda_ops(int index, bool fp8) {
+const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& which) {
   static std::mutex mutex;
   Opened& opened = open(index);
-  if (!fp8) return &opened.ops;
   const std::lock_guard lock(mutex);
-  if (!opened.fp8_ops) opened.fp8_ops = trifold::cuda::make_fp8_table(&opened.device);
-  return &*opened.fp8_ops;
+  if (const auto made = opened.tables.find(which); made != opened.tables.end()) return &made->second;
+  trifold::OpTable table =
+      which.fp8 ? trifold::cuda::make_fp8_table(&opened.device) : trifold::cuda::make_table(&opened.device);
+  if (!which.deterministic) table.attention_backward = trifold::cuda::attention_backward_in_any_order;
+  return &opened.tables.emplace(which, table).first->second;
 }
 
 // The caller owns the result.

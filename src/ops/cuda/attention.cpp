@@ -70,7 +70,7 @@ struct Numbers {
   void* lengths;  // null: all keys exist
 };
 
-AttentionShape shape_of(const char* op, const Attention& how, DType dtype) {
+AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool deterministic = true) {
   static_cast<void>(cpu::drop_rule(op, how.dropout));  // refuses what is no probability
   return {.batch = how.batch,
           .seq = how.seq,
@@ -79,7 +79,7 @@ AttentionShape shape_of(const char* op, const Attention& how, DType dtype) {
           .width = how.head_dim,
           .dtype = dtype,
           .causal = how.causal,
-          .deterministic = true,
+          .deterministic = deterministic,
           .dropout = how.dropout.probability,
           .lengths = how.lengths.data != nullptr};
 }
@@ -230,18 +230,32 @@ void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attenti
                   x = qkv.data] { forward(static_cast<CudaQueue&>(*queue), shape, numbers, o, l, x); });
 }
 
-void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                        const Attention& how) {
+namespace {
+
+void backward_as(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
+                 const Attention& how, bool deterministic) {
   if (is_plain(stream, how, out.dtype))
     return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
   check_tensors("attention_backward", how, out, lse, qkv);
   cpu::expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());
-  const AttentionShape shape = shape_of("attention_backward", how, out.dtype);
+  const AttentionShape shape = shape_of("attention_backward", how, out.dtype, deterministic);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", how), tensors] {
     backward(static_cast<CudaQueue&>(*queue), shape, numbers, tensors);
   });
+}
+
+}  // namespace
+
+void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
+                        const Attention& how) {
+  backward_as(stream, dqkv, dout, qkv, out, lse, how, true);
+}
+
+void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
+                                     Tensor lse, const Attention& how) {
+  backward_as(stream, dqkv, dout, qkv, out, lse, how, false);
 }
 
 }  // namespace trifold::cuda

@@ -12,7 +12,8 @@
 //
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each
-// time, at the price of a workspace of batch * heads * seq * seq * 2 bytes.
+// time, at the price of a workspace of batch * heads * seq * seq * 2 bytes. In any order, the gradients of
+// queries are added up in f32, batch * heads * seq * head_dim * 4 bytes, as they come.
 #pragma once
 
 #include "ops/ops.h"
@@ -22,5 +23,8 @@ namespace trifold::cuda {
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
 void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                         const Attention& how);
+// The same with other bits each time where cuDNN computes it (--no-deterministic-mode).
+void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
+                                     Tensor lse, const Attention& how);
 
 }  // namespace trifold::cuda

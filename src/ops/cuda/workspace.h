@@ -82,17 +82,19 @@ static_assert(kMostSums * sizeof(double) <= kProductWorkspace);
 
 struct AttentionSize {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
-  bool lengths = false;  // whether samples have lengths of their own
+  bool lengths = false;       // whether samples have lengths of their own
+  bool deterministic = true;  // backward with the same bits each time
 };
 
-// Of backward with the same bits each time, the largest of what cuDNN's engines for Hopper ask for: a 16-bit
-// number for every query and key, both rounded up to its tiles, and where heads share keys, gradients of keys
+// Of backward, the largest of what cuDNN's engines for Hopper ask for: with the same bits each time, a 16-bit
+// number for every query and key, both rounded up to its tiles; and where heads share keys, gradients of keys
 // and values for every head.
 inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   const auto tiles = [&](int64_t tile) { return (size.seq + tile - 1) / tile * tile; };
   const int64_t heads = size.batch * size.heads;
+  const int64_t pairs = size.deterministic ? heads * tiles(64) * tiles(128) : 0;
   const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * heads * size.seq * size.width;
-  return static_cast<size_t>(2 * (heads * tiles(64) * tiles(128) + shared)) + kWorkspaceAlignment;
+  return static_cast<size_t>(2 * (pairs + shared)) + kWorkspaceAlignment;
 }
 
 // What a call is told in device memory beside its tensors: the two numbers of dropout; behind them, with
@@ -103,10 +105,13 @@ inline size_t attention_inputs(int64_t batch, bool lengths) {
          (lengths ? aligned_workspace(static_cast<size_t>(batch) * sizeof(int32_t)) : size_t{0});
 }
 
-// All of attention's: cuDNN's own, what a call is told, a sum for each row.
+// All of attention's: cuDNN's own, what a call is told, a sum for each row, and in any order the gradients of
+// queries in f32.
 inline size_t attention_workspace(const AttentionSize& size) {
+  const size_t rows =
+      aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
   return aligned_workspace(cudnn_backward_workspace(size)) + attention_inputs(size.batch, size.lengths) +
-         aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
+         rows * (size.deterministic ? size_t{1} : static_cast<size_t>(1 + size.width));
 }
 
 }  // namespace trifold::cuda
