@@ -59,6 +59,10 @@ std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
   return std::unique_ptr<Communicator>(connect(&host, device, timeout.count()));
 }
 
+ProductTuning& cuda_products(int index) {
+  return *in_cuda_module<CudaModuleProducts>(module(), "trifold_cuda_products")(index);
+}
+
 const OpTable& cuda_ops(int index, const CudaTable& which) {
   return *in_cuda_module<CudaModuleOps>(module(), "trifold_cuda_ops")(index, which);
 }

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "comm/communicator.h"
+#include "ops/product_tuning.h"
 
 namespace trifold {
 
@@ -36,6 +37,9 @@ struct CudaTable {
 // no products in 8 bits.
 const OpTable& cuda_ops(int index, const CudaTable& which = {});
 
+// How the products of CUDA device `index` get their algorithms. Throws as cuda_device_count does.
+ProductTuning& cuda_products(int index);
+
 // The ranks of `host` with a CUDA device each, `device` here, through NCCL (comm/cuda/nccl_comm.h).
 // Collective over `host`, which must outlive the result; what is on streams of the host goes through it.
 std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
@@ -53,6 +57,7 @@ using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
 using CudaModuleDeviceMemory = size_t(int index);
 using CudaModuleOps = const OpTable*(int index, const CudaTable& which);
+using CudaModuleProducts = ProductTuning*(int index);
 using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 
 }  // namespace trifold

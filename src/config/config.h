@@ -71,7 +71,9 @@ struct MeshConfig {
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   ComputeDevice device = ComputeDevice::Auto;
-  bool enable_cuda_graph = false;      // blocks' work in training steps as graphs (pipeline/block_graphs.h)
+  bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)
+  // A file with the algorithms of matrix products on CUDA devices (train/tune_products.h); "off": none.
+  std::string tune_products = "off";
   bool no_deterministic_mode = false;  // faster attention on CUDA devices, with other bits in every run
   double distributed_timeout_minutes = 10;
   std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks

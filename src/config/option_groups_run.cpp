@@ -64,6 +64,14 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh) {
   table.add("enable-cuda-graph", &mesh.enable_cuda_graph,
             "Capture what each block launches in its second step, and launch it as one from then on; "
             "--device cuda, no tensor ranks.");
+  table
+      .add(
+          "tune-products", &mesh.tune_products,
+          "Measure the algorithms that cuBLASLt proposes for each matrix product before the first step, take "
+          "the fastest, and keep them in this file for later runs, which have the same bits with it; off: "
+          "the first proposal; --device cuda.")
+      .files("FILE|off")
+      .suggest({"off"});
   table.add(
       "no-deterministic-mode", &mesh.no_deterministic_mode,
       "Let 16-bit attention add up the gradients of queries in any order: backward is faster and needs "

@@ -65,7 +65,7 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
     const Option& option = given.options()[i];
     if (kUsed.count(option.name) > 0) continue;
     if (option.group == "Mesh of ranks" && option.name != "enable-cuda-graph" &&
-        option.name != "no-deterministic-mode")
+        option.name != "tune-products" && option.name != "no-deterministic-mode")
       continue;
     if (value_words(option) != value_words(defaults.options()[i]))
       problems.add("--{} has no effect without --train-data FILE", option.name);
@@ -136,6 +136,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_pipeline(config, problems);
   check_zero(config, problems);
   check_graphs(config.mesh, problems);
+  check_tuning(config.mesh, problems);
   check_determinism(config, problems);
   check_fp8(config, problems);
 }
@@ -210,6 +211,10 @@ std::vector<std::string> problems(const BenchConfig& config) {
   check_layout(run, problems);
   if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
     problems.add("--enable-cuda-graph has no effect on what is measured: it needs --what step");
+  if (run.mesh.tune_products != "off" &&
+      std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
+    problems.add("--tune-products {} has no effect on what is measured: it needs --what step",
+                 run.mesh.tune_products);
   return problems.take();
 }
 

@@ -257,13 +257,18 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
         mesh.tensor_model_parallel_size);
 }
 
+void check_tuning(const MeshConfig& mesh, Problems& problems) {
+  if (mesh.tune_products != "off" && mesh.device != ComputeDevice::Cuda)
+    problems.add("--tune-products {} needs --device cuda: a processor has one algorithm for each product",
+                 mesh.tune_products);
+}
+
 void check_determinism(const PretrainConfig& config, Problems& problems) {
   if (!config.mesh.no_deterministic_mode) return;
   if (config.mesh.device != ComputeDevice::Cuda)
     problems.add(
         "--no-deterministic-mode needs --device cuda: on a processor every operation gives the same bits "
-        "each "
-        "time");
+        "each time");
   if (config.log.check_overlap > 0)
     problems.add(
         "--no-deterministic-mode with --check-overlap {}: a step that is computed twice has other bits the "

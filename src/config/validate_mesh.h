@@ -25,6 +25,8 @@ std::optional<int> given_group_size(const ZeroConfig& zero);
 // What is shared out over the data axis (stages of ZeRO).
 void check_zero(const PretrainConfig& config, Problems& problems);
 
+// What --tune-products needs: a CUDA device.
+void check_tuning(const MeshConfig& mesh, Problems& problems);
 // What --no-deterministic-mode needs: a CUDA device, and nobody who compares bits.
 void check_determinism(const PretrainConfig& config, Problems& problems);
 // What --enable-cuda-graph needs: a CUDA device, and no tensor ranks.

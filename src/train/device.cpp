@@ -12,6 +12,10 @@ bool on_cuda(ComputeDevice device) { return device == ComputeDevice::Cuda; }
 
 }  // namespace
 
+ProductTuning& products_of(const Communicator& world) {
+  return cuda_products(world.backend() == "nccl" ? device_index(world) : 0);
+}
+
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8) {
   return ops_of(config.device, world, {.fp8 = fp8, .deterministic = !config.no_deterministic_mode});
 }

@@ -15,6 +15,9 @@ namespace trifold {
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8 = false);
 const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which = {});
 
+// How products on this rank's CUDA device get their algorithms.
+ProductTuning& products_of(const Communicator& world);
+
 // How a stream that carries the work of `world`'s communicators runs: those of NCCL are asynchronous by
 // themselves, the others' work needs a thread.
 Stream::Mode comm_mode(const Communicator& world);

@@ -129,6 +129,8 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.check_outputs(job.start, checkpoint, job.config.log, first_step);
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload.folder); });
+  if (const std::string& products = job.config.mesh.tune_products; products != "off")
+    files.attempt([&] { check_writable_file("--tune-products", products); });
   files.finish();
   const BatchConfig& batch = job.config.batch;
   job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins};
@@ -181,7 +183,10 @@ class PretrainRun final : public TrainingRun {
     RunReport report = trainer_.report();
     report.changes = std::move(changes);
     report.processes = std::move(processes);
-    if (observer_ != nullptr) observer_->on_start(report);
+    if (observer_ == nullptr) return;
+    observer_->on_start(report);
+    if (!trainer_.product_note().empty())
+      observer_->on_warning("--tune-products: " + trainer_.product_note());
   }
   bool wait_for_data(const std::atomic<int>& signal) override { return trainer_.wait_for_data(signal); }
   bool advance(const std::atomic<int>& signal) override;

@@ -8,11 +8,13 @@
 #include "layout/unit_actions.h"
 #include "layout/zero_sharing.h"
 #include "optim/lr_schedule.h"
+#include "train/device.h"
 #include "train/device_workspace.h"
 #include "train/finite_check.h"
 #include "train/overlap_check.h"
 #include "train/ranks.h"
 #include "train/trainer_window.h"
+#include "train/tune_products.h"
 
 namespace trifold {
 
@@ -65,13 +67,22 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
-  if (config_.mesh.enable_cuda_graph) executor_->capture_blocks(replica_.model().params);
-  if (replica_.ops().device != nullptr && replica_.world().size() > 1) rehearse();
+  const bool graphs = config_.mesh.enable_cuda_graph;
+  if (config_.mesh.tune_products != "off") tune_products();
+  if (graphs) executor_->capture_blocks(replica_.model().params);
+  if (replica_.ops().device != nullptr && replica_.world().size() > 1) rehearse(graphs ? 2 : 1);
+}
+
+// Before graphs are captured, which hold the algorithms of their products.
+void Trainer::tune_products() {
+  ProductMeasuring products(replica_.world(), products_of(replica_.world()), config_.mesh.tune_products);
+  rehearse(1);
+  if (const std::string note = products.finish(); !note.empty()) product_note_ = note;
 }
 
 // Loading a kernel, allocating memory and making a graph may wait for the whole device, and so for
 // collectives on it that wait for other ranks, which may wait for this one. The data are of no matter.
-void Trainer::rehearse() {
+void Trainer::rehearse(int times) {
   Batch& batch = valid_batch_.batch();
   std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
               static_cast<int32_t>(batch.seq_length()));
@@ -79,7 +90,7 @@ void Trainer::rehearse() {
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {
     // The second time graphs are captured. Each begins as a step does, with no gradient begun.
-    for (int time = 0; time < (config_.mesh.enable_cuda_graph ? 2 : 1); ++time) {
+    for (int time = 0; time < times; ++time) {
       grads_.restart(replica_.compute());
       executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
     }

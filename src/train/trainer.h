@@ -89,6 +89,9 @@ class Trainer final : public Savable {
   // What checkpoints say of the training data from now on, and a loaded one is compared with.
   void describe_data(const DataFingerprint& data) { data_ = &data; }
 
+  // What --tune-products measured, on rank 0; empty: the file had everything.
+  const std::string& product_note() const { return product_note_; }
+
   // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, where that was
   // why.
   std::optional<int64_t> failed_step() const { return failed_step_; }
@@ -107,7 +110,9 @@ class Trainer final : public Savable {
   Plan make_plan();
   void make_executor();
   // On a device: what a step does for the first time, without other ranks that wait for it meanwhile.
-  void rehearse();
+  void rehearse(int times);
+  // --tune-products.
+  void tune_products();
   void run_plan(const std::atomic<int>* signal);
   // Makes the plan that covers `batches` global batches, unless it is there.
   void prepare(int batches);
@@ -189,6 +194,7 @@ class Trainer final : public Savable {
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   std::string capture_note_;
+  std::string product_note_;
   std::string shared_note_;  // this rank's, when they were shared last
 };
 

@@ -29,6 +29,7 @@ class Counts {
     // Of these tensors; `adds`: a product or a sum over rows adds to its result. Returns whether it is to be
     // done.
     bool call(std::span<const Tensor> tensors, bool adds);
+    const std::string& name() const { return name_; }
 
    private:
     friend class Counts;

@@ -14,6 +14,7 @@
 #include "make_believe/counts.h"
 #include "make_believe/device.h"
 #include "make_believe/fp8.h"
+#include "make_believe/products.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -106,6 +107,7 @@ struct On<Entry, Table> {
     check(queue != nullptr, "an operation of a device was given a stream of the host");
     static auto& counted = *new Counts::Operation(__PRETTY_FUNCTION__);
     const auto [tensors, adds] = counted_arguments(args...);
+    Products::instance().meet(counted.name(), tensors);
     if (!counted.call(tensors, adds)) return;
     // Held, not copied: a closure of all that would be too large for a stream's queue.
     auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
@@ -304,7 +306,10 @@ const trifold::OpTable* trifold_cuda_ops(int /*index*/, const trifold::CudaTable
   return &made->second;
 }
 
+trifold::ProductTuning* trifold_cuda_products(int /*index*/) { return &trifold::test::Products::instance(); }
+
 // For tests alone.
+int64_t make_believe_products_measured() { return trifold::test::Products::instance().measured(); }
 int64_t make_believe_graph_launches() { return trifold::test::the_device().graph_launches(); }
 void make_believe_asked(int64_t* times, size_t* device, size_t* shared) {
   const auto asked = trifold::test::the_device().asked();

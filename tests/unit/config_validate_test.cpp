@@ -36,6 +36,7 @@ const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--tune-products fast.json needs --device cuda", [](C& c) { c.mesh.tune_products = "fast.json"; }},
       {"--no-deterministic-mode needs --device cuda", [](C& c) { c.mesh.no_deterministic_mode = true; }},
       {"--no-deterministic-mode with --check-overlap 2",
        [](C& c) {

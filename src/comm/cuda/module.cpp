@@ -8,6 +8,7 @@
 #include "core/cuda/cuda_device.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/fp8.h"
+#include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
 
 namespace {
@@ -48,6 +49,10 @@ const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& wh
       which.fp8 ? trifold::cuda::make_fp8_table(&opened.device) : trifold::cuda::make_table(&opened.device);
   if (!which.deterministic) table.attention_backward = trifold::cuda::attention_backward_in_any_order;
   return &opened.tables.emplace(which, table).first->second;
+}
+
+trifold::ProductTuning* trifold_cuda_products(int index) {
+  return &trifold::cuda::product_tuning(open(index).device);
 }
 
 // The caller owns the result.

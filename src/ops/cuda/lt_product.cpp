@@ -1,205 +1,73 @@
 #include "ops/cuda/lt_product.h"
 
-#include <cublasLt.h>
-
+#include <algorithm>
 #include <array>
-#include <bit>
+#include <charconv>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
-#include "core/cuda/library.h"
-#include "ops/cuda/workspace.h"
+#include "ops/cuda/lt_description.h"
 
 namespace trifold::cuda {
 
 namespace {
 
-// The functions of cuBLASLt that are used.
-struct Lt {
-  Library library{fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "cuBLASLt"};
-  decltype(cublasLtCreate)* create;
-  decltype(cublasLtGetStatusString)* text;
-  decltype(cublasLtMatmulDescCreate)* desc_create;
-  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
-  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
-  decltype(cublasLtMatrixLayoutCreate)* layout_create;
-  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
-  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
-  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
-  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
-  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
-  decltype(cublasLtMatmul)* matmul;
+using namespace blas;
 
-  Lt() {
-    library.find("cublasLtCreate", &create);
-    library.find("cublasLtGetStatusString", &text);
-    library.find("cublasLtMatmulDescCreate", &desc_create);
-    library.find("cublasLtMatmulDescDestroy", &desc_destroy);
-    library.find("cublasLtMatmulDescSetAttribute", &desc_set);
-    library.find("cublasLtMatrixLayoutCreate", &layout_create);
-    library.find("cublasLtMatrixLayoutDestroy", &layout_destroy);
-    library.find("cublasLtMatmulPreferenceCreate", &preference_create);
-    library.find("cublasLtMatmulPreferenceDestroy", &preference_destroy);
-    library.find("cublasLtMatmulPreferenceSetAttribute", &preference_set);
-    library.find("cublasLtMatmulAlgoGetHeuristic", &heuristic);
-    library.find("cublasLtMatmul", &matmul);
-  }
+constexpr int kMostWays = 8;  // of one product that are measured
 
-  void check_status(cublasStatus_t status, const char* what) const {
-    check(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt failed while {}: {}", what, text(status));
-  }
-};
-
-const Lt& lt() {
-  static const Lt kLt;
-  return kLt;
-}
-
-cudaDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::F64:
-      return CUDA_R_64F;
-    case DType::F32:
-      return CUDA_R_32F;
-    case DType::BF16:
-      return CUDA_R_16BF;
-    case DType::F16:
-      return CUDA_R_16F;
+std::string text_of(cudaDataType_t type) {
+  switch (type) {
+    case CUDA_R_64F:
+      return "f64";
+    case CUDA_R_32F:
+      return "f32";
+    case CUDA_R_16BF:
+      return "bf16";
+    case CUDA_R_16F:
+      return "f16";
+    case CUDA_R_8F_E4M3:
+      return "e4m3";
+    case CUDA_R_8F_E5M2:
+      return "e5m2";
     default:
-      fail("gemm: a floating-point type is needed, not {}", name_of(dtype));
+      return std::to_string(static_cast<int>(type));
   }
 }
 
-cudaDataType_t type_of(const NarrowFactor& factor, DType otherwise) {
-  if (factor.scale == nullptr) return type_of(otherwise);
-  return factor.format == cpu::Fp8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+// 16 hexadecimal digits for each of its words.
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) text += fmt::format("{:016x}", word);
+  return text;
 }
 
-// The power of two that an address is a multiple of, at most the 128 bytes that arenas align to: beyond them
-// it is a matter of chance, which should not choose algorithms.
-uint32_t alignment_of(const void* pointer) {
-  const auto bits = std::bit_cast<uintptr_t>(pointer) | 128U;
-  return static_cast<uint32_t>(bits & -bits);
+cublasLtMatmulAlgo_t algorithm_of(const ProductChoice& choice) {
+  constexpr size_t kDigits = 16;
+  cublasLtMatmulAlgo_t algorithm{};
+  const std::string& text = choice.algorithm;
+  bool sound = text.size() == kDigits * std::size(algorithm.data);
+  for (size_t i = 0; sound && i < std::size(algorithm.data); ++i) {
+    const char* begin = text.data() + i * kDigits;
+    const auto read = std::from_chars(begin, begin + kDigits, algorithm.data[i], 16);
+    sound = read.ec == std::errc() && read.ptr == begin + kDigits;
+  }
+  if (!sound)
+    bad_input("the algorithm of the product \"{}\" is \"{}\": 128 hexadecimal digits are needed",
+              choice.product, text);
+  return algorithm;
 }
-
-const void* c_of(const Product& product) { return product.c != nullptr ? product.c : product.d; }
-
-class Layout {
- public:
-  Layout(cudaDataType_t type, int64_t rows, int64_t columns) {
-    lt().check_status(
-        lt().layout_create(&layout_, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
-        "describing a matrix");
-  }
-  ~Layout() { lt().layout_destroy(layout_); }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::None:
-      break;
-    case Epilogue::Bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::ReluBias:
-      return CUBLASLT_EPILOGUE_RELU_BIAS;
-    case Epilogue::GeluAuxBias:
-      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::DGelu:
-      return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::BiasGradient:
-      return CUBLASLT_EPILOGUE_BGRADB;
-  }
-  return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-class Description {
- public:
-  explicit Description(const Product& p) {
-    const bool wide = p.factors == DType::F64;
-    lt().check_status(lt().desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                       wide ? CUDA_R_64F : CUDA_R_32F),
-                      "describing a product");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
-    if (p.bias != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-          type_of(p.epilogue == Epilogue::BiasGradient ? p.result : p.factors));
-    }
-    if (p.is_narrow()) {
-      // Sums of gradients are kept exact; those of activations may be rounded on the way, as is usual.
-      const bool forward = p.narrow_a.format == p.narrow_b.format;
-      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(forward ? 1 : 0));
-      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.narrow_a.scale);
-      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.narrow_b.scale);
-    }
-    if (p.aux != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
-    }
-  }
-  ~Description() { lt().desc_destroy(desc_); }
-  Description(const Description&) = delete;
-  Description& operator=(const Description&) = delete;
-  cublasLtMatmulDesc_t get() const { return desc_; }
-
- private:
-  template <class Value>
-  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    lt().check_status(lt().desc_set(desc_, attribute, &value, sizeof value), "describing a product");
-  }
-  cublasLtMatmulDesc_t desc_ = nullptr;
-};
-
-// A product in cuBLASLt's own terms.
-struct Described {
-  explicit Described(const Product& p)
-      : how(p),
-        a(type_of(p.narrow_a, p.factors), p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k),
-        b(type_of(p.narrow_b, p.factors), p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n),
-        d(type_of(p.result), p.m, p.n) {}
-  Description how;
-  Layout a, b, d;
-};
-
-class Preference {
- public:
-  explicit Preference(const Product& p) {
-    lt().check_status(lt().preference_create(&preference_), "choosing an algorithm");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(p)));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
-  }
-  ~Preference() { lt().preference_destroy(preference_); }
-  Preference(const Preference&) = delete;
-  Preference& operator=(const Preference&) = delete;
-  cublasLtMatmulPreference_t get() const { return preference_; }
-
- private:
-  template <class Value>
-  void set(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-    lt().check_status(lt().preference_set(preference_, attribute, &value, sizeof value),
-                      "choosing an algorithm");
-  }
-  cublasLtMatmulPreference_t preference_ = nullptr;
-};
 
 // The handle of a device and the algorithms chosen there so far.
-class Engine {
+class Engine final : public ProductTuning {
  public:
   explicit Engine(CudaDevice& device) : device_(device) {
     device.use();
@@ -208,7 +76,7 @@ class Engine {
 
   void run(const Product& p, CudaQueue& queue) {
     const Described described(p);
-    const std::optional<cublasLtMatmulAlgo_t> algorithm = choose(p, described);
+    const std::optional<cublasLtMatmulAlgo_t> algorithm = choose(p, described, queue);
     check(algorithm.has_value(),
           "cuBLASLt has no algorithm for a product [{}, {}] x [{}, {}] of {}{} into {} on {}", p.n, p.k, p.k,
           p.m, name_of(p.factors), p.is_narrow() ? " rounded to 8 bits" : "", name_of(p.result),
@@ -249,9 +117,31 @@ class Engine {
     return results;
   }
 
-  bool takes(const Product& p) {
+  bool takes(const Product& p, CudaQueue& queue) {
     device_.use();
-    return choose(p, Described(p)).has_value();
+    return choose(p, Described(p), queue).has_value();
+  }
+
+  std::string made_for() const override {
+    const Properties& found = device_.properties();
+    return fmt::format("{} ({}.{}), cuBLASLt {}", found.name, found.major, found.minor, lt().version());
+  }
+  void measure(bool on) override {
+    const std::lock_guard lock(mutex_);
+    measures_ = on;
+  }
+  std::vector<ProductChoice> choices() const override {
+    const std::lock_guard lock(mutex_);
+    std::vector<ProductChoice> all;
+    for (const auto& [product, algorithm] : kept_) all.push_back({product, text_of(algorithm)});
+    return all;
+  }
+  void use(std::span<const ProductChoice> choices) override {
+    std::map<std::string, cublasLtMatmulAlgo_t> told;
+    for (const ProductChoice& choice : choices) told.insert_or_assign(choice.product, algorithm_of(choice));
+    const std::lock_guard lock(mutex_);
+    kept_ = std::move(told);
+    chosen_.clear();
   }
 
  private:
@@ -279,22 +169,74 @@ class Engine {
           alignments{alignment_of(p.a), alignment_of(p.b),    alignment_of(c_of(p)),
                      alignment_of(p.d), alignment_of(p.bias), alignment_of(p.aux)} {}
     auto operator<=>(const Key&) const = default;
+
+    // Of ProductChoice.
+    std::string text() const {
+      constexpr const char* kEpilogues[] = {"plain",         "bias",         "bias and ReLU",
+                                            "bias and GELU", "GELU's slope", "bias gradient"};
+      return fmt::format("{} x {} of {} into {}, m {} n {} k {}, {}{}, {}{}, aligned to {}", text_of(type_a),
+                         text_of(type_b), name_of(factors), name_of(result), m, n, k, transpose_a ? "T" : "N",
+                         transpose_b ? "T" : "N", kEpilogues[static_cast<size_t>(epilogue)],
+                         other_c ? ", c apart" : "", fmt::join(alignments, " "));
+    }
   };
 
   // None: no algorithm does it.
-  std::optional<cublasLtMatmulAlgo_t> choose(const Product& p, const Described& described) {
+  std::optional<cublasLtMatmulAlgo_t> choose(const Product& p, const Described& described, CudaQueue& queue) {
     const Key key(p);
     const std::lock_guard lock(mutex_);
     if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
     std::optional<cublasLtMatmulAlgo_t> algorithm;
-    if (const auto proposed = propose(p, described, 1); !proposed.empty()) algorithm = proposed.front().algo;
+    if (const auto kept = kept_.find(key.text()); kept != kept_.end()) {
+      algorithm = kept->second;
+    } else if (measures_) {
+      algorithm = fastest(p, described, queue);
+      if (algorithm) kept_.emplace(key.text(), *algorithm);
+    } else if (const auto proposed = propose(p, described, 1); !proposed.empty()) {
+      algorithm = proposed.front().algo;
+    }
     return chosen_.emplace(key, algorithm).first->second;
+  }
+
+  // The way that took the least time, of those that are proposed; an earlier one unless it is clearly slower.
+  std::optional<cublasLtMatmulAlgo_t> fastest(const Product& p, const Described& described,
+                                              CudaQueue& queue) {
+    constexpr double kClearly = 0.99;
+    std::optional<cublasLtMatmulAlgo_t> best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& proposed : propose(p, described, kMostWays)) {
+      if (proposed.state != CUBLAS_STATUS_SUCCESS) continue;
+      const double seconds = seconds_of(p, described, proposed.algo, queue);
+      if (seconds >= kClearly * least) continue;
+      least = seconds;
+      best = proposed.algo;
+    }
+    return best;
+  }
+
+  // The least of several rounds.
+  double seconds_of(const Product& p, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
+                    CudaQueue& queue) {
+    constexpr int kRounds = 5;
+    constexpr int kTimes = 4;  // in a round: enough for its launches to be hidden
+    run(p, described, algorithm, queue);
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < kRounds; ++round) {
+      queue.synchronize();
+      const Clock::time_point start = Clock::now();
+      for (int time = 0; time < kTimes; ++time) run(p, described, algorithm, queue);
+      queue.synchronize();
+      least = std::min(least, seconds_since(start));
+    }
+    return least;
   }
 
   CudaDevice& device_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  bool measures_ = false;
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> chosen_;
+  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // told or measured, by Key::text
 };
 
 // One for each device, until the process ends.
@@ -306,6 +248,8 @@ Engine& engine_of(CudaDevice& device) {
 }
 
 }  // namespace
+
+ProductTuning& product_tuning(CudaDevice& device) { return engine_of(device); }
 
 void run_product(CudaQueue& queue, const Product& product) { engine_of(queue.device()).run(product, queue); }
 
@@ -339,7 +283,8 @@ bool is_taken(Stream& stream, const Product& product) {
   // Of a bias cuBLASLt asks no alignment, but its epilogues load whole vectors of it.
   constexpr uint32_t kVector = 16;
   if (alignment_of(product.bias) < kVector || alignment_of(product.aux) < kVector) return false;
-  return engine_of(static_cast<CudaQueue&>(*stream.queue()).device()).takes(product);
+  auto& queue = static_cast<CudaQueue&>(*stream.queue());
+  return engine_of(queue.device()).takes(product, queue);
 }
 
 void* bias_gradient_memory(Stream& stream, int64_t columns) {

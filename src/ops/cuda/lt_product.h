@@ -3,8 +3,9 @@
 // cuBLASLt counts matrices in columns: d[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, c being d
 // unless said otherwise. Which algorithm
 // computes a product is asked once for each (types, shape, transposes, epilogue, alignments, kind of device)
-// and kept, also that there is none, so the same call always takes the same one and gives the same bits.
-// 16-bit factors are summed in f32; f32 is computed in f32, not in TF32.
+// and kept, also that there is none, so the same call always takes the same one and gives the same bits; it
+// is the first that cuBLASLt proposes unless another was measured or told (ops/product_tuning.h). 16-bit
+// factors are summed in f32; f32 is computed in f32, not in TF32.
 #pragma once
 
 #include <array>
@@ -15,9 +16,11 @@
 #include "core/dtype.h"
 #include "core/stream.h"
 #include "ops/kernels/fp8.h"
+#include "ops/product_tuning.h"
 
 namespace trifold::cuda {
 
+class CudaDevice;
 class CudaQueue;
 
 // What happens to the product before it is stored, or beside it.
@@ -59,6 +62,9 @@ void enqueue_product(Stream& stream, const Product& product);
 
 // The same from within a piece of work of the queue's stream.
 void run_product(CudaQueue& queue, const Product& product);
+
+// How products of a device get their algorithms: cuBLASLt's first proposal, but for those that are kept here.
+ProductTuning& product_tuning(CudaDevice& device);
 
 // One of the ways in which cuBLASLt can compute a product (its cublasLtMatmulAlgo_t).
 struct ProductAlgorithm {

@@ -1,0 +1,198 @@
+// Products in cuBLASLt's own terms: its functions, and its descriptions of a Product as owners. For
+// lt_product.cpp alone.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "core/cuda/library.h"
+#include "core/error.h"
+#include "ops/cuda/lt_product.h"
+#include "ops/cuda/workspace.h"
+
+namespace trifold::cuda::blas {
+
+// The functions of cuBLASLt that are used.
+struct Lt {
+  Library library{fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "cuBLASLt"};
+  decltype(cublasLtCreate)* create;
+  decltype(cublasLtGetStatusString)* text;
+  decltype(cublasLtGetVersion)* version;
+  decltype(cublasLtMatmulDescCreate)* desc_create;
+  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
+  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
+  decltype(cublasLtMatrixLayoutCreate)* layout_create;
+  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
+  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
+  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
+  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+  decltype(cublasLtMatmul)* matmul;
+
+  Lt() {
+    library.find("cublasLtCreate", &create);
+    library.find("cublasLtGetStatusString", &text);
+    library.find("cublasLtGetVersion", &version);
+    library.find("cublasLtMatmulDescCreate", &desc_create);
+    library.find("cublasLtMatmulDescDestroy", &desc_destroy);
+    library.find("cublasLtMatmulDescSetAttribute", &desc_set);
+    library.find("cublasLtMatrixLayoutCreate", &layout_create);
+    library.find("cublasLtMatrixLayoutDestroy", &layout_destroy);
+    library.find("cublasLtMatmulPreferenceCreate", &preference_create);
+    library.find("cublasLtMatmulPreferenceDestroy", &preference_destroy);
+    library.find("cublasLtMatmulPreferenceSetAttribute", &preference_set);
+    library.find("cublasLtMatmulAlgoGetHeuristic", &heuristic);
+    library.find("cublasLtMatmul", &matmul);
+  }
+
+  void check_status(cublasStatus_t status, const char* what) const {
+    check(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt failed while {}: {}", what, text(status));
+  }
+};
+
+inline const Lt& lt() {
+  static const Lt kLt;
+  return kLt;
+}
+
+inline cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return CUDA_R_64F;
+    case DType::F32:
+      return CUDA_R_32F;
+    case DType::BF16:
+      return CUDA_R_16BF;
+    case DType::F16:
+      return CUDA_R_16F;
+    default:
+      fail("gemm: a floating-point type is needed, not {}", name_of(dtype));
+  }
+}
+
+inline cudaDataType_t type_of(const NarrowFactor& factor, DType otherwise) {
+  if (factor.scale == nullptr) return type_of(otherwise);
+  return factor.format == cpu::Fp8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+// The power of two that an address is a multiple of, at most the 128 bytes that arenas align to: beyond them
+// it is a matter of chance, which should not choose algorithms.
+inline uint32_t alignment_of(const void* pointer) {
+  const auto bits = std::bit_cast<uintptr_t>(pointer) | 128U;
+  return static_cast<uint32_t>(bits & -bits);
+}
+
+inline const void* c_of(const Product& product) { return product.c != nullptr ? product.c : product.d; }
+
+class Layout {
+ public:
+  Layout(cudaDataType_t type, int64_t rows, int64_t columns) {
+    lt().check_status(
+        lt().layout_create(&layout_, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
+        "describing a matrix");
+  }
+  ~Layout() { lt().layout_destroy(layout_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+inline cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::None:
+      break;
+    case Epilogue::Bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::ReluBias:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Epilogue::GeluAuxBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::DGelu:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::BiasGradient:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+class Description {
+ public:
+  explicit Description(const Product& p) {
+    const bool wide = p.factors == DType::F64;
+    lt().check_status(lt().desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                       wide ? CUDA_R_64F : CUDA_R_32F),
+                      "describing a product");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+    if (p.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+          type_of(p.epilogue == Epilogue::BiasGradient ? p.result : p.factors));
+    }
+    if (p.is_narrow()) {
+      // Sums of gradients are kept exact; those of activations may be rounded on the way, as is usual.
+      const bool forward = p.narrow_a.format == p.narrow_b.format;
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(forward ? 1 : 0));
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.narrow_a.scale);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.narrow_b.scale);
+    }
+    if (p.aux != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
+    }
+  }
+  ~Description() { lt().desc_destroy(desc_); }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+  cublasLtMatmulDesc_t get() const { return desc_; }
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
+    lt().check_status(lt().desc_set(desc_, attribute, &value, sizeof value), "describing a product");
+  }
+  cublasLtMatmulDesc_t desc_ = nullptr;
+};
+
+// A product in cuBLASLt's own terms.
+struct Described {
+  explicit Described(const Product& p)
+      : how(p),
+        a(type_of(p.narrow_a, p.factors), p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k),
+        b(type_of(p.narrow_b, p.factors), p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n),
+        d(type_of(p.result), p.m, p.n) {}
+  Description how;
+  Layout a, b, d;
+};
+
+class Preference {
+ public:
+  explicit Preference(const Product& p) {
+    lt().check_status(lt().preference_create(&preference_), "choosing an algorithm");
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(p)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
+  }
+  ~Preference() { lt().preference_destroy(preference_); }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+  cublasLtMatmulPreference_t get() const { return preference_; }
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+    lt().check_status(lt().preference_set(preference_, attribute, &value, sizeof value),
+                      "choosing an algorithm");
+  }
+  cublasLtMatmulPreference_t preference_ = nullptr;
+};
+
+}  // namespace trifold::cuda::blas
