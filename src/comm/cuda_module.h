@@ -28,6 +28,7 @@ size_t cuda_device_memory(int index);
 struct CudaTable {
   bool fp8 = false;           // products of linear layers in 8 bits (ops/cuda/fp8.h)
   bool deterministic = true;  // attention's backward has the same bits each time (ops/cuda/attention.h)
+  bool tf32 = false;          // products of f32 from factors rounded to TF32 (ops/cuda/gemm.h)
 
   auto operator<=>(const CudaTable&) const = default;
 };
@@ -50,7 +51,7 @@ int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
 // What the module exports, with C names. A change of any type that crosses the border changes the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 8 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 9 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();

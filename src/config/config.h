@@ -134,6 +134,8 @@ struct PrecisionConfig {
   bool fp16 = false;
   // Products of linear layers from factors rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
   bool fp8 = false;
+  // Products of f32 from factors rounded to TF32 (ops/cuda/gemm.h); on CUDA devices.
+  bool tf32 = false;
   bool f64 = false;  // everything in double precision: for checks of the mathematics
   // Gradients, added up in f32 on every rank, travel over the data axis in bf16 (data_parallel/data_sums.h).
   bool grad_reduce_in_bf16 = false;

@@ -23,6 +23,7 @@ void add_data(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 void add_task(OptionTable& table, FinetuneConfig& config);
 void add_precision(OptionTable& table, PrecisionConfig& precision);
+void add_tf32(OptionTable& table, PrecisionConfig& precision);  // a part of the group above
 
 // How many ranks there are, and how each of them computes: of everything that runs on ranks. Without a group.
 void add_ranks(OptionTable& table, MeshConfig& mesh);

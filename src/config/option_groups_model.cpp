@@ -167,6 +167,12 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
             "squad version 2: how much better no answer must score than the best one to be given.");
 }
 
+void add_tf32(OptionTable& table, PrecisionConfig& precision) {
+  table.add("tf32", &precision.tf32,
+            "Round the factors of f32 matrix products to 10 bits of mantissa and use tensor cores; --device "
+            "cuda.");
+}
+
 void add_precision(OptionTable& table, PrecisionConfig& precision) {
   table.group("Precision");
   table.add("bf16", &precision.bf16, "Weights and activations in bf16; f32 master weights.");
@@ -174,6 +180,7 @@ void add_precision(OptionTable& table, PrecisionConfig& precision) {
   table.add("fp8", &precision.fp8,
             "Products of linear layers in 8 bits, E4M3 forward and E5M2 gradients; --bf16, --device cuda, "
             "Hopper.");
+  add_tf32(table, precision);
   table
       .add("loss-scale", &precision.loss_scale,
            "Fixed factor of the loss before backward, best a power of two.")

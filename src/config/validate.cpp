@@ -138,6 +138,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_graphs(config.mesh, problems);
   check_tuning(config.mesh, problems);
   check_determinism(config, problems);
+  check_tf32(config.precision, config.mesh, problems);
   check_fp8(config, problems);
 }
 

@@ -11,6 +11,16 @@ constexpr int64_t kUnit = 16;  // what the extents of a product in 8 bits are mu
 
 }  // namespace
 
+void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems) {
+  if (!precision.tf32) return;
+  if (mesh.device != ComputeDevice::Cuda)
+    problems.add("--tf32 needs --device cuda: processors have no products in TF32");
+  for (const auto& [given, option] : {std::pair{precision.bf16, "--bf16"},
+                                      std::pair{precision.fp16, "--fp16"}, std::pair{precision.f64, "--f64"}})
+    if (given)
+      problems.add("--tf32 with {}: it rounds the factors of f32 products: give one of them", option);
+}
+
 void check_fp8(const PretrainConfig& config, Problems& problems) {
   if (!config.precision.fp8) return;
   if (!config.precision.bf16)

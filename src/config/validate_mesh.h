@@ -32,6 +32,8 @@ void check_determinism(const PretrainConfig& config, Problems& problems);
 // What --enable-cuda-graph needs: a CUDA device, and no tensor ranks.
 void check_graphs(const MeshConfig& mesh, Problems& problems);
 
+// What --tf32 needs: a CUDA device, and products of f32.
+void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems);
 // What --fp8 needs: bf16, a CUDA device, and products whose extents are multiples of 16 on every rank.
 void check_fp8(const PretrainConfig& config, Problems& problems);
 

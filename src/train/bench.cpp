@@ -68,7 +68,7 @@ StepBench bench_step(Communicator& world, const BenchConfig& config) {
 
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config) {
   ThreadPool pool(config.run.mesh.threads_per_rank ? *config.run.mesh.threads_per_rank : fair_threads(world));
-  const OpTable& ops = ops_of(config.run.mesh, world);
+  const OpTable& ops = ops_of(config.run.mesh, world, config.run.precision);
   Stream stream(Stream::Mode::Inline, pool, ops.device);
   const DType dtype = compute_type(config.run.precision);
   const ModelConfig& model = config.run.model;

@@ -16,8 +16,10 @@ ProductTuning& products_of(const Communicator& world) {
   return cuda_products(world.backend() == "nccl" ? device_index(world) : 0);
 }
 
-const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8) {
-  return ops_of(config.device, world, {.fp8 = fp8, .deterministic = !config.no_deterministic_mode});
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world, const PrecisionConfig& precision) {
+  return ops_of(
+      config.device, world,
+      {.fp8 = precision.fp8, .deterministic = !config.no_deterministic_mode, .tf32 = precision.tf32});
 }
 
 const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which) {

@@ -9,10 +9,11 @@
 
 namespace trifold {
 
-// The table of --device for this rank of `world`: the processor's, or that of a CUDA device, with --fp8 and
-// --no-deterministic-mode the one that they ask for. Ranks that are threads share the first device; processes
-// of a node take one each.
-const OpTable& ops_of(const MeshConfig& config, const Communicator& world, bool fp8 = false);
+// The table of --device for this rank of `world`: the processor's, or that of a CUDA device, with --fp8,
+// --tf32 and --no-deterministic-mode the one that they ask for. Ranks that are threads share the first
+// device; processes of a node take one each.
+const OpTable& ops_of(const MeshConfig& config, const Communicator& world,
+                      const PrecisionConfig& precision = {});
 const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which = {});
 
 // How products on this rank's CUDA device get their algorithms.

@@ -13,10 +13,10 @@ namespace trifold {
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
-                 const std::vector<int>& weight_versions, bool fp8)
+                 const std::vector<int>& weight_versions, const PrecisionConfig& precision)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
-      ops_(ops_of(mesh, world, fp8)),
+      ops_(ops_of(mesh, world, precision)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
       comm_pool_(1),
       side_pool_(1),

@@ -21,10 +21,11 @@ class Replica {
   // are zero until something loads them or an optimizer gives them their initial values. `seed` keys dropout.
   // `rank_of_stage` says where each stage of the pipeline is; empty: one stage on each pipeline rank.
   // BadInput when the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank
-  // as in ParamStore; empty: one each. `fp8` as in PrecisionConfig.
+  // as in ParamStore; empty: one each. `precision` chooses among
+  // a device's products; the type of weights is `dtype`.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
-          const std::vector<int>& weight_versions = {}, bool fp8 = false);
+          const std::vector<int>& weight_versions = {}, const PrecisionConfig& precision = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }

@@ -18,7 +18,7 @@ class CudaFp8 : public CudaProducts {
  protected:
   static constexpr int64_t kRows = 64, kOuts = 48, kIns = 32;
 
-  void SetUp() override { use_table(true); }
+  void SetUp() override { use_table({.fp8 = true}); }
 
   // Numbers of bf16 whose f32 and f64 products no order of a sum changes: see above.
   static Values whole_when_rounded(int64_t count, Fp8 format, const char* name) {

@@ -20,11 +20,10 @@ using Values = std::vector<double>;
 
 class CudaProducts : public ::testing::Test {
  protected:
-  void SetUp() override { use_table(false); }
-  // Of --fp8, or the plain one.
-  void use_table(bool fp8) {
+  void SetUp() override { use_table({}); }
+  void use_table(const CudaTable& which) {
     std::string why;
-    ops_ = device_ops(why, fp8);
+    ops_ = device_ops(why, which);
     if (ops_ == nullptr) GTEST_SKIP() << why;
     stream_.emplace(Stream::Mode::Inline, pool_, ops_->device);
     host_.emplace(Stream::Mode::Inline, pool_);

@@ -41,6 +41,33 @@ TEST_F(CudaProducts, GemmOfEveryTypeAndTranspose) {
         }
 }
 
+// Times one: what is left of a factor with more bits than TF32 has is in its first 10 bits of mantissa.
+TEST_F(CudaProducts, OnlyTf32RoundsItsFactors) {
+  constexpr int64_t kSize = 64;
+  Values factor(kSize * kSize), one(kSize * kSize, 0.0);
+  for (size_t i = 0; i < factor.size(); ++i) factor[i] = 1 + static_cast<double>(2 * i + 1) / (1 << 14);
+  for (size_t i = 0; i < kSize; ++i) one[i * kSize + i] = 1;
+  for (const bool tf32 : {false, true}) {
+    SCOPED_TRACE(tf32);
+    use_table({.tf32 = tf32});
+    const Tensor y = on_device(DType::F32, {kSize, kSize}), z = on_device(DType::F32, {kSize, kSize});
+    const Tensor x = on_device(DType::F32, {kSize, kSize}, factor);
+    const Tensor w = on_device(DType::F32, {kSize, kSize}, one);
+    ops_->gemm(*stream_, y, x, false, w, false, 1, 0);
+    ops_->linear(*stream_, z, x, w, on_device(DType::F32, {kSize}, Values(kSize, 0.0)), true);
+    for (const Tensor& result : {y, z}) {
+      const Values found = read(result, *ops_, *stream_);
+      for (size_t i = 0; i < found.size(); ++i) {
+        if (tf32)
+          EXPECT_NE(found[i], factor[i]);
+        else
+          EXPECT_EQ(found[i], factor[i]);
+        EXPECT_NEAR(found[i], factor[i], factor[i] / 1024);
+      }
+    }
+  }
+}
+
 // What a beta of 0 finds in the result must not matter.
 TEST_F(CudaProducts, GemmOverwrites) {
   const Tensor c = on_device(DType::F32, {16, 16}, Values(256, NAN));

@@ -112,6 +112,21 @@ TEST(Device, ProductsInEightBits) {
     EXPECT_LT(relative_error(in_stages.losses.back(), narrow.losses.back()), 1e-2);
 }
 
+TEST(Device, ProductsInTf32) {
+  PretrainConfig config = short_run();
+  config.batch.train_iters = 20;
+  const Curve exact = train(on_device(config));
+  config.precision.tf32 = true;
+  const Curve rounded = train(on_device(config));
+  EXPECT_NE(rounded.losses, exact.losses);
+  EXPECT_LT(relative_error(rounded.losses.back(), exact.losses.back()), 1e-3);
+  const Curve in_stages = train(on_device(on_mesh(config, 1, 1, 2)));
+  if (is_make_believe())
+    EXPECT_EQ(in_stages.losses, rounded.losses);
+  else
+    EXPECT_LT(relative_error(in_stages.losses.back(), rounded.losses.back()), 1e-3);
+}
+
 TEST(Device, AllAxes) {
   PretrainConfig config = on_mesh(short_run(), 2, 2, 2);
   config.zero.zero_stage = 1;

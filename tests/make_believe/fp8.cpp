@@ -1,8 +1,9 @@
 #include "make_believe/fp8.h"
 
-#include <deque>
-#include <memory>
+#include <algorithm>
+#include <vector>
 
+#include "make_believe/temporaries.h"
 #include "support/fp8.h"
 
 namespace trifold::test {
@@ -17,37 +18,20 @@ struct Factor {
   Fp8 format;
 };
 
-// What a product takes beside its tensors, until the stream is past it.
-class Wide {
- public:
-  Tensor take(const Shape& shape) {
-    buffers_->emplace_back(static_cast<size_t>(shape.elements()) * sizeof(float));
-    return buffers_->back().tensor(DType::F32, shape);
-  }
-  Tensor rounded(Stream& stream, const Factor& factor) {
-    const Tensor wide = take(factor.tensor.shape);
-    cpu_ops().convert(stream, wide, factor.tensor);
-    stream.run([wide, format = factor.format] {
-      std::vector<float> numbers(wide.as<float>(), wide.as<float>() + wide.elements());
-      round_to_fp8(numbers, format);
-      std::copy(numbers.begin(), numbers.end(), wide.as<float>());
-    });
-    return wide;
-  }
-  void release(Stream& stream) const {
-    stream.run([held = buffers_] {});
-  }
-
- private:
-  std::shared_ptr<std::deque<Buffer>> buffers_ = std::make_shared<std::deque<Buffer>>();
-};
+Tensor rounded(Temporaries& temporaries, Stream& stream, const Factor& factor) {
+  return temporaries.changed(stream, factor.tensor, [format = factor.format](std::span<float> wide) {
+    std::vector<float> numbers(wide.begin(), wide.end());
+    round_to_fp8(numbers, format);
+    std::copy(numbers.begin(), numbers.end(), wide.begin());
+  });
+}
 
 // y = left right^T + bias + beta y
 void product(Stream& stream, Tensor y, const Factor& left, const Factor& right, Tensor bias, double beta) {
   const OpTable& ops = cpu_ops();
-  Wide wide;
-  const Tensor a = wide.rounded(stream, left);
-  const Tensor b = wide.rounded(stream, right);
+  Temporaries wide;
+  const Tensor a = rounded(wide, stream, left);
+  const Tensor b = rounded(wide, stream, right);
   const Tensor sums = y.dtype == DType::F32 ? y : wide.take(y.shape);
   if (y.dtype != DType::F32 && beta != 0) ops.convert(stream, sums, y);
   if (bias.rank() > 0) {

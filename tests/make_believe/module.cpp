@@ -15,6 +15,7 @@
 #include "make_believe/device.h"
 #include "make_believe/fp8.h"
 #include "make_believe/products.h"
+#include "make_believe/tf32.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -155,9 +156,10 @@ constexpr auto kOfEmbedding = [](Tensor, Tensor, Tensor ids, Tensor, int64_t) {
   return cuda::embedding_workspace(ids.elements());
 };
 
+template <const OpTable& (*Table)() = cpu_ops>
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
   take_workspace(stream, cuda::kProductWorkspace);
-  On<&OpTable::linear>::call(stream, y, x, w, bias, relu);
+  On<&OpTable::linear, Table>::call(stream, y, x, w, bias, relu);
 }
 
 void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups) {
@@ -244,7 +246,7 @@ OpTable make_table(Device& device) {
   table.adagrad = On<&OpTable::adagrad>::call;
   table.lamb_moments = On<&OpTable::lamb_moments>::call;
   table.lamb = On<&OpTable::lamb>::call;
-  table.linear = linear;
+  table.linear = linear<>;
   table.relu_backward = On<&OpTable::relu_backward>::call;
   table.embedding_bags = On<&OpTable::embedding_bags>::call;
   table.sort_lookups = sort_lookups;
@@ -262,20 +264,37 @@ OpTable make_table(Device& device) {
   return table;
 }
 
+// With the products of another table of the processor.
+template <const OpTable& (*Table)()>
+void set_products(OpTable& table) {
+  table.affine = OnTaking<&OpTable::affine, kOfProducts, Table>::call;
+  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts, Table>::call;
+  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts, Table>::call;
+  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts, Table>::call;
+  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts, Table>::call;
+  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts, Table>::call;
+}
+
+OpTable make_tf32_table(Device& device) {
+  OpTable table = make_table(device);
+  table.name = "make-believe, tf32";
+  set_products<tf32_ops>(table);
+  table.gemm = OnTaking<&OpTable::gemm, kOfProducts, tf32_ops>::call;
+  table.linear = linear<tf32_ops>;
+  return table;
+}
+
 OpTable make_fp8_table(Device& device) {
   OpTable table = make_table(device);
   table.name = "make-believe, fp8";
-  table.affine = OnTaking<&OpTable::affine, kOfProducts, narrow_ops>::call;
-  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts, narrow_ops>::call;
-  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts, narrow_ops>::call;
-  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts, narrow_ops>::call;
-  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts, narrow_ops>::call;
-  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts, narrow_ops>::call;
+  set_products<narrow_ops>(table);
   return table;
 }
 
 OpTable make_table_of(Device& device, const CudaTable& which) {
-  OpTable table = which.fp8 ? make_fp8_table(device) : make_table(device);
+  OpTable table = which.fp8    ? make_fp8_table(device)
+                  : which.tf32 ? make_tf32_table(device)
+                               : make_table(device);
   if (which.deterministic) return table;
   table.name = "make-believe, in any order";
   table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention<false>>::call;

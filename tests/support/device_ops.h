@@ -8,9 +8,9 @@
 namespace trifold::test {
 
 // Its table; null where there is no device, and then `why` says so.
-inline const OpTable* device_ops(std::string& why, bool fp8 = false) {
+inline const OpTable* device_ops(std::string& why, const CudaTable& which = {}) {
   try {
-    return &cuda_ops(0, {.fp8 = fp8});
+    return &cuda_ops(0, which);
   } catch (const Error& error) {
     why = error.what();
     return nullptr;

@@ -44,6 +44,12 @@ const std::vector<Case>& cases() {
          c.mesh.no_deterministic_mode = true;
          c.log.check_overlap = 2;
        }},
+      {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
+      {"--tf32 with --bf16: it rounds the factors of f32 products",
+       [](C& c) {
+         c.mesh.device = ComputeDevice::Cuda;
+         c.precision.tf32 = c.precision.bf16 = true;
+       }},
       {"--enable-cuda-graph needs --device cuda", [](C& c) { c.mesh.enable_cuda_graph = true; }},
       {"--enable-cuda-graph with --tensor-model-parallel-size 2",
        [](C& c) {

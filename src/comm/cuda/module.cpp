@@ -8,6 +8,7 @@
 #include "core/cuda/cuda_device.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/fp8.h"
+#include "ops/cuda/gemm.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
 
@@ -47,6 +48,7 @@ const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& wh
   if (const auto made = opened.tables.find(which); made != opened.tables.end()) return &made->second;
   trifold::OpTable table =
       which.fp8 ? trifold::cuda::make_fp8_table(&opened.device) : trifold::cuda::make_table(&opened.device);
+  if (which.tf32) trifold::cuda::set_products(table, trifold::cuda::F32Products::Tf32);
   if (!which.deterministic) table.attention_backward = trifold::cuda::attention_backward_in_any_order;
   return &opened.tables.emplace(which, table).first->second;
 }

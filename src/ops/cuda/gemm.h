@@ -11,16 +11,11 @@
 
 namespace trifold::cuda {
 
-void gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
-          double beta);
-void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias);
-void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
-void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
-void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta);
-void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z);
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate);
+// How products of f32 factors are computed: in f32, or on tensor cores from factors rounded to TF32, which
+// has f32's exponent and 10 bits of mantissa, with sums in f32. Products of other types are the same in both.
+enum class F32Products { Exact, Tf32 };
 
-// Bias, and where asked the maximum with zero, are added as the product is written.
-void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
+// Sets the table's entries for products.
+void set_products(OpTable& table, F32Products f32);
 
 }  // namespace trifold::cuda

@@ -124,9 +124,10 @@ class Description {
  public:
   explicit Description(const Product& p) {
     const bool wide = p.factors == DType::F64;
-    lt().check_status(lt().desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                       wide ? CUDA_R_64F : CUDA_R_32F),
-                      "describing a product");
+    const cublasComputeType_t f32 = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    lt().check_status(
+        lt().desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : f32, wide ? CUDA_R_64F : CUDA_R_32F),
+        "describing a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));

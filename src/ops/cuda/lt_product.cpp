@@ -151,7 +151,7 @@ class Engine final : public ProductTuning {
     bool transpose_a, transpose_b;
     Epilogue epilogue;
     cudaDataType_t type_a, type_b;
-    bool other_c;
+    bool other_c, tf32;
     std::array<uint32_t, 6> alignments;  // of a, b, c, d, bias, aux
 
     explicit Key(const Product& p)
@@ -166,6 +166,7 @@ class Engine final : public ProductTuning {
           type_a(type_of(p.narrow_a, p.factors)),
           type_b(type_of(p.narrow_b, p.factors)),
           other_c(p.c != nullptr),
+          tf32(p.tf32),
           alignments{alignment_of(p.a), alignment_of(p.b),    alignment_of(c_of(p)),
                      alignment_of(p.d), alignment_of(p.bias), alignment_of(p.aux)} {}
     auto operator<=>(const Key&) const = default;
@@ -174,10 +175,11 @@ class Engine final : public ProductTuning {
     std::string text() const {
       constexpr const char* kEpilogues[] = {"plain",         "bias",         "bias and ReLU",
                                             "bias and GELU", "GELU's slope", "bias gradient"};
-      return fmt::format("{} x {} of {} into {}, m {} n {} k {}, {}{}, {}{}, aligned to {}", text_of(type_a),
-                         text_of(type_b), name_of(factors), name_of(result), m, n, k, transpose_a ? "T" : "N",
-                         transpose_b ? "T" : "N", kEpilogues[static_cast<size_t>(epilogue)],
-                         other_c ? ", c apart" : "", fmt::join(alignments, " "));
+      return fmt::format("{} x {} of {}{} into {}, m {} n {} k {}, {}{}, {}{}, aligned to {}",
+                         text_of(type_a), text_of(type_b), name_of(factors), tf32 ? " in TF32" : "",
+                         name_of(result), m, n, k, transpose_a ? "T" : "N", transpose_b ? "T" : "N",
+                         kEpilogues[static_cast<size_t>(epilogue)], other_c ? ", c apart" : "",
+                         fmt::join(alignments, " "));
     }
   };
 

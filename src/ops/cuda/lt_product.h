@@ -1,11 +1,11 @@
 // One matrix product as cuBLASLt is asked for it, with what it does to the result as it writes it (epilogue).
 //
 // cuBLASLt counts matrices in columns: d[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, c being d
-// unless said otherwise. Which algorithm
-// computes a product is asked once for each (types, shape, transposes, epilogue, alignments, kind of device)
-// and kept, also that there is none, so the same call always takes the same one and gives the same bits; it
-// is the first that cuBLASLt proposes unless another was measured or told (ops/product_tuning.h). 16-bit
-// factors are summed in f32; f32 is computed in f32, not in TF32.
+// unless said otherwise. Which algorithm computes a product is asked once for each (types, shape, transposes,
+// epilogue, alignments, kind of device) and kept, also that there is none, so the same call always takes the
+// same one and gives the same bits; it is the first that cuBLASLt proposes unless another was measured or
+// told (ops/product_tuning.h). 16-bit factors are summed in f32; f32 is computed in f32 unless a product asks
+// for TF32.
 #pragma once
 
 #include <array>
@@ -54,6 +54,7 @@ struct Product {
   void* aux = nullptr;      // [m, n] of the result's type
   const void* c = nullptr;  // what beta multiplies, like d; null: d itself
   NarrowFactor narrow_a = {}, narrow_b = {};
+  bool tf32 = false;  // factors are f32, and rounded to TF32 as they are multiplied
   bool is_narrow() const { return narrow_a.scale != nullptr; }
 };
 

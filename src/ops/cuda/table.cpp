@@ -21,8 +21,11 @@ void copy(Stream& stream, Tensor y, Tensor x) {
 
 }  // namespace
 
+// Products are filled in by set_products.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 OpTable make_table(Device* device) {
-  return {
+  OpTable table = {
       .name = "cuda",
       .device = device,
       .fill = fill,
@@ -32,13 +35,6 @@ OpTable make_table(Device* device) {
       .add = add,
       .reduce = reduce,
       .fill_rows = fill_rows,
-      .gemm = gemm,
-      .affine = affine,
-      .affine_add = affine_add,
-      .affine_gelu = affine_gelu,
-      .affine_backward_input = affine_backward_input,
-      .affine_backward_gelu = affine_backward_gelu,
-      .affine_backward_weight = affine_backward_weight,
       .gelu = gelu,
       .gelu_backward = gelu_backward,
       .gelu_erf = gelu_erf,
@@ -78,7 +74,6 @@ OpTable make_table(Device* device) {
       .adagrad = adagrad,
       .lamb_moments = lamb_moments,
       .lamb = lamb,
-      .linear = linear,
       .relu_backward = relu_backward,
       .embedding_bags = embedding_bags,
       .sort_lookups = sort_lookups,
@@ -94,6 +89,9 @@ OpTable make_table(Device* device) {
       .click_loss_backward = click_loss_backward,
       .copy_columns = copy_columns,
   };
+  set_products(table, F32Products::Exact);
+  return table;
 }
+#pragma GCC diagnostic pop
 
 }  // namespace trifold::cuda
