@@ -22,6 +22,7 @@ int run(const ReshardConfig& config);
 int run(const ConvertConfig& config);
 int run(const BenchConfig& config, Ranks& ranks);
 int run(const PlanConfig& given);
+int run(const PlanLinesConfig& config);
 int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config, Ranks& ranks);

@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
+#include "config/commands.h"
 #include "core/error.h"
+#include "core/input_file.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "mesh/mesh_sizes.h"
+#include "models/language_model.h"
 #include "pipeline/torch_schedule.h"
+#include "train/hardware_forecast.h"
 #include "train/output_files.h"
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
@@ -131,6 +137,28 @@ void print_first_actions(const PlanReport& report) {
   }
 }
 
+bool fits(const PlanReport& report) {
+  return std::all_of(report.memory.begin(), report.memory.end(), [&](const MemoryReport& memory) {
+    return static_cast<double>(memory.predicted_total()) <= report.forecast->hardware.usable_bytes();
+  });
+}
+
+void print_forecast(const PlanReport& report) {
+  if (!report.forecast) return;
+  const auto& [hardware, software, work, costs, closed] = *report.forecast;
+  fmt::print(
+      "hardware    {}: {:g} TFLOP/s, {:g} GB/s of memory, {:g} GB/s in a node of {:g}, {:g} GB/s to others\n",
+      hardware.name, hardware.tflops, hardware.memory_gbytes, hardware.nvlink_gbytes,
+      hardware.devices_per_node, hardware.adapter_gbytes);
+  std::string parts;
+  for (const auto& [name, seconds] : named_parts(closed))
+    if (seconds > 0) parts += fmt::format(", {} {}", name, seconds_text(seconds));
+  fmt::print("            in closed form {}{}\n", seconds_text(closed.all()), parts);
+  fmt::print("            {:.1f} GiB can be used of {:g} GiB: the plan {}\n",
+             hardware.usable_bytes() / (int64_t{1} << 30), hardware.memory_gib,
+             fits(report) ? "fits" : "does not fit");
+}
+
 // A rank computes on one stream: neither the step above nor the run overlaps anything of a pair.
 void print_pairs(const PlanReport& report) {
   if (report.pairs == 0) return;
@@ -166,13 +194,20 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   if (config.costs)
     fmt::print("            with the times of blocks and messages in {}\n", *config.costs);
   else
-    fmt::print("            {:.1f} % of {} FLOP/s a rank (MFU against --peak-gflops)\n", 100 * report.mfu,
-               count_text(config.peak_gflops * 1e9));
+    fmt::print("            {:.1f} % of {} FLOP/s a rank (MFU against {})\n", 100 * report.mfu,
+               count_text(report.peak_flops), report.forecast ? "its peak" : "--peak-gflops");
+  print_forecast(report);
   print_pairs(report);
   print_ranks(report);
   print_reductions(report);
   print_zero(zero);
   print_first_actions(report);
+}
+
+Json parts_json(const StepTime& time) {
+  Json parts;
+  for (const auto& [name, seconds] : named_parts(time)) parts[name] = seconds;
+  return parts;
 }
 
 Json rank_json(const PlanReport& report, size_t rank) {
@@ -210,24 +245,35 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
                                                                        {"gradient_bytes", cost.gradients},
                                                                        {"sent_bytes", cost.sent},
                                                                        {"bytes", cost.total}};
-  return {{"tensor_model_parallel_size", report.tensor},
-          {"data_parallel_size", report.data},
-          {"pipeline_model_parallel_size", report.pipeline},
-          {"parameters", report.parameters},
-          {"schedule", report.schedule},
-          {"stages_per_rank", report.stages_per_rank},
-          {"micro_batches", report.micros},
-          {"step_seconds", report.step_seconds},
-          {"bubble", report.simulation.bubble},
-          {"overlap_pairs", report.pairs},
-          {"overlapped_step_seconds", report.overlapped_seconds ? Json(*report.overlapped_seconds) : Json()},
-          {"flops", report.flops},
-          {"mfu", report.mfu},
-          {"tokens", report.tokens},
-          {"stages", std::move(stages)},
-          {"reductions", std::move(reductions)},
-          {"zero", zero_json(zero)},
-          {"pipeline_ranks", std::move(ranks)}};
+  Json forecast;
+  if (report.forecast) {
+    for (const auto& [name, seconds] : named_parts(report.forecast->closed_form))
+      forecast["parts"][name] = seconds;
+    forecast["hardware"] = report.forecast->hardware.name;
+    forecast["step_seconds"] = report.forecast->closed_form.all();
+    forecast["fits"] = fits(report);
+  }
+  Json all = {
+      {"tensor_model_parallel_size", report.tensor},
+      {"data_parallel_size", report.data},
+      {"pipeline_model_parallel_size", report.pipeline},
+      {"parameters", report.parameters},
+      {"schedule", report.schedule},
+      {"stages_per_rank", report.stages_per_rank},
+      {"micro_batches", report.micros},
+      {"step_seconds", report.step_seconds},
+      {"bubble", report.simulation.bubble},
+      {"overlap_pairs", report.pairs},
+      {"overlapped_step_seconds", report.overlapped_seconds ? Json(*report.overlapped_seconds) : Json()},
+      {"flops", report.flops},
+      {"mfu", report.mfu},
+      {"tokens", report.tokens},
+      {"stages", std::move(stages)},
+      {"reductions", std::move(reductions)},
+      {"zero", zero_json(zero)},
+      {"pipeline_ranks", std::move(ranks)}};
+  if (report.forecast) all["closed_form"] = std::move(forecast);
+  return all;
 }
 
 std::string schedule_text(PlanFormat format, const PlanReport& report) {
@@ -246,6 +292,55 @@ PictureText picture_text(const PlanReport& report) {
                       100 * report.simulation.bubble, count_text(static_cast<double>(report.parameters)))};
 }
 
+// ---- Many plans, one a line ----
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+PlanConfig read_plan_line(const std::vector<std::string>& words) {
+  const CommandInfo& info = command_info("plan");
+  Request request = info.read(info, words, {});
+  if (auto* config = std::get_if<PlanConfig>(&request)) return std::move(*config);
+  bad_input("a line holds the options of one plan, without --help and --print-config");
+}
+
+Json closed_form(const PlanConfig& config) {
+  if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
+  const PretrainConfig& run = config.run;
+  const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
+  const StepTime time = make_forecast(config, model).closed_form;
+  return {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
+}
+
+Json simulated(const PlanConfig& config) {
+  const PlanReport report = make_plan_report(config);
+  size_t most = 0;
+  for (const MemoryReport& memory : report.memory) most = std::max(most, memory.predicted_total());
+  Json answer = {
+      {"step_seconds", report.step_seconds}, {"bubble", report.simulation.bubble}, {"bytes", most}};
+  if (report.forecast) {
+    answer["closed_form_seconds"] = report.forecast->closed_form.all();
+    answer["parts"] = parts_json(report.forecast->closed_form);
+    answer["fits"] = static_cast<double>(most) <= report.forecast->hardware.usable_bytes();
+  }
+  return answer;
+}
+
+// What is wrong with one line does not end the others.
+Json answer_to(const std::vector<std::string>& words, bool closed) {
+  try {
+    const PlanConfig config = read_plan_line(words);
+    return closed ? closed_form(config) : simulated(config);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    return {{"error", error.what()}};
+  }
+}
+
 }  // namespace
 
 int run(const PlanConfig& given) {
@@ -261,6 +356,17 @@ int run(const PlanConfig& given) {
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
   if (config.json) write_file("--json", *config.json, to_json(report, zero).dump(2) + "\n");
+  return kDone;
+}
+
+int run(const PlanLinesConfig& config) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  std::istringstream file(read_input_file(config.lines, kMostBytes));
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty() || words.front().starts_with("#")) continue;
+    fmt::print("{}\n", answer_to(words, config.closed_form).dump());
+  }
   return kDone;
 }
 

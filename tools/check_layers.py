@@ -22,7 +22,7 @@ LEVELS = {
     "mesh": 3,
     "nn": 4, "checkpoint": 4,
     "tensor_parallel": 5, "embedding": 5,
-    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
+    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6, "plan": 6,
     "layout": 7,
     "train": 8,
     "launch": 9,

@@ -53,6 +53,13 @@ struct Names<FinetuneTask> {
 
 // ---- How and where ----
 
+// How transformer layers are divided among pipeline stages where their numbers are not given.
+enum class PipelineCut { Cost, Even };
+template <>
+struct Names<PipelineCut> {
+  static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
+};
+
 enum class ComputeDevice { Cpu, Cuda, Auto };
 template <>
 struct Names<ComputeDevice> {

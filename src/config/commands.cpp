@@ -150,6 +150,13 @@ const std::vector<CommandInfo>& commands() {
             "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
           kOneProcess, "plan", "table-rows"),
+      command<PlanLinesConfig>(
+          {"plan-lines",
+           "plan many runs in one process, one a line, and print a line of JSON for each",
+           "--lines FILE [options]",
+           {"trifold plan --lines layouts.txt --closed-form    # each line: options of trifold plan",
+            "trifold plan --lines layouts.txt"}},
+          kOneProcess, "plan", "lines"),
       completion({"completion",
                   "print a script that completes these commands in bash",
                   "bash",

@@ -66,6 +66,10 @@ OptionTable options_of(PlanConfig& config);
 std::vector<std::string> problems(const PlanConfig& config);
 PlanConfig resolve(PlanConfig config);
 
+OptionTable options_of(PlanLinesConfig& config);
+std::vector<std::string> problems(const PlanLinesConfig& config);
+PlanLinesConfig resolve(PlanLinesConfig config);
+
 OptionTable options_of(TokenizeConfig& config);
 std::vector<std::string> problems(const TokenizeConfig& config);
 TokenizeConfig resolve(TokenizeConfig config);
@@ -89,9 +93,10 @@ struct TextRequest {
 };
 
 // A command with its configuration, checked and resolved, or a text to print.
-using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
-                             InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
-                             TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig>;
+using Request =
+    std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
+                 ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig,
+                 RecommendConfig, PlanRecommenderConfig, PlanLinesConfig>;
 
 // What the command line is read in.
 struct Surroundings {

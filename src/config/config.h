@@ -58,6 +58,22 @@ int64_t key_heads(const ModelConfig& config);
 // The inner width of the feed-forward network: --ffn-hidden-size, or else what follows from hidden_size.
 int64_t inner_width(const ModelConfig& config);
 
+// Which blocks each pipeline stage has (config/pipeline_cut.h).
+struct StageCutConfig {
+  PipelineCut pipeline_cut = PipelineCut::Cost;
+  std::optional<std::string> pipeline_model_parallel_layout;  // every stage, as Megatron-LM spells it
+  std::optional<int64_t> decoder_first_pipeline_num_layers;   // of the first pipeline rank
+  std::optional<int64_t> decoder_last_pipeline_num_layers;    // of the last
+  bool account_for_embedding_in_pipeline_split = false;       // as one layer of the first stage
+  bool account_for_loss_in_pipeline_split = false;            // as one layer of the last
+
+  bool given() const {
+    return pipeline_cut != PipelineCut::Cost || pipeline_model_parallel_layout ||
+           decoder_first_pipeline_num_layers || decoder_last_pipeline_num_layers ||
+           account_for_embedding_in_pipeline_split || account_for_loss_in_pipeline_split;
+  }
+};
+
 // How the model is laid out on the machines. Nothing here changes what is computed, so none of it is part of
 // the model's identity in a checkpoint.
 struct MeshConfig {
@@ -67,6 +83,7 @@ struct MeshConfig {
   // Activations between the tensor-parallel regions are cut by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
+  StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
@@ -327,6 +344,17 @@ struct PlanConfig {
   double link_bandwidth = 25;          // GB/s between stages, and between copies of the model
   double link_latency = 5;             // microseconds of a message
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
+  // A device by name or file instead of the five above (plan/hardware.h), changes to it, and what is assumed
+  // of the program that runs the step (plan/software.h), each as "KEY=VALUE".
+  std::optional<std::string> hardware;
+  std::vector<std::string> hardware_set;
+  std::vector<std::string> assume;
+};
+
+// `trifold plan --lines FILE`: many plans in one process, a line of `plan` options each.
+struct PlanLinesConfig {
+  std::string lines;         // required
+  bool closed_form = false;  // step times alone, without memory and simulation
 };
 
 // `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx

@@ -124,7 +124,7 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
       .of_execution();
 }
 
-void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& cut) {
   table.group("Pipeline");
   table
       .add("schedule", &pipeline.schedule,
@@ -153,6 +153,37 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline) {
            "Global batches between two drains of the pipeline, for pipedream and pipedream-2bw.")
       .range(1, kMaxCount)
       .absent("100, or --train-iters where that is less");
+  table
+      .add("pipeline-cut", &cut.pipeline_cut,
+           "How layers are divided among stages: so that the costliest is cheapest, or in equal numbers.")
+      .of_execution();
+  table
+      .add("pipeline-model-parallel-layout", &cut.pipeline_model_parallel_layout,
+           "The blocks of every stage: E embedding, t a layer, L loss, | between stages, (...)*N repeated, "
+           "such as \"Et|(tt|)*6t|L\".")
+      .takes("LAYOUT")
+      .absent("--pipeline-cut counts")
+      .of_execution();
+  table
+      .add("decoder-first-pipeline-num-layers", &cut.decoder_first_pipeline_num_layers,
+           "Layers of the first pipeline rank; those without a number of their own get equal numbers.")
+      .range(0, 1 << 20)
+      .absent("--pipeline-cut counts")
+      .of_execution();
+  table
+      .add("decoder-last-pipeline-num-layers", &cut.decoder_last_pipeline_num_layers,
+           "Layers of the last pipeline rank.")
+      .range(0, 1 << 20)
+      .absent("--pipeline-cut counts")
+      .of_execution();
+  table
+      .add("account-for-embedding-in-pipeline-split", &cut.account_for_embedding_in_pipeline_split,
+           "Divide layers in equal numbers, the embedding counting as one.")
+      .of_execution();
+  table
+      .add("account-for-loss-in-pipeline-split", &cut.account_for_loss_in_pipeline_split,
+           "Divide layers in equal numbers, the head with its loss counting as one.")
+      .of_execution();
 }
 
 void add_recompute(OptionTable& table, MeshConfig& mesh) {

@@ -33,7 +33,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
   add_device_choices(table, config.mesh);
-  add_pipeline(table, config.pipeline);
+  add_pipeline(table, config.pipeline, config.mesh.cut);
   add_zero(table, config.zero);
   add_recompute(table, config.mesh);
   add_memory_limit(table, config.mesh);
@@ -83,7 +83,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_precision(table, run.precision);
   add_mesh(table, run.mesh);
   add_device_choices(table, run.mesh);
-  add_pipeline(table, run.pipeline);
+  add_pipeline(table, run.pipeline, run.mesh.cut);
   add_zero(table, run.zero);
   add_recompute(table, run.mesh);
   add_memory_limit(table, run.mesh);
@@ -166,7 +166,7 @@ OptionTable options_of(ReshardConfig& config) {
   table.add("no-save-optim", &config.no_save_optim, "Leave the optimizer's state out.");
   add_max_memory(table, config.max_memory);
   add_mesh(table, config.mesh);
-  add_pipeline(table, config.pipeline);
+  add_pipeline(table, config.pipeline, config.mesh.cut);
   add_zero(table, config.zero);
   return table;
 }
@@ -208,7 +208,7 @@ OptionTable options_of(BenchConfig& config) {
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
   add_device_choices(table, config.run.mesh);
-  add_pipeline(table, config.run.pipeline);
+  add_pipeline(table, config.run.pipeline, config.run.mesh.cut);
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);
   return table;
@@ -249,6 +249,36 @@ OptionTable options_of(PlanConfig& config) {
            "Take times that 'bench --what blocks --json FILE' measured, instead of the four above.")
       .files("FILE")
       .absent("none");
+  table
+      .add("hardware", &config.hardware,
+           "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file of its figures. "
+           "Every operation is timed from them, instead of the options above.")
+      .files("NAME|FILE.json")
+      .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
+      .absent("none: the rates above");
+  table
+      .add("hardware-set", &config.hardware_set,
+           "Figures of the device to change, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
+      .takes("KEY=VALUE ...");
+  table
+      .add("assume", &config.assume,
+           "What another program does differently, such as attention=unfused, to forecast its steps "
+           "(docs/planning.md lists the keys).")
+      .takes("KEY=VALUE ...");
+  return table;
+}
+
+OptionTable options_of(PlanLinesConfig& config) {
+  OptionTable table;
+  table.group("Plans");
+  table
+      .add("lines", &config.lines,
+           "File with the options of one plan on each line; blank lines and lines that begin with # are "
+           "skipped.")
+      .need()
+      .files("FILE");
+  table.add("closed-form", &config.closed_form,
+            "Print step times in closed form alone, without memory and simulation; lines need --hardware.");
   return table;
 }
 

@@ -104,10 +104,17 @@ void check_costs(const PlanConfig& config, Problems& problems) {
       {"tensor-link-bandwidth", config.tensor_link_bandwidth != defaults.tensor_link_bandwidth},
       {"link-bandwidth", config.link_bandwidth != defaults.link_bandwidth},
       {"link-latency", config.link_latency != defaults.link_latency}};
-  if (!config.costs) return;
+  if (config.costs && config.hardware)
+    problems.add("--costs {} and --hardware {} exclude each other: give one of them", *config.costs,
+                 *config.hardware);
+  for (const auto& [option, given] :
+       {std::pair{"hardware-set", !config.hardware_set.empty()}, std::pair{"assume", !config.assume.empty()}})
+    if (given && !config.hardware) problems.add("--{} needs --hardware NAME or FILE.json", option);
+  if (!config.costs && !config.hardware) return;
   for (const auto& [option, changed] : options)
     if (changed && problems.sound({option}))
-      problems.add("--{} has no effect with --costs {}, whose times count", option, *config.costs);
+      problems.add("--{} has no effect with --{} {}, whose times count", option,
+                   config.costs ? "costs" : "hardware", config.costs ? *config.costs : *config.hardware);
 }
 
 void fill_model(ModelConfig& model) {
@@ -332,6 +339,17 @@ BenchConfig resolve(BenchConfig config) {
   throw_problems(problems(config));
   config.run.batch.train_iters = config.warmup_iters + config.iters;
   fill_run(config.run);
+  return config;
+}
+
+std::vector<std::string> problems(const PlanLinesConfig& config) {
+  PlanLinesConfig copy = config;
+  Problems problems(options_of(copy));
+  return problems.take();
+}
+
+PlanLinesConfig resolve(PlanLinesConfig config) {
+  throw_problems(problems(config));
   return config;
 }
 

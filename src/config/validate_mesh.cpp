@@ -1,6 +1,7 @@
 #include "config/validate_mesh.h"
 
 #include "config/pipeline_choice.h"
+#include "config/pipeline_cut.h"
 
 namespace trifold {
 namespace {
@@ -64,6 +65,40 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
       "--num-layers {} is less than the stages, --pipeline-model-parallel-size {} x {} = {}: give at least "
       "{} layers{}",
       layers, ranks, stages_origin(config.pipeline, chunks), stages, stages, fewer);
+}
+
+// The options that say which layers a stage has.
+void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
+  const StageCutConfig& cut = config.mesh.cut;
+  const bool numbers = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
+  if (cut.pipeline_model_parallel_layout &&
+      (numbers || cut.pipeline_cut != PipelineCut::Cost || cut.account_for_embedding_in_pipeline_split ||
+       cut.account_for_loss_in_pipeline_split)) {
+    problems.add(
+        "--pipeline-model-parallel-layout says what every stage has: leave out --pipeline-cut, "
+        "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers and the two --account-for "
+        "options");
+    return;
+  }
+  const auto schedule = chosen_schedule(config.pipeline);
+  if (numbers && schedule && needs_two_chunks(*schedule)) {
+    problems.add(
+        "--schedule {} has the first and the last stage on the same rank: give "
+        "--pipeline-model-parallel-layout instead of --decoder-first-pipeline-num-layers and "
+        "--decoder-last-pipeline-num-layers",
+        schedule_name(*schedule));
+    return;
+  }
+  if (numbers && config.mesh.pipeline_model_parallel_size == 1) {
+    problems.add(
+        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers need "
+        "--pipeline-model-parallel-size 2 or more");
+    return;
+  }
+  if (!schedule) return;  // the file says how many stages there are
+  StageLayers layers =
+      stage_layers(cut, config.model.num_layers, config.mesh.pipeline_model_parallel_size, chunks);
+  if (!layers.problem.empty()) problems.add("{}", layers.problem);
 }
 
 void check_chunks(const PretrainConfig& config, Schedule schedule, int chunks, Problems& problems) {
@@ -325,7 +360,10 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   if (!sound_stages(problems) || !check_stage_options(config, problems)) return;
   const int chunks =
       *stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);
-  check_enough_layers(config, chunks, problems);
+  if (config.mesh.cut.given())
+    check_cut(config, chunks, problems);
+  else
+    check_enough_layers(config, chunks, problems);
   if (!schedule) return;  // the file is compared with the rest of the configuration when it is read
   check_chunks(config, *schedule, chunks, problems);
   check_micros(config, *schedule, chunks, problems);

@@ -5,6 +5,7 @@
 
 #include "data_parallel/flat_layout.h"
 #include "models/language_model.h"
+#include "models/stage_cut.h"
 
 namespace trifold {
 
@@ -15,7 +16,7 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh&
     rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
     std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   }
-  stages = cut_stages(model.block_costs(), static_cast<int>(rank_of_stage.size()));
+  stages = cut_stages(how, model, static_cast<int>(rank_of_stage.size()));
 }
 
 std::vector<int> CutModel::blocks_of(size_t stage) const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "core/error.h"
 #include "core/read_json.h"
 #include "models/block_flops.h"
@@ -75,6 +77,30 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   return costs;
 }
 
+// A layer waits for its weights where they are sharded, beside its own computation.
+BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers = {}) {
+  const PartSeconds all = cost.all();
+  return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
+}
+
+PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
+  PlanCosts costs;
+  costs.forecast = make_forecast(config, model);
+  const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
+  const GatherSeconds gathers =
+      work.pipeline == 1 ? layer_gathers(hardware, software, work, blocks.layer) : GatherSeconds{};
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    const BlockKind kind = kind_of(model, block);
+    costs.blocks.push_back(kind == BlockKind::Embedding ? block_seconds(blocks.embedding)
+                           : kind == BlockKind::Layer   ? block_seconds(blocks.layer, gathers)
+                                                        : block_seconds(blocks.head));
+  }
+  costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;
+  costs.bytes_per_second = std::numeric_limits<double>::infinity();  // the bytes are in message_latency
+  if (!software.overlap_messages) costs.waited_message = costs.message_latency;
+  return costs;
+}
+
 // Files of before B was measured have no b.
 BlockSeconds block_from(const JsonView& json) {
   const BlockSeconds seconds{json.at("f").number(), json.at("i").number(), json.at("w").number(),
@@ -119,6 +145,7 @@ PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
 }  // namespace
 
 PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
+  if (config.hardware) return forecast_costs(config, model);
   if (!config.costs) return counted_costs(config, model);
   try {
     return measured_costs(config, model);

@@ -1,12 +1,14 @@
-// What the parts of a step cost in seconds on one rank, for the simulator: from counts and rates, or from the
-// times that `bench --what blocks` measured.
+// What the parts of a step cost in seconds on one rank, for the simulator: from counts and rates, from the
+// figures of a device (--hardware), or from the times that `bench --what blocks` measured.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "config/config.h"
 #include "models/model.h"
+#include "train/hardware_forecast.h"
 
 namespace trifold {
 
@@ -25,6 +27,9 @@ struct PlanCosts {
   double message_latency = 0;        // seconds
   double bytes_per_second = 0;       // between stages, and between copies of the model
   double update_seconds = 0;         // of one parameter
+  double waited_message = 0;         // a stage waits so long for a message that nothing hides
+  std::optional<HardwareForecast>
+      forecast;  // of --hardware: what a stage does once a step is its once_seconds
 };
 
 // `model` is that of config.run on one place of its mesh. BadInput for a --costs file that cannot be read or

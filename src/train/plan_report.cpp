@@ -68,7 +68,9 @@ class Builder {
     report_.computation = order_.compute;
     count_pairs();
     const double ranks = sizes_.ranks();
-    report_.mfu = report_.flops / (report_.step_seconds * ranks * config_.peak_gflops * 1e9);
+    report_.peak_flops = peak_flops();
+    report_.mfu = report_.flops / (report_.step_seconds * ranks * report_.peak_flops);
+    report_.forecast = costs_.forecast;
     return std::move(report_);
   }
 
@@ -83,6 +85,12 @@ class Builder {
   }
 
  private:
+  double peak_flops() const {
+    if (!costs_.forecast) return config_.peak_gflops * 1e9;
+    const Hardware& hardware = costs_.forecast->hardware;
+    return 1e12 * (costs_.forecast->work.products_in_8bit ? hardware.tflops_8bit : hardware.tflops);
+  }
+
   void count_pairs() {
     for (const RankPlan& row : order_.compute)
       report_.pairs += static_cast<int>(
@@ -165,6 +173,11 @@ class Builder {
       cost.w += seconds.w;
       cost.b += seconds.whole_backward();
     }
+    if (model_.stages.size() > 1) {
+      cost.f += costs_.waited_message;
+      cost.i += costs_.waited_message;
+      cost.b += costs_.waited_message;
+    }
     const size_t element = size_of(dtype_of(run_));
     const CutModel::Elements mine = model_.elements_of(stage);
     cost.message_bytes = boundary_bytes(run_);
@@ -182,6 +195,13 @@ class Builder {
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
       model.stages.push_back(stage_cost(stage));
       const CutModel::Elements mine = model_.elements_of(stage);
+      if (costs_.forecast) {
+        const OnceSeconds once =
+            once_seconds(*costs_.forecast, static_cast<double>(mine.weights), reduces_each(run_));
+        model.stages.back().reduce = once.reduce;
+        model.stages.back().step = once.step;
+        continue;
+      }
       const auto sum_seconds = [&](size_t element) {
         return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element),
                             sizes_[Axis::Dp], costs_.bytes_per_second, costs_.message_latency);
@@ -201,11 +221,13 @@ class Builder {
 
   // The two ranks that share the embedding add up their gradients of it.
   double tied_seconds() const {
-    for (const ParamSpec& spec : model_.model.params.specs())
-      if (spec.tied_to)
-        return ring_seconds(
-            static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_)), 2,
-            costs_.bytes_per_second, costs_.message_latency);
+    for (const ParamSpec& spec : model_.model.params.specs()) {
+      if (!spec.tied_to) continue;
+      const double bytes =
+          static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
+      return costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
+                             : ring_seconds(bytes, 2, costs_.bytes_per_second, costs_.message_latency);
+    }
     return 0;
   }
 

@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "pipeline/check.h"
 #include "pipeline/simulate.h"
+#include "train/hardware_forecast.h"
 #include "train/metrics.h"
 
 namespace trifold {
@@ -49,10 +50,12 @@ struct PlanReport {
   std::vector<TrafficReport> traffic;  // of each pipeline rank
   // Of both policies where gradients are shared out and there is a choice; else empty.
   std::vector<ReductionReport> reductions;
-  double step_seconds = 0;  // of one global batch
-  double flops = 0;         // model flops of one step, see Model::train_flops_per_sample
-  double mfu = 0;           // flops / (step_seconds x ranks x peak rate)
-  int64_t tokens = 0;       // of one step
+  double step_seconds = 0;                   // of one global batch
+  double flops = 0;                          // model flops of one step, see Model::train_flops_per_sample
+  double mfu = 0;                            // flops / (step_seconds x ranks x peak rate)
+  double peak_flops = 0;                     // of a rank: --peak-gflops, or the peak of --hardware
+  std::optional<HardwareForecast> forecast;  // of --hardware
+  int64_t tokens = 0;                        // of one step
   Plan plan;
   Plan computation;  // as generated or read: without what was added, pairs still marked
   // Forward and backward that the order of computation pairs (OVERLAP_F_B); the plan runs them one after the

@@ -43,6 +43,32 @@ class Pipeline(ProgramTest):
         _, message = self.train("--train-iters", 1)
         self.assertNotIn("stages      ", message)
 
+    def test_one_curve_on_every_cut(self):
+        common = ["--train-iters", 4, "--hidden-dropout", 0.1, "--f64"]
+        self.train(*common, "--log-json", "one.jsonl", "--save", "one")
+        cuts = ([*mesh(pp=4), "--pipeline-model-parallel-layout", "E|ttt|tt|L"],  # stages without a layer
+                [*mesh(pp=3), "--decoder-first-pipeline-num-layers", 1, "--decoder-last-pipeline-num-layers", 1],
+                [*mesh(pp=2), "--pipeline-cut", "even"],
+                # 5 layers on 2 x 3 places: more than layers, with the head counted as one
+                [*mesh(pp=2, schedule="interleaved"), "--num-virtual-stages-per-pipeline-rank", 3,
+                 "--account-for-loss-in-pipeline-split"])
+        for number, cut in enumerate(cuts):
+            _, message = self.train(*common, *cut, "--log-json", f"{number}.jsonl", "--save", f"cut{number}")
+            self.assertEqual(self.losses(f"{number}.jsonl"), self.losses("one.jsonl"), cut)
+            out, _ = self.trifold("inspect", "one", "--diff", f"cut{number}")
+            self.assertIn("are bitwise equal", out)
+        self.assertIn("5  rank 1: head", message)
+
+    def test_a_checkpoint_loads_on_every_cut(self):
+        common = ["--train-iters", 8]
+        self.train(*common, "--log-json", "whole.jsonl")
+        self.train(*common, *mesh(pp=4), "--pipeline-model-parallel-layout", "E|ttt|tt|L", "--exit-interval", 4,
+                   "--log-json", "parts.jsonl", "--save", "parts")
+        _, message = self.train(*common, *mesh(pp=2), "--decoder-first-pipeline-num-layers", 4,
+                                "--log-json", "parts.jsonl", "--load", "parts", "--save", "parts")
+        self.assertNotIn("changed", message)
+        self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
+
     def test_resume_on_another_mesh(self):
         common = ["--train-iters", 8, "--lr-decay-style", "linear"]
         self.train(*common, "--log-json", "whole.jsonl", "--save", "whole")

@@ -47,6 +47,59 @@ class Plan(ProgramTest):
         out, _ = self.trifold("plan", "--config", CONFIGS / "gpt2-124m.cfg")
         self.assertIn("124.5 M parameters", out)
 
+    def test_hardware_by_name(self):
+        big = ["--num-layers", 24, "--hidden-size", 2048, "--num-attention-heads", 16, "--seq-length", 2048,
+               "--vocab-size", 51200, "--micro-batch-size", 2, "--global-batch-size", 64, "--ranks", 16, "--pp", 4,
+               "--bf16"]
+        seconds = {}
+        for name in ("a100-80gb", "h100"):
+            out, _ = self.trifold("plan", *big, "--hardware", name, "--json", "plan.json")
+            plan = json.loads(self.read("plan.json"))
+            seconds[name] = plan["step_seconds"]
+            self.assertIn(f"hardware    {name}", out)
+            self.assertIn("the plan fits", out)
+            self.assertTrue(plan["closed_form"]["fits"])
+            # The simulator and the closed form are two readings of the same costs.
+            self.assertLess(abs(plan["closed_form"]["step_seconds"] / plan["step_seconds"] - 1), 0.1)
+        self.assertGreater(seconds["a100-80gb"], 1.5 * seconds["h100"])
+        out, _ = self.trifold("plan", *big, "--hardware", "h100", "--hardware-set", "memory-gib=8")
+        self.assertIn("does not fit", out)
+        self.trifold("plan", *big, "--hardware", "h100", "--assume", "attention=unfused", "overlap-gradients=0",
+                     "--json", "slow.json")
+        self.assertGreater(json.loads(self.read("slow.json"))["step_seconds"], 1.02 * seconds["h100"])
+
+    def test_hardware_that_does_not_exist(self):
+        self.refused("--hardware", "v100", words=["v100", "a100-80gb"])
+        self.refused("--hardware", "no.json", words=["no.json"])
+        self.refused("--hardware", "h100", "--hardware-set", "adapters=2", words=["adapters", "adapter-gbytes"])
+        self.refused("--hardware", "h100", "--assume", "attention=slow", words=["slow", "unfused"])
+        self.refused("--assume", "attention=fused", words=["--assume", "--hardware"])
+        self.refused("--hardware", "h100", "--peak-gflops", 10, words=["peak-gflops", "--hardware h100"])
+        (self.folder / "part.json").write_text('{"tflops": 100}')
+        self.refused("--hardware", "part.json", words=["memory-gbytes", "base"])
+
+    def test_many_plans_in_one_process(self):
+        line = " ".join([*MODEL, *PIPELINE])
+        (self.folder / "lines.txt").write_text(f"# two\n{line} --hardware h100\n\n{line} --schedule no\n")
+        out, _ = self.trifold("plan", "--lines", "lines.txt")
+        first, second = map(json.loads, out.splitlines())
+        self.assertGreater(first["bytes"], 0)
+        self.assertIn("no", second["error"])
+        out, _ = self.trifold("plan", "--lines", "lines.txt", "--closed-form")
+        closed = json.loads(out.splitlines()[0])
+        self.assertEqual(closed["step_seconds"], first["closed_form_seconds"])
+        self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
+
+    def test_cuts_of_few_layers_on_many_places(self):
+        for layers, ranks, chunks in ((22, 8, 3), (30, 8, 4), (46, 16, 3), (62, 32, 2), (126, 16, 8)):
+            out, _ = self.trifold("plan", "--num-layers", layers, *MODEL[2:-2], "--global-batch-size", 2 * ranks,
+                                  "--ranks", ranks, "--pp", ranks, "--num-virtual-stages-per-pipeline-rank", chunks,
+                                  "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+            self.assertIn(f"stages      {ranks * chunks}", out)
+        self.refused("--pipeline-model-parallel-layout", "Ett|t|tL", words=["3 stages", "2"])
+        self.refused("--pipeline-model-parallel-layout", "Ett|tL", words=["3 layers (t)", "--num-layers is 4"])
+        self.refused("--decoder-first-pipeline-num-layers", 5, words=["layers"])
+
     def test_the_drawing_has_a_box_for_every_action(self):
         for schedule in ("1f1b", "zb-v"):
             self.plan("--schedule", schedule, "--svg", "step.svg", "--schedule-csv", "step.csv")

@@ -30,11 +30,11 @@ std::string completions(const std::string& words) {
 }
 
 TEST(ConfigCompletion, OffersCommands) {
-  EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender");
+  EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender plan-lines");
   EXPECT_EQ(
       completions("trifold \"\""),
       "pretrain finetune generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
-      "plan-recommender completion "
+      "plan-recommender plan-lines completion "
       "--help "
       "--version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");

@@ -1,0 +1,16 @@
+// The blocks of each pipeline stage of a model, as a configuration asks for.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "models/model.h"
+#include "models/stages.h"
+
+namespace trifold {
+
+// Divided among `stages` stages by cost, or as `mesh.cut` says. BadInput where it does not fit the model or
+// that number of stages.
+std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages);
+
+}  // namespace trifold

@@ -1,0 +1,169 @@
+#include "plan/block_costs.h"
+
+#include <algorithm>
+
+#include "plan/kernels.h"
+#include "plan/network.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kSeparateKernels = 1.825;  // bytes of elementwise operations that are kernels of their own
+constexpr double kBatchedRate = 0.55;       // of batched products of heads, relative to linear layers
+constexpr double kBackwardWork = 2.5;       // of fused attention: five products, not two
+
+PartSeconds operator+(const PartSeconds& a, const PartSeconds& b) {
+  return {a.forward + b.forward, a.input + b.input, a.weight + b.weight};
+}
+
+class Costs {
+ public:
+  Costs(const Hardware& hardware, const Software& software, const Workload& work)
+      : hardware_(hardware), software_(software), work_(work) {}
+
+  BlockCosts all() const { return {embedding(), layer(), head()}; }
+
+ private:
+  // A linear layer of [rows, in] x [in, out] on this rank, and its two gradients.
+  PartSeconds linear(double in, double out, bool may_be_8bit) const {
+    const double rows = work_.rows();
+    const auto seconds = [&](const ProductShape& product) {
+      return may_be_8bit && work_.products_in_8bit ? product_8bit_seconds(hardware_, product)
+                                                   : product_seconds(hardware_, product, work_.element_bytes);
+    };
+    PartSeconds parts{seconds({rows, out, in}), seconds({rows, in, out}), seconds({in, out, rows})};
+    if (!software_.accumulate_in_product) parts.weight += pass_seconds(hardware_, 10 * in * out);
+    return parts;
+  }
+
+  double pass(double bytes_of_each, double elements) const {
+    const double fused = software_.fused_elementwise ? 1 : kSeparateKernels;
+    return pass_seconds(hardware_, bytes_of_each * work_.element_bytes / 2 * elements * fused);
+  }
+
+  PartSeconds attention() const {
+    const double heads = work_.micro_batch * work_.heads / work_.tensor;
+    const double own_rows = work_.sequence / work_.context;
+    if (software_.attention == AttentionKernel::Unfused) return unfused(heads, own_rows);
+    const double share =
+        software_.attention == AttentionKernel::Flash ? hardware_.flash_share : hardware_.attention_share;
+    const double forward =
+        imbalance() *
+        fused_attention_seconds(hardware_, {heads, own_rows, work_.sequence, work_.head_width, work_.causal},
+                                share);
+    return {forward, kBackwardWork * forward / hardware_.attention_backward, 0};
+  }
+
+  // Under a causal mask the last of n contiguous slices of a sample has 2 - 1/n times the average scores.
+  double imbalance() const { return work_.causal && !software_.balanced_context ? 2 - 1 / work_.context : 1; }
+
+  PartSeconds unfused(double heads, double rows) const {
+    const double width = work_.head_width;
+    const double columns = work_.sequence;
+    const auto batched = [&](double m, double n, double k) {
+      return product_seconds(hardware_, {m, n, k, heads}, work_.element_bytes) / kBatchedRate;
+    };
+    const double scores = heads * rows * columns;
+    const double dropout = work_.attention_dropout ? 5 : 0;
+    const double forward = batched(rows, columns, width) + batched(rows, width, columns);
+    const double backward = batched(rows, columns, width) + batched(columns, width, rows) +
+                            batched(rows, width, columns) + batched(columns, width, rows);
+    return {forward + pass(4 + dropout, scores), backward + pass(6 + dropout, scores), 0};
+  }
+
+  PartSeconds layer_products() const {
+    const double heads = work_.head_width * work_.heads / work_.tensor;
+    const double keys = work_.head_width * std::max(1.0, work_.key_heads / work_.tensor);
+    const double inner = work_.inner / work_.tensor;
+    return linear(work_.hidden, heads + 2 * keys, true) + linear(heads, work_.hidden, true) +
+           linear(work_.hidden, work_.gated ? 2 * inner : inner, true) + linear(inner, work_.hidden, true);
+  }
+
+  PartSeconds layer_passes() const {
+    const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
+    const double inner = work_.rows() * work_.inner / work_.tensor;
+    const bool drops = work_.hidden_dropout;
+    const double forward = pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner);
+    const double backward = pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner);
+    return {forward, backward, 0};
+  }
+
+  // One sum over the tensor axis of an activation [rows, hidden].
+  double tensor_sum() const {
+    const double bytes = work_.element_bytes * work_.rows() * work_.hidden;
+    return 2 * gather_seconds(hardware_, software_, tensor_ring(hardware_, work_), bytes);
+  }
+
+  // What is left of `sums` seconds of collectives when `share` of them runs behind `hiding` seconds of work.
+  double left(double sums, double hiding, double share) const {
+    const double behind = std::min(share * sums, hiding);
+    return sums - behind + hardware_.contention * behind;
+  }
+
+  BlockCost layer() const {
+    const PartSeconds core = attention();
+    BlockCost cost;
+    cost.compute = layer_products() + core + layer_passes();
+    const PartSeconds once = cost.compute;
+    const double exposed = 1 - software_.tensor_overlap;
+    const double sum = tensor_sum();
+    cost.tensor = {2 * sum * exposed, 2 * sum * exposed, 0};
+    // With sequence parallelism the inputs of the two column-parallel layers are gathered again.
+    cost.tensor.input = left(cost.tensor.input, once.weight, software_.backward_overlap);
+    if (work_.recompute == RecomputeGranularity::Selective)
+      cost.compute.input +=
+          software_.attention == AttentionKernel::Unfused ? core.forward : layer_passes().forward;
+    if (work_.recompute == RecomputeGranularity::Full) {
+      cost.compute.input += software_.recompute_fraction * once.forward;
+      cost.tensor.input += software_.recompute_fraction * cost.tensor.forward;
+    }
+    add_context(cost, core);
+    return cost;
+  }
+
+  // Key and value heads travel around the context axis behind attention, and their gradients back.
+  void add_context(BlockCost& cost, const PartSeconds& core) const {
+    if (work_.context < 2) return;
+    const double bytes = 2 * work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
+                         std::max(1.0, work_.key_heads / work_.tensor);
+    const double ring = gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
+    const double forward = left(ring, core.forward, 1);
+    cost.tensor.forward += forward;
+    cost.tensor.input += left(2 * ring, core.input, 1);
+    if (work_.recompute == RecomputeGranularity::Full) cost.tensor.input += forward;
+  }
+
+  BlockCost embedding() const {
+    BlockCost cost;
+    const double elements = work_.rows() * work_.hidden;
+    cost.compute = {pass(4, elements), 0, pass(8, elements)};
+    cost.tensor.forward = tensor_sum() * (1 - software_.tensor_overlap);
+    return cost;
+  }
+
+  BlockCost head() const {
+    BlockCost cost;
+    const double columns = work_.vocabulary / work_.tensor;
+    cost.compute = linear(work_.hidden, columns, false);
+    const double bytes = software_.fused_elementwise ? 16 : 24;  // of the loss, on each logit
+    cost.compute.forward += pass_seconds(hardware_, bytes * work_.rows() * columns);
+    cost.tensor.input =
+        left(tensor_sum() * (1 - software_.tensor_overlap), cost.compute.weight, software_.backward_overlap);
+    return cost;
+  }
+
+  const Hardware& hardware_;
+  const Software& software_;
+  const Workload& work_;
+};
+
+}  // namespace
+
+PartSeconds BlockCost::all() const { return compute + tensor; }
+
+BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work) {
+  return Costs(hardware, software, work).all();
+}
+
+}  // namespace trifold

@@ -1,0 +1,207 @@
+#include "plan/hardware.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "core/error.h"
+#include "core/read_json.h"
+#include "plan/assignment.h"
+
+namespace trifold {
+
+namespace {
+
+struct HardwareField {
+  std::string_view key;
+  double Hardware::*value;
+  bool may_be_zero;
+};
+
+constexpr HardwareField kHardwareFields[] = {
+    {"tflops", &Hardware::tflops, false},
+    {"tflops-8bit", &Hardware::tflops_8bit, true},
+    {"memory-gbytes", &Hardware::memory_gbytes, false},
+    {"memory-gib", &Hardware::memory_gib, false},
+    {"processors", &Hardware::processors, false},
+    {"nvlink-gbytes", &Hardware::nvlink_gbytes, false},
+    {"adapter-gbytes", &Hardware::adapter_gbytes, false},
+    {"devices-per-node", &Hardware::devices_per_node, false},
+    {"product-share", &Hardware::product_share, false},
+    {"product-share-8bit", &Hardware::product_share_8bit, true},
+    {"attention-share", &Hardware::attention_share, false},
+    {"flash-share", &Hardware::flash_share, false},
+    {"attention-backward", &Hardware::attention_backward, false},
+    {"memory-share", &Hardware::memory_share, false},
+    {"nvlink-share", &Hardware::nvlink_share, false},
+    {"network-share", &Hardware::network_share, false},
+    {"message-share", &Hardware::message_share, false},
+    {"nvlink-latency", &Hardware::nvlink_latency, true},
+    {"network-latency", &Hardware::network_latency, true},
+    {"launch", &Hardware::launch, true},
+    {"contention", &Hardware::contention, true},
+    {"product-depth", &Hardware::product_depth, true},
+};
+
+Hardware a100(std::string name, double memory_gbytes, double memory_gib) {
+  Hardware hardware;
+  hardware.name = std::move(name);
+  hardware.tflops = 312;
+  hardware.memory_gbytes = memory_gbytes;
+  hardware.memory_gib = memory_gib;
+  hardware.processors = 108;
+  hardware.nvlink_gbytes = 300;
+  hardware.adapter_gbytes = 25;
+  hardware.devices_per_node = 8;
+  hardware.product_share = 0.777;
+  hardware.attention_share = 0.416;
+  hardware.flash_share = 0.416;
+  hardware.attention_backward = 0.85;
+  hardware.memory_share = 0.812;
+  hardware.nvlink_share = 0.763;
+  hardware.network_share = 0.662;
+  hardware.message_share = 0.527;
+  hardware.nvlink_latency = 2.2;
+  hardware.network_latency = 7.3;
+  hardware.launch = 4;
+  hardware.contention = 0.244;
+  hardware.product_depth = 56;
+  return hardware;
+}
+
+Hardware h100(std::string name, double memory_gbytes, double memory_gib) {
+  Hardware hardware = a100(std::move(name), memory_gbytes, memory_gib);
+  hardware.tflops = 989;
+  hardware.tflops_8bit = 1979;
+  hardware.processors = 132;
+  hardware.nvlink_gbytes = 450;
+  hardware.adapter_gbytes = 50;
+  hardware.product_share = 0.664;
+  hardware.product_share_8bit = 0.670;
+  hardware.attention_share = 0.436;
+  hardware.flash_share = 0.205;
+  return hardware;
+}
+
+// Shares as an H100's: not measured.
+Hardware b200() {
+  Hardware hardware = h100("b200", 8000, 180);
+  hardware.tflops = 2250;
+  hardware.tflops_8bit = 4500;
+  hardware.processors = 148;
+  hardware.nvlink_gbytes = 900;
+  return hardware;
+}
+
+// A socket with 32 cores of a server of 2023, and one 200 Gbit/s adapter for two of them. A product is not
+// bound by waves of tiles there.
+Hardware cpu() {
+  Hardware hardware = a100("cpu", 300, 256);
+  hardware.tflops = 3;
+  hardware.processors = 1;
+  hardware.nvlink_gbytes = 50;
+  hardware.adapter_gbytes = 12.5;
+  hardware.devices_per_node = 2;
+  hardware.nvlink_latency = 5;
+  hardware.network_latency = 10;
+  hardware.launch = 1;
+  return hardware;
+}
+
+const std::vector<Hardware>& known_hardware() {
+  static const std::vector<Hardware> known = {a100("a100-40gb", 1555, 40),
+                                              a100("a100-80gb", 2039, 80),
+                                              h100("h100", 3350, 80),
+                                              h100("h200", 4800, 141),
+                                              b200(),
+                                              cpu()};
+  return known;
+}
+
+const Hardware* built_in(std::string_view name) {
+  for (const Hardware& hardware : known_hardware())
+    if (hardware.name == name) return &hardware;
+  return nullptr;
+}
+
+void assign(Hardware& hardware, std::string_view key, double value) {
+  const auto* field = std::find_if(std::begin(kHardwareFields), std::end(kHardwareFields),
+                                   [&](const HardwareField& known) { return known.key == key; });
+  if (field == std::end(kHardwareFields))
+    bad_input("there is no '{}' in a description of hardware: known are {}", key,
+              fmt::join(hardware_keys(), ", "));
+  if (!std::isfinite(value) || value < 0 || (value == 0 && !field->may_be_zero))
+    bad_input("{} {} is not {} 0", key, value, field->may_be_zero ? "at least" : "above");
+  hardware.*(field->value) = value;
+}
+
+Hardware read_hardware(const std::string& path) {
+  const nlohmann::json whole = read_json_file(path, {int64_t{1} << 20});
+  const JsonView view(whole, path);
+  Hardware hardware;
+  const bool based = view.has("base");
+  if (based) {
+    const std::string base = view.at("base").text();
+    const Hardware* known = built_in(base);
+    if (known == nullptr) view.at("base").refuse(fmt::format("one of {}", fmt::join(hardware_names(), ", ")));
+    hardware = *known;
+  }
+  hardware.name = view.text("name", path);
+  std::vector<std::string> given;
+  view.members([&](const std::string& key, const JsonView& value) {
+    if (key == "name" || key == "base") return;
+    assign(hardware, key, value.number());
+    given.push_back(key);
+  });
+  std::vector<std::string_view> missing;
+  for (const std::string_view key : hardware_keys())
+    if (std::find(given.begin(), given.end(), key) == given.end()) missing.push_back(key);
+  if (!based && !missing.empty())
+    bad_input("{}: {} {} missing: give {}, or \"base\" with the built-in device to take the rest from", path,
+              fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are",
+              missing.size() == 1 ? "it" : "them");
+  return hardware;
+}
+
+}  // namespace
+
+std::vector<std::string_view> hardware_names() {
+  std::vector<std::string_view> names;
+  for (const Hardware& hardware : known_hardware()) names.emplace_back(hardware.name);
+  return names;
+}
+
+std::vector<std::string_view> hardware_keys() {
+  std::vector<std::string_view> keys;
+  for (const HardwareField& field : kHardwareFields) keys.push_back(field.key);
+  return keys;
+}
+
+Hardware find_hardware(const std::string& text) {
+  if (text.ends_with(".json")) {
+    try {
+      return read_hardware(text);
+    } catch (Error& error) {
+      error.add_context("--hardware");
+      throw;
+    }
+  }
+  if (const Hardware* known = built_in(text)) return *known;
+  bad_input("--hardware {} is not known: give {}, or a file whose name ends in .json", text,
+            fmt::join(hardware_names(), ", "));
+}
+
+void set_value(Hardware& hardware, const std::string& assignment) {
+  const auto [key, value] = split_assignment("--hardware-set", assignment);
+  try {
+    assign(hardware, key, number_of(key, value));
+  } catch (Error& error) {
+    error.add_context("--hardware-set");
+    throw;
+  }
+}
+
+}  // namespace trifold

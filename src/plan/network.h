@@ -1,0 +1,30 @@
+// Seconds of collectives and messages by where their ranks are: inside a node, or on several.
+#pragma once
+
+#include "plan/hardware.h"
+#include "plan/software.h"
+#include "plan/workload.h"
+
+namespace trifold {
+
+// `ranks` ranks of a ring, of which `in_node` share a node.
+struct Ring {
+  double ranks = 1;
+  double in_node = 1;
+  double nodes() const { return ranks / in_node; }
+};
+
+// The rings of a mesh whose ranks are counted tensor fastest, then context, data and pipeline, and fill nodes
+// one after the other.
+Ring tensor_ring(const Hardware& hardware, const Workload& work);
+Ring context_ring(const Hardware& hardware, const Workload& work);
+// Ranks that hold the same weights: data and context ranks.
+Ring data_ring(const Hardware& hardware, const Workload& work);
+
+// A gather or a scatter of `bytes` in all over the ring; a sum is one of each.
+double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
+
+// A message of `bytes` from a stage to the next.
+double message_seconds(const Hardware& hardware, const Workload& work, double bytes);
+
+}  // namespace trifold

@@ -1,0 +1,206 @@
+#include "plan/step_time.h"
+
+#include <algorithm>
+
+#include "plan/kernels.h"
+#include "plan/network.h"
+
+namespace trifold {
+
+namespace {
+
+// A pipeline rank: what one micro-batch costs in all of its stages.
+struct RankCost {
+  PartSeconds compute, tensor;
+  double gathers = 0;  // of sharded weights, in a micro-batch
+  double weights = 0;
+  double layers = 0;
+  double all() const { return compute.all() + tensor.all() + gathers; }
+};
+
+bool shards_weights(const Workload& work) { return work.zero_stage == 3 && work.data * work.context > 1; }
+
+double gradient_bytes(const Software& software, const Workload& work) {
+  return software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
+}
+
+void add(PartSeconds& sum, const PartSeconds& part, double times = 1) {
+  sum.forward += times * part.forward;
+  sum.input += times * part.input;
+  sum.weight += times * part.weight;
+}
+
+class Closed {
+ public:
+  Closed(const Hardware& hardware, const Software& software, const Workload& work)
+      : hardware_(hardware),
+        software_(software),
+        work_(work),
+        costs_(block_costs(hardware, software, work)) {}
+
+  StepTime result() const {
+    const std::vector<RankCost> ranks = pipeline_ranks();
+    const auto slowest = std::max_element(
+        ranks.begin(), ranks.end(), [](const RankCost& a, const RankCost& b) { return a.all() < b.all(); });
+    StepTime time;
+    time.compute = work_.micros * slowest->compute.all();
+    time.tensor = work_.micros * slowest->tensor.all();
+    time.weights = shards_weights() ? once_a_step(*slowest) + work_.micros * slowest->gathers : 0;
+    double all = 0;
+    for (const RankCost& rank : ranks) all += rank.all();
+    time.bubble = (all - slowest->all()) * bubble_share(*slowest);
+    time.messages = messages();
+    for (const RankCost& rank : ranks) {
+      time.data = std::max(time.data, data_part(rank));
+      time.update = std::max(time.update, update_seconds(hardware_, work_, rank.weights));
+    }
+    return time;
+  }
+
+ private:
+  bool shards_weights() const { return trifold::shards_weights(work_); }
+
+  RankCost rank_cost(int rank) const {
+    RankCost cost;
+    for (int chunk = 0; chunk < work_.chunks; ++chunk) {
+      const int stage = stage_of(rank, chunk);
+      const double layers = work_.stage_layers[static_cast<size_t>(stage)];
+      cost.layers += layers;
+      if (stage == 0) take(cost, costs_.embedding, work_.embedding_weights(), 1);
+      take(cost, costs_.layer, work_.layer_weights(), layers);
+      const bool last = stage + 1 == static_cast<int>(work_.stage_layers.size());
+      // A tied weight is on the last rank once more, where that is another rank.
+      if (last) take(cost, costs_.head, work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 1);
+    }
+    if (shards_weights() && work_.pipeline == 1)
+      cost.gathers = cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all();
+    return cost;
+  }
+
+  // Stages of schedules in the form of a V go back over the ranks.
+  int stage_of(int rank, int chunk) const {
+    const bool back = needs_two_chunks(work_.schedule) && chunk == 1;
+    return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
+  }
+
+  void take(RankCost& cost, const BlockCost& block, double weights, double times) const {
+    add(cost.compute, block.compute, times);
+    add(cost.tensor, block.tensor, times);
+    cost.weights += times * weights;
+  }
+
+  std::vector<RankCost> pipeline_ranks() const {
+    std::vector<RankCost> ranks;
+    for (int rank = 0; rank < work_.pipeline; ++rank) ranks.push_back(rank_cost(rank));
+    return ranks;
+  }
+
+  double gradient_bytes() const { return trifold::gradient_bytes(software_, work_); }
+
+  double gather(double bytes) const {
+    return gather_seconds(hardware_, software_, data_ring(hardware_, work_), bytes);
+  }
+
+  // The first gather hides behind nothing, nor do the embedding's.
+  double once_a_step(const RankCost& rank) const {
+    if (work_.pipeline > 1) return gather(rank.weights * work_.element_bytes);
+    const double ends = work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights());
+    return work_.micros * (gather(work_.layer_weights() * work_.element_bytes) +
+                           gather(ends * work_.element_bytes) + gather(ends * gradient_bytes()));
+  }
+
+  // Forward and backward that other ranks wait for, relative to all of a micro-batch.
+  double bubble_share(const RankCost& rank) const {
+    const double weight = rank.compute.weight + rank.tensor.weight;
+    const double share = weight / rank.all();
+    switch (work_.schedule) {
+      case Schedule::Interleaved:
+        return 1.0 / work_.chunks;
+      case Schedule::ZbH1:
+        return std::max(0.0, 1 - 2 * share);
+      case Schedule::ZbH2:
+        return std::max(0.0, 1 - 3 * share);
+      case Schedule::ZbV:
+      case Schedule::DualPipeV:
+        return std::max(0.0, 1 - 3 * share);
+      case Schedule::PipeDream:
+      case Schedule::PipeDream2BW:
+        return 0;
+      default:
+        return 1;
+    }
+  }
+
+  double messages() const {
+    if (work_.pipeline < 2) return 0;
+    const double one = stage_message_seconds(hardware_, software_, work_);
+    const double waited = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks;
+    return (waited + 2 * (work_.pipeline - 1)) * one;
+  }
+
+  double data_part(const RankCost& rank) const {
+    if (shards_weights() && work_.pipeline == 1) return 0;  // layer by layer
+    return data_seconds(hardware_, software_, work_, rank.weights,
+                        rank.compute.backward() + rank.tensor.backward());
+  }
+
+  const Hardware& hardware_;
+  const Software& software_;
+  const Workload& work_;
+  BlockCosts costs_;
+};
+
+}  // namespace
+
+std::vector<std::pair<const char*, double>> named_parts(const StepTime& time) {
+  return {{"compute", time.compute}, {"tensor", time.tensor},     {"weights", time.weights},
+          {"bubble", time.bubble},   {"messages", time.messages}, {"data", time.data},
+          {"update", time.update}};
+}
+
+StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work) {
+  return Closed(hardware, software, work).result();
+}
+
+GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, const Workload& work,
+                            const BlockCost& layer) {
+  if (!shards_weights(work)) return {};
+  const Ring ring = data_ring(hardware, work);
+  const PartSeconds seconds = layer.all();
+  const double weights = gather_seconds(hardware, software, ring, work.layer_weights() * work.element_bytes);
+  const double gradients =
+      gather_seconds(hardware, software, ring, work.layer_weights() * gradient_bytes(software, work));
+  const auto beside = [&](double computing, double moving) {
+    return std::max(moving - computing, 0.0) + hardware.contention * std::min(computing, moving);
+  };
+  return {beside(seconds.forward, weights), beside(seconds.backward(), weights + gradients)};
+}
+
+double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work) {
+  const bool cut = work.sequence_parallel || software.scatter_messages;
+  const double bytes = work.element_bytes * work.rows() * work.hidden / (cut ? work.tensor : 1);
+  return message_seconds(hardware, work, bytes);
+}
+
+double data_seconds(const Hardware& hardware, const Software& software, const Workload& work, double weights,
+                    double backward) {
+  const Ring ring = data_ring(hardware, work);
+  const double gradient = gradient_bytes(software, work);
+  const double returned = work.zero_stage > 0 ? work.element_bytes : gradient;
+  const double sums =
+      gather_seconds(hardware, software, ring, weights * gradient) +
+      (work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, ring, weights * returned));
+  if (!software.overlap_gradients) return sums;
+  constexpr double kNeverHidden = 0.15;
+  const double hiding = (work.pipeline > 1 ? 0.5 / work.chunks : 0.8) * backward;
+  return std::max(sums - hiding, kNeverHidden * sums);
+}
+
+double update_seconds(const Hardware& hardware, const Workload& work, double weights) {
+  constexpr double kBytesOfState = 44, kBytesOfWeights = 10;
+  const double shared = work.zero_stage > 0 ? work.data * work.context : 1;
+  const double held = work.zero_stage == 3 ? weights / shared : weights;
+  return pass_seconds(hardware, kBytesOfState * weights / shared + kBytesOfWeights * held);
+}
+
+}  // namespace trifold

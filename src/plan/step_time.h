@@ -1,0 +1,49 @@
+// The time of a training step in closed form: what a search ranks layouts by. The simulator
+// (pipeline/simulate.h) runs the same costs through the actions of a plan.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "plan/block_costs.h"
+
+namespace trifold {
+
+// Seconds; `all()` is the step.
+struct StepTime {
+  double compute = 0;   // of the slowest pipeline rank, without tensor collectives
+  double tensor = 0;    // tensor collectives that are not hidden
+  double weights = 0;   // gathering of sharded weights that is not hidden
+  double bubble = 0;    // waiting for other stages
+  double messages = 0;  // between stages
+  double data = 0;      // sums of gradients and gathers of updated weights that are not hidden
+  double update = 0;
+
+  double all() const { return compute + tensor + weights + bubble + messages + data + update; }
+};
+
+// The parts in their order, for people and JSON.
+std::vector<std::pair<const char*, double>> named_parts(const StepTime& time);
+
+// `work.stage_layers` must have pipeline * chunks entries.
+StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work);
+
+// What gathering sharded weights (ZeRO stage 3) adds to a layer of one micro-batch: a gather runs beside the
+// layer's forward, a gather and a scatter of gradients beside its backward. 0 without sharded weights.
+struct GatherSeconds {
+  double forward = 0, backward = 0;
+  double all() const { return forward + backward; }
+};
+GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, const Workload& work,
+                            const BlockCost& layer);
+
+// Of one message between stages.
+double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work);
+
+// The parts of a step that happen once, of the pipeline rank that holds `weights` weights.
+// Sums of gradients and gathers of weights; `backward` seconds of the last backward can hide them.
+double data_seconds(const Hardware& hardware, const Software& software, const Workload& work, double weights,
+                    double backward);
+double update_seconds(const Hardware& hardware, const Workload& work, double weights);
+
+}  // namespace trifold

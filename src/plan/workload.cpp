@@ -1,0 +1,62 @@
+#include "plan/workload.h"
+
+#include "config/model_family.h"
+#include "config/pipeline_choice.h"
+
+namespace trifold {
+
+double Workload::layer_weights() const {
+  const double attention = hidden * head_width * (2 * heads + 2 * key_heads);
+  const double mlp = hidden * inner * (gated ? 3 : 2);
+  return (attention + mlp) / tensor + 2 * hidden;
+}
+
+double Workload::embedding_weights() const {
+  return vocabulary * hidden / tensor + (positions ? sequence * hidden : 0);
+}
+
+double Workload::head_weights() const { return vocabulary * hidden / tensor; }
+
+Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
+  const ModelConfig& model = run.model;
+  const MeshConfig& mesh = run.mesh;
+  Workload work;
+  work.layers = static_cast<double>(model.num_layers);
+  work.hidden = static_cast<double>(model.hidden_size);
+  work.heads = static_cast<double>(model.num_attention_heads);
+  work.key_heads = static_cast<double>(key_heads(model));
+  work.head_width = static_cast<double>(head_width(model));
+  work.inner = static_cast<double>(inner_width(model));
+  work.gated = model.swiglu;
+  work.causal = family_of_model(model).causal;
+  work.hidden_dropout = model.hidden_dropout > 0;
+  work.attention_dropout = model.attention_dropout > 0;
+  work.sequence = static_cast<double>(model.seq_length);
+  work.vocabulary = padded_vocabulary;
+  work.tied = !model.untie_embeddings_and_output_weights;
+  work.positions = model.position_embedding_type == PositionEmbedding::LearnedAbsolute;
+  work.tensor = mesh.tensor_model_parallel_size;
+  work.data = mesh.data_parallel_size.value_or(1);
+  work.pipeline = mesh.pipeline_model_parallel_size;
+  work.sequence_parallel = mesh.sequence_parallel;
+  work.recompute = mesh.recompute_granularity;
+  work.micro_batch = static_cast<double>(run.batch.micro_batch_size);
+  const double unit = work.micro_batch * work.data;
+  work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;
+  work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
+  work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
+  work.zero_stage = run.zero.zero_stage;
+  work.products_in_8bit = run.precision.fp8;
+  work.element_bytes = static_cast<double>(size_of(compute_type(run.precision)));
+  work.gradient_bytes = static_cast<double>(size_of(reduce_type(run.precision)));
+  work.copy_of_weights = work.element_bytes < 4;
+  return work;
+}
+
+std::vector<int> even_layers(int layers, int stages) {
+  std::vector<int> cut(static_cast<size_t>(stages), layers / stages);
+  for (int stage = 0; stage < layers % stages; ++stage) ++cut[static_cast<size_t>(stage)];
+  return cut;
+}
+
+}  // namespace trifold

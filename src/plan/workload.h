@@ -1,0 +1,65 @@
+// Workload is one training step reduced to the numbers that its time depends on: the shape of the model, the
+// mesh, the batch and what is recomputed. It is a plain value; make_workload reads one from a configuration.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/choices.h"
+#include "config/config.h"
+#include "config/schedule.h"
+
+namespace trifold {
+
+struct Workload {
+  // The model.
+  double layers = 0;
+  double hidden = 0;
+  double heads = 0;
+  double key_heads = 0;
+  double head_width = 0;
+  double inner = 0;    // width inside the MLP
+  bool gated = false;  // SwiGLU: two products into the inner width
+  bool causal = true;  // BERT's square counts whole
+  bool hidden_dropout = false;
+  bool attention_dropout = false;
+  double sequence = 0;
+  double vocabulary = 0;  // padded
+  bool tied = true;       // the head multiplies with the token embedding
+  bool positions = true;  // learned positions
+
+  // The mesh. `context` ranks cut the rows of a sample; the engine has 1, other programs more.
+  double tensor = 1;
+  double context = 1;
+  double data = 1;
+  int pipeline = 1;
+  int chunks = 1;  // stages of a pipeline rank
+  bool sequence_parallel = false;
+
+  // The step.
+  double micro_batch = 1;
+  double micros = 1;  // micro-batches of a step on one pipeline
+  Schedule schedule = Schedule::OneFOneB;
+  int zero_stage = 0;
+  RecomputeGranularity recompute = RecomputeGranularity::None;
+  bool products_in_8bit = false;
+  double element_bytes = 2;     // of a weight and of an activation
+  double gradient_bytes = 4;    // of a gradient on the network
+  bool copy_of_weights = true;  // the update works on 32-bit masters
+
+  std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
+
+  double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
+  // Weights of one layer, of the embedding and of the head, on one tensor rank.
+  double layer_weights() const;
+  double embedding_weights() const;
+  double head_weights() const;
+};
+
+// `run` must be resolved. `stage_layers` stays empty.
+Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
+
+// Transformer layers of each stage where the layers are divided evenly; stages further ahead take one more.
+std::vector<int> even_layers(int layers, int stages);
+
+}  // namespace trifold

@@ -1,0 +1,64 @@
+#include "train/hardware_forecast.h"
+
+#include "models/gpt.h"
+#include "models/stage_cut.h"
+#include "plan/network.h"
+
+namespace trifold {
+
+namespace {
+
+// Blocks that are transformer layers; the model begins with the embedding and ends with the head.
+std::vector<int> layers_of(const std::vector<StageRange>& cut) {
+  std::vector<int> layers;
+  for (const StageRange& range : cut) layers.push_back(range.size());
+  --layers.front();
+  --layers.back();
+  return layers;
+}
+
+}  // namespace
+
+HardwareForecast make_forecast(const PlanConfig& config, const std::vector<StageRange>& cut) {
+  HardwareForecast forecast;
+  forecast.hardware = find_hardware(config.hardware.value());
+  for (const std::string& change : config.hardware_set) set_value(forecast.hardware, change);
+  for (const std::string& assumption : config.assume) set_value(forecast.software, assumption);
+  const int tensor = config.run.mesh.tensor_model_parallel_size;
+  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
+  forecast.work.context = forecast.software.context;
+  forecast.work.stage_layers = layers_of(cut);
+  forecast.work.chunks = static_cast<int>(cut.size()) / forecast.work.pipeline;
+  forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
+  forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
+  return forecast;
+}
+
+HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
+  const Workload work = make_workload(config.run, 0);
+  return make_forecast(config, cut_stages(config.run.mesh, model, work.pipeline * work.chunks));
+}
+
+OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each) {
+  const auto& [hardware, software, work, costs, closed_form] = forecast;
+  const Ring ring = data_ring(hardware, work);
+  const double gradient = software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
+  const double scatter = gather_seconds(hardware, software, ring, weights * gradient);
+  const double gather = gather_seconds(hardware, software, ring,
+                                       weights * (work.zero_stage > 0 ? work.element_bytes : gradient));
+  OnceSeconds once;
+  once.step = update_seconds(hardware, work, weights);
+  if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, beside computation
+  once.reduce = each ? scatter : scatter + gather;
+  if (each && work.zero_stage < 3) once.step += gather;
+  if (software.overlap_gradients || each) return once;
+  once.step += once.reduce;
+  once.reduce = 0;
+  return once;
+}
+
+double tied_sum_seconds(const HardwareForecast& forecast, double bytes) {
+  return message_seconds(forecast.hardware, forecast.work, bytes);
+}
+
+}  // namespace trifold

@@ -1,0 +1,38 @@
+// Forecast of a configuration's step from the figures of a device: `trifold plan --hardware`.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "models/model.h"
+#include "models/stages.h"
+#include "plan/step_time.h"
+
+namespace trifold {
+
+struct HardwareForecast {
+  Hardware hardware;
+  Software software;
+  Workload work;
+  BlockCosts costs;
+  StepTime closed_form;
+};
+
+// `config` must be resolved and name its --hardware; `cut` is that of its pipeline, [stage]. BadInput for a
+// device, a figure or an assumption that does not exist.
+HardwareForecast make_forecast(const PlanConfig& config, const std::vector<StageRange>& cut);
+// The same for the cut that the configuration gives `model`.
+HardwareForecast make_forecast(const PlanConfig& config, const Model& model);
+
+// What a stage with `weights` weights (on one tensor rank) does once a step.
+struct OnceSeconds {
+  double reduce = 0;  // sums of gradients, which may run behind the last backward
+  double step = 0;    // what follows the last backward
+};
+// `each`: gradients are reduced after each micro-batch; `reduce` is then that of one.
+OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each);
+
+// Seconds in which `ranks` pipeline ranks next to each other sum `bytes`.
+double tied_sum_seconds(const HardwareForecast& forecast, double bytes);
+
+}  // namespace trifold

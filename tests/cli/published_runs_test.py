@@ -1,0 +1,39 @@
+"""The planner's step times against published runs: the bounds that docs/planning.md promises."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from program import TRIFOLD
+
+SCRIPT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tools" / "published_runs.py"
+
+
+class PublishedRuns(unittest.TestCase):
+    def compare(self, *arguments, status=0):
+        done = subprocess.run([sys.executable, SCRIPT, TRIFOLD, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=100, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return [line.split() for line in done.stdout.splitlines()]
+
+    def test_step_times_in_closed_form(self):
+        rows = {words[0]: words for words in self.compare("--most", 7)}
+        self.assertGreaterEqual(int(rows["average"][3]), 350)
+        for source, share in (("bloom_prequel_topology_sweep", 0.73), ("megatron_sc21_figures_approx", 0.95),
+                              ("zero_bubble_tables", 0.97)):
+            right, pairs = map(int, rows[source][-1].split("/"))
+            self.assertGreaterEqual(right, share * pairs, source)
+
+    def test_a_bound_that_is_not_reached_fails(self):
+        self.compare("--most", 1, "--source", "korthikanti", status=1)
+
+    def test_simulated_steps_of_pipelines(self):
+        rows = {words[0]: words for words in self.compare("--simulate", "--source", "zero_bubble_tables", "--most", 7)}
+        right, pairs = map(int, rows["zero_bubble_tables"][-1].split("/"))
+        self.assertGreaterEqual(right, 0.95 * pairs)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,80 @@
+#include "config/pipeline_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace trifold {
+namespace {
+
+using Layers = std::vector<int>;
+
+StageCutConfig layout(const char* text) {
+  StageCutConfig cut;
+  cut.pipeline_model_parallel_layout = text;
+  return cut;
+}
+
+StageLayers numbers(std::optional<int64_t> first, std::optional<int64_t> last, int64_t layers, int ranks,
+                    int chunks = 1) {
+  StageCutConfig cut;
+  cut.decoder_first_pipeline_num_layers = first;
+  cut.decoder_last_pipeline_num_layers = last;
+  return stage_layers(cut, layers, ranks, chunks);
+}
+
+TEST(PipelineCut, ReadsMegatronsLayouts) {
+  const StageLayers plain = stage_layers(layout("Et|tt|tL"), 4, 3, 1);
+  EXPECT_EQ(plain.problem, "");
+  EXPECT_EQ(plain.layers, (Layers{1, 2, 1}));
+  EXPECT_EQ(stage_layers(layout("Et*3|(tt|)*2,t|L"), 8, 5, 1).layers, (Layers{3, 2, 2, 1, 0}));
+  EXPECT_EQ(stage_layers(layout("E|(t|)*22L"), 22, 8, 3).layers.size(), 24U);
+  EXPECT_EQ(stage_layers(layout("E((t|)*2t|)*2L"), 6, 7, 1).layers, (Layers{1, 1, 1, 1, 1, 1, 0}));
+}
+
+TEST(PipelineCut, SaysWhatIsWrongWithALayout) {
+  const auto problem = [](const char* text) { return stage_layers(layout(text), 4, 2, 1).problem; };
+  const auto has = [&](const char* text, const char* part) {
+    EXPECT_NE(problem(text).find(part), std::string::npos) << text << ": " << problem(text);
+  };
+  has("Et|ttxL", "'x'");
+  has("Ett|tt", "end with the one L");
+  has("tt|ttL", "begin with the one E");
+  has("Ett|(ttL", "')' is missing");
+  has("Ett)|ttL", "')' without '('");
+  has("Ett|t*L", "number");
+  has("Ett|t*0ttL", "number");
+  has("Ett|t|tL", "3 stages");
+  has("Ett|tL", "3 layers");
+  has("Ettt(((((((((t)))))))))|L", "too many parentheses");
+  has("E(((((((t*99)*99)*99)*99)*99)*99)*99)|L", "longer than any pipeline");
+  EXPECT_NE(stage_layers(layout("Et||tttL"), 4, 3, 1).problem.find("stage 1 of 3 would have no layer"),
+            std::string::npos);
+}
+
+TEST(PipelineCut, DividesWhatTheEndsLeave) {
+  EXPECT_EQ(numbers(1, 1, 10, 4).layers, (Layers{1, 4, 4, 1}));
+  EXPECT_EQ(numbers(2, std::nullopt, 11, 4).layers, (Layers{2, 3, 3, 3}));
+  EXPECT_EQ(numbers(2, 4, 14, 3, 2).layers, (Layers{1, 4, 2, 1, 4, 2}));
+  EXPECT_NE(numbers(3, 1, 10, 4, 2).problem.find("not divisible by the 2 stages"), std::string::npos);
+  EXPECT_NE(numbers(6, 5, 10, 2).problem.find("they make 11 layers"), std::string::npos);
+  EXPECT_NE(numbers(9, 1, 10, 4).problem.find("would have no layer"), std::string::npos);
+}
+
+TEST(PipelineCut, EndsCountAsLayersWhereAsked) {
+  StageCutConfig cut;
+  cut.account_for_embedding_in_pipeline_split = cut.account_for_loss_in_pipeline_split = true;
+  EXPECT_EQ(stage_layers(cut, 22, 8, 1).layers, (Layers{2, 3, 3, 3, 3, 3, 3, 2}));
+  EXPECT_EQ(stage_layers(cut, 22, 8, 3).layers.front(), 0);
+  EXPECT_EQ(stage_layers(cut, 22, 8, 3).problem, "");
+  for (const auto& [layers, ranks, chunks] :
+       {std::array{30, 8, 4}, std::array{46, 16, 3}, std::array{62, 32, 2}, std::array{126, 16, 8}})
+    EXPECT_EQ(stage_layers(cut, layers, ranks, chunks).problem, "") << layers;
+  cut = {};
+  cut.pipeline_cut = PipelineCut::Even;
+  EXPECT_EQ(stage_layers(cut, 10, 4, 1).layers, (Layers{3, 3, 2, 2}));
+  EXPECT_NE(stage_layers(cut, 3, 4, 1).problem, "stage 3 of 4");
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,127 @@
+#include "plan/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/kernels.h"
+#include "plan/network.h"
+
+namespace trifold {
+namespace {
+
+// A GPT of 16 layers on one device.
+Workload small_gpt() {
+  Workload work;
+  work.layers = 16;
+  work.hidden = 4096;
+  work.heads = work.key_heads = 32;
+  work.head_width = 128;
+  work.inner = 16384;
+  work.sequence = 2048;
+  work.vocabulary = 51200;
+  work.micros = 8;
+  work.stage_layers = {16};
+  return work;
+}
+
+Workload on_pipeline(Workload work, int ranks, int chunks = 1) {
+  work.pipeline = ranks;
+  work.chunks = chunks;
+  work.stage_layers = even_layers(static_cast<int>(work.layers), ranks * chunks);
+  return work;
+}
+
+const Hardware& a100() {
+  static const Hardware hardware = find_hardware("a100-80gb");
+  return hardware;
+}
+
+TEST(PlanKernels, WholeWavesOfLargeTilesReachTheRate) {
+  const double large = shape_efficiency(a100(), {256 * 108, 1024, 4096});
+  EXPECT_GT(large, 0.95);
+  EXPECT_LE(large, 1);
+  // One tile more than a wave holds takes another wave.
+  EXPECT_LT(shape_efficiency(a100(), {256 * 109, 128, 4096}),
+            0.95 * shape_efficiency(a100(), {256 * 108, 128, 4096}));
+  // Heads of 108 columns cannot use tensor cores, those of 112 lose a little.
+  EXPECT_LT(shape_efficiency(a100(), {2048, 2048, 108}), 0.2 * shape_efficiency(a100(), {2048, 2048, 112}));
+}
+
+TEST(PlanKernels, SmallProductsAreBoundByMemory) {
+  const ProductShape one_row{8, 4096, 4096};
+  EXPECT_GE(product_seconds(a100(), one_row), 2 * 4096.0 * 4096 / a100().memory_rate());
+}
+
+TEST(PlanKernels, AFullSquareIsTwiceACausalOne) {
+  const double launch = a100().launch * 1e-6;
+  const double causal = fused_attention_seconds(a100(), {32, 4096, 4096, 128, true}, 0.4) - launch;
+  const double full = fused_attention_seconds(a100(), {32, 4096, 4096, 128, false}, 0.4) - launch;
+  EXPECT_NEAR(full, 2 * causal, 1e-12 * full);
+
+  Workload work = small_gpt();
+  const BlockCosts gpt = block_costs(a100(), {}, work);
+  work.causal = false;
+  const BlockCosts bert = block_costs(a100(), {}, work);
+  EXPECT_GT(bert.layer.compute.forward, gpt.layer.compute.forward);
+  EXPECT_EQ(bert.layer.compute.weight, gpt.layer.compute.weight);
+}
+
+TEST(PlanNetwork, RingsKnowTheirPlaceInNodes) {
+  Workload work = small_gpt();
+  work.data = 32;
+  const Ring wide = data_ring(a100(), work);  // eight of a node, four nodes
+  EXPECT_EQ(wide.in_node, 8);
+  EXPECT_EQ(wide.nodes(), 4);
+  work.tensor = 8;
+  const Ring narrow = data_ring(a100(), work);  // one of a node
+  EXPECT_EQ(narrow.in_node, 1);
+  EXPECT_EQ(narrow.nodes(), 32);
+  constexpr double kBytes = 1e9;
+  // A node's eight adapters carry a ring of eight, one carries that of one.
+  EXPECT_GT(gather_seconds(a100(), {}, narrow, kBytes), 7 * gather_seconds(a100(), {}, wide, kBytes));
+  const Ring inside = tensor_ring(a100(), work);
+  EXPECT_EQ(inside.nodes(), 1);
+  EXPECT_LT(gather_seconds(a100(), {}, inside, kBytes), gather_seconds(a100(), {}, wide, kBytes));
+  Software one_adapter;
+  one_adapter.adapters_per_collective = 1;
+  EXPECT_GT(gather_seconds(a100(), one_adapter, wide, kBytes), 4 * gather_seconds(a100(), {}, wide, kBytes));
+}
+
+TEST(PlanStepTime, APipelinesBubbleIsThatOfItsSchedule) {
+  Workload work = small_gpt();
+  work.vocabulary = 128;  // ends that cost nothing: all stages are alike
+  work = on_pipeline(work, 4);
+  const StepTime plain = step_time(a100(), {}, work);
+  EXPECT_NEAR(plain.bubble / plain.compute, 3.0 / 8, 0.01);
+  work = on_pipeline(work, 4, 2);
+  work.schedule = Schedule::Interleaved;
+  EXPECT_NEAR(step_time(a100(), {}, work).bubble, plain.bubble / 2, 0.02 * plain.bubble);
+  work = on_pipeline(work, 4);
+  work.schedule = Schedule::ZbH2;
+  EXPECT_LT(step_time(a100(), {}, work).bubble, 0.3 * plain.bubble);
+}
+
+TEST(PlanStepTime, WhatIsNotHiddenTakesTime) {
+  Workload work = small_gpt();
+  work.data = 32;
+  Software hidden, waits;
+  waits.overlap_gradients = false;
+  EXPECT_GT(step_time(a100(), waits, work).data, 2 * step_time(a100(), hidden, work).data);
+  work.zero_stage = 3;
+  const StepTime sharded = step_time(a100(), hidden, work);
+  EXPECT_GT(sharded.weights, 0);
+  EXPECT_EQ(sharded.data, 0);
+  EXPECT_LT(sharded.update, step_time(a100(), hidden, small_gpt()).update / 16);
+  EXPECT_NEAR(sharded.all(), sharded.compute + sharded.weights + sharded.update, 1e-9);
+}
+
+TEST(PlanStepTime, RecomputationCostsAForward) {
+  Workload work = small_gpt();
+  const StepTime kept = step_time(a100(), {}, work);
+  work.recompute = RecomputeGranularity::Full;
+  const StepTime again = step_time(a100(), {}, work);
+  EXPECT_GT(again.compute, 1.2 * kept.compute);
+  EXPECT_LT(again.compute, 1.4 * kept.compute);
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""Compares the planner's step times with training runs that were published.
+
+    tools/published_runs.py build/release/launch/trifold [--rows FILE.csv] [--source TEXT] [--simulate]
+                            [--most PERCENT] [--rows-out FILE.csv] [--show]
+
+Each row of the table (default: tests/golden/published_runs.csv) becomes the options of one `trifold plan`; all of
+them run in one process (`--lines`). Printed for each source: rows, rows planned, the mean absolute error of the
+step's time, and how many pairs of rows the forecast puts into the right order: pairs that train a model of the same size on
+as many devices in another way and were measured to differ by more than 5 %. The last line averages over the sources.
+
+The default forecasts in closed form. --simulate runs every plan through the simulator instead (minutes).
+--most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.
+What a run's program did follows from its source and columns alone; nothing is fitted here.
+"""
+
+import argparse
+import csv
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def number(text, default=None):
+    try:
+        return float(text)
+    except ValueError:
+        return default
+
+
+def whole(row, name, default=None):
+    value = number(row[name])
+    return default if value is None else int(value)
+
+
+def source_of(row):
+    """The table that a row is from."""
+    return re.sub(r"-\d+$", "", row["row_id"])
+
+
+# ---- The machine -------------------------------------------------------------------------------------------
+
+def hardware_options(row):
+    gpu = row["gpu"].lower()
+    name = ("h200" if "h200" in gpu else "h100" if "h100" in gpu else
+            "a100-40gb" if row["gpu_mem_gb"] == "40" else "a100-80gb")
+    values = {}
+    network = row["inter_node"]
+    per_node = whole(row, "gpus_per_node", 8)
+    adapters = re.match(r"(\d+)\s*x\s*(?:\w+ )*?(\d+)\s*Gb/s", network.replace("HDR IB", "").replace("NDR IB", ""))
+    whole_node = re.match(r"(\d+) (Gb|Tb)/s", network)
+    if "Omni-Path" in network:
+        values = {"adapter-gbytes": 4 * 100 / 8 / per_node, "network-share": 0.352}
+    elif "ConnectX-6" in network:
+        values["adapter-gbytes"] = 4 * 200 / 8 / per_node
+    elif adapters:
+        values["adapter-gbytes"] = float(adapters[1]) * float(adapters[2]) / 8 / per_node
+    elif whole_node and "per GPU" not in network:
+        scale = 1000 if whole_node[2] == "Tb" else 1
+        values["adapter-gbytes"] = float(whole_node[1]) * scale / 8 / per_node
+    if "500W" in row["gpu"]:
+        limited = 0.778  # of the rates of a card without this limit
+        values |= {"product-share": 0.664 * limited, "product-share-8bit": 0.670 * limited,
+                   "attention-share": 0.436 * limited, "memory-gib": 96, "memory-gbytes": 2400}
+    options = ["--hardware", name]
+    if values:
+        options += ["--hardware-set"] + [f"{key}={value:.6g}" for key, value in values.items()]
+    return options
+
+
+# ---- The program -------------------------------------------------------------------------------------------
+
+MEGATRON_2021 = {"attention": "unfused", "overlap-gradients": 0, "overlap-messages": 0, "scatter-messages": 1,
+                 "accumulate-in-product": 0, "gradient-bytes": 2}
+MEGATRON_2022 = MEGATRON_2021 | {"backward-overlap": 1, "accumulate-in-product": 1, "gradient-bytes": 4}
+DEEPSPEED_PIPELINE = MEGATRON_2021 | {"scatter-messages": 0}
+FSDP = {"fused-elementwise": 0, "accumulate-in-product": 0}
+
+
+def software_of(row):
+    """What the program of a run did, and the dropout that its papers' recipes used."""
+    source = source_of(row)
+    schedule = row["schedule"]
+    if "sc21" in source:
+        if whole(row, "zero_stage", 0) == 3:
+            return FSDP | {"attention": "unfused", "gradient-bytes": 2, "adapters-per-collective": 1}, 0.1
+        return MEGATRON_2021 | ({"scatter-messages": 0} if "OFF" in schedule else {}), 0.1
+    if "korthikanti" in source:
+        return MEGATRON_2022, 0.1
+    if "bloom" in source:
+        return DEEPSPEED_PIPELINE, 0
+    if "megascale" in source or "zero_bubble" in source:
+        return MEGATRON_2022, 0
+    if "single" in source:
+        if row["zero_stage"] == "3":
+            return FSDP | {"attention": "unfused"}, 0
+        if "340B" in row["model"]:
+            return {"tensor-overlap": 0.8}, 0
+        return DEEPSPEED_PIPELINE, 0.1 if "MT-NLG" in row["model"] else 0
+    if "mosaic" in source:
+        pure = "PURE" in row["precision"]
+        return FSDP | {"attention": "flash", "gradient-bytes": 2 if pure else 4}, 0
+    if "torchtitan" in source:
+        notes = row["notes"].lower()
+        compiled = "compile" in notes or "asynctp" in row["table"].lower() or "fp8" in row["precision"]
+        overlap = 0.8 if "async tp" in notes or "asynctp" in notes else 0
+        return FSDP | {"fused-elementwise": int(compiled), "gradient-bytes": 4, "tensor-overlap": overlap,
+                       "balanced-context": 0}, 0
+    if "nemo" in source:
+        return {"tensor-overlap": 0.8}, 0
+    return {"backward-overlap": 1}, 0
+
+
+# ---- The plan ----------------------------------------------------------------------------------------------
+
+SCHEDULES = (("zb-1p", "zb-h1"), ("zb-2p", "zb-h2"), ("zb-h1", "zb-h1"), ("zb-h2", "zb-h2"), ("zb-v", "zb-v"),
+             ("interleaved", "interleaved"), ("1f1b-i", "interleaved"), ("gpipe", "gpipe"), ("1f1b", "1f1b"))
+
+
+def schedule_of(row):
+    text = row["schedule"].lower()
+    return next((ours for theirs, ours in SCHEDULES if theirs in text), "1f1b")
+
+
+def batch_of(row):
+    """(micro-batch, global batch, data ranks)."""
+    data = whole(row, "dp", 1)
+    micro = whole(row, "micro_batch", 1)
+    batch = whole(row, "global_batch")
+    if batch is None:
+        batch = micro * data * whole(row, "num_microbatches", 1)
+    unit = micro * data
+    return micro, max(1, round(batch / unit)) * unit, data
+
+
+def stages_of(row, layers, pipeline):
+    """Stages a rank: where a table does not say it, the most that divide the layers, up to 4."""
+    if schedule_of(row) != "interleaved" or pipeline == 1:
+        return 1
+    given = whole(row, "vpp")
+    if given and given > 1:
+        return given
+    return next((n for n in (4, 3, 2) if layers % (pipeline * n) == 0 or (layers + 2) % (pipeline * n) == 0), 1)
+
+
+def model_options(row):
+    heads = whole(row, "heads")
+    options = ["--num-layers", whole(row, "layers"), "--hidden-size", whole(row, "hidden"),
+               "--num-attention-heads", heads, "--seq-length", whole(row, "seq_len"),
+               "--vocab-size", whole(row, "vocab", 51200)]
+    hidden, inner = whole(row, "hidden"), whole(row, "ffn")
+    groups = whole(row, "kv_heads", heads)
+    if groups != heads:
+        options += ["--group-query-attention", "--num-query-groups", groups]
+    if hidden % heads:
+        options += ["--kv-channels", 8 * max(1, round(hidden / heads / 8))]
+    gated = re.search(r"llama|^l[23]", row["model"].lower()) is not None
+    if gated:
+        options += ["--swiglu", "--untie-embeddings-and-output-weights", "--position-embedding-type", "rope",
+                    "--normalization", "RMSNorm"]
+    if inner:
+        options += ["--ffn-hidden-size", inner]
+    return options
+
+
+def recomputes_half(row):
+    """torchtitan's selective recomputation: every second layer, or every second product."""
+    return "torchtitan" in source_of(row) and row["recompute"].startswith("selective")
+
+
+def mesh_options(row, data):
+    tensor, pipeline, context = whole(row, "tp"), whole(row, "pp"), whole(row, "cp", 1)
+    layers = whole(row, "layers")
+    options = ["--ranks", tensor * pipeline * data, "--tensor-model-parallel-size", tensor,
+               "--pipeline-model-parallel-size", pipeline, "--schedule", schedule_of(row)]
+    if pipeline == 1:
+        options = options[:-1] + ["1f1b"]
+    else:
+        stages = stages_of(row, layers, pipeline)
+        if schedule_of(row) == "interleaved" and stages == 1:
+            options[-1] = "1f1b"
+        elif stages > 1:
+            options += ["--num-virtual-stages-per-pipeline-rank", stages]
+        options += ["--pipeline-cut", "even"]
+        if layers % (pipeline * stages) and (layers + 2) % (pipeline * stages) == 0:
+            options += ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
+    stage = {"fsdp": 3, "2-lik": 2, "distr": 1}.get(row["zero_stage"][:5].lower(), whole(row, "zero_stage", 0))
+    if pipeline > 1 and stage == 3:
+        stage = 2
+    if data * context > 1:
+        options += ["--zero-stage", stage]
+    modern = source_of(row).startswith(("torchtitan", "nvidia", "llama3", "single")) and whole(row, "seq_len") > 2048
+    if tensor > 1 and (row["seq_parallel"] == "1" or modern):
+        options += ["--sequence-parallel"]
+    recompute = row["recompute"].split()[0].lower() if row["recompute"] else "none"
+    if recompute in ("full", "selective"):
+        options += ["--recompute-granularity", "full" if recomputes_half(row) else recompute]
+    return options
+
+
+def options_of(row):
+    micro, batch, data = batch_of(row)
+    software, dropout = software_of(row)
+    software = dict(software)
+    if whole(row, "cp", 1) > 1:
+        software["context-parallel"] = whole(row, "cp")
+    if recomputes_half(row):
+        software["recompute-fraction"] = 0.5
+    options = model_options(row) + mesh_options(row, data) + hardware_options(row)
+    options += ["--micro-batch-size", micro, "--global-batch-size", batch]
+    options += ["--assume"] + [f"{key}={value}" for key, value in software.items()]
+    options += ["--bf16"]
+    if "fp8" in row["precision"]:
+        options += ["--fp8", "--device", "cuda"]
+    if dropout:
+        options += ["--hidden-dropout", dropout, "--attention-dropout", dropout]
+    return [str(option) for option in options]
+
+
+# ---- What was measured -------------------------------------------------------------------------------------
+
+def model_flops(row, vocab_and_all=True):
+    """Of one sample, forward and backward, attention's square whole (arXiv 2104.04473, equation 3, without recompute)."""
+    layers, hidden, length = (number(row[name]) for name in ("layers", "hidden", "seq_len"))
+    inner = number(row["ffn"], 4 * hidden)
+    gates = 3 if re.search(r"llama|^l[23]", row["model"].lower()) else 2
+    heads = number(row["heads"])
+    keys = number(row["kv_heads"], heads) / heads
+    weights = layers * (hidden * hidden * (2 + 2 * keys) + gates * hidden * inner)
+    return 6 * length * (weights + hidden * number(row["vocab"], 51200)) + 12 * layers * hidden * length * length
+
+
+def measured_seconds(row):
+    _, batch, _ = batch_of(row)
+    devices = whole(row, "gpus")
+    if number(row["iter_time_s"]):
+        return number(row["iter_time_s"]) * batch / (whole(row, "global_batch") or batch)
+    if number(row["tokens_per_s_gpu"]):
+        return batch * whole(row, "seq_len") / (number(row["tokens_per_s_gpu"]) * devices)
+    if number(row["tokens_per_s"]):
+        return batch * whole(row, "seq_len") / number(row["tokens_per_s"])
+    if number(row["samples_per_s_gpu"]):
+        return batch / (number(row["samples_per_s_gpu"]) * devices)
+    peak = number(row["peak_tflops"])
+    rate = number(row["tflops_gpu"]) or (number(row["mfu_pct"], 0) / 100 * peak if peak else None)
+    if not rate:
+        return None
+    flops = batch * model_flops(row)
+    if "model" not in row["tflops_kind"] and row["recompute"].startswith("full"):
+        layers_only = flops - 6 * batch * number(row["seq_len"]) * number(row["hidden"]) * number(row["vocab"], 51200)
+        flops += layers_only / 3
+    return flops / (devices * rate * 1e12)
+
+
+def plannable(row):
+    needed = ("layers", "hidden", "heads", "seq_len", "gpus", "tp", "pp", "dp")
+    if any(number(row[name]) is None for name in needed):
+        return False
+    other_model = "SYSTEM=MegaScale" in row["notes"] or row["notes"].startswith("+")
+    return not other_model and measured_seconds(row) is not None
+
+
+# ---- The comparison ----------------------------------------------------------------------------------------
+
+def forecasts(program, rows, simulate):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as lines:
+        for row in rows:
+            lines.write(" ".join(options_of(row)) + "\n")
+        lines.flush()
+        command = [program, "plan", "--lines", lines.name] + ([] if simulate else ["--closed-form"])
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed: {done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def same_job(row):
+    """Rows that agree in this do the same work on as many devices; heads, mesh, micro-batch and schedule may differ."""
+    return tuple(row[name] for name in ("layers", "hidden", "seq_len", "gpus", "global_batch", "precision"))
+
+
+def count_pairs(results):
+    """(right, all) over pairs of the same job that were measured more than 5 % apart."""
+    right = pairs = 0
+    for (a, planned_a, measured_a), (b, planned_b, measured_b) in combinations(results, 2):
+        if same_job(a) != same_job(b) or options_of(a) == options_of(b):
+            continue
+        if max(measured_a, measured_b) < 1.05 * min(measured_a, measured_b):
+            continue
+        pairs += 1
+        right += (planned_a < planned_b) == (measured_a < measured_b)
+    return right, pairs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--rows", default=HERE.parent / "tests/golden/published_runs.csv")
+    parser.add_argument("--source", default="", help="only sources whose name contains this")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--most", type=float)
+    parser.add_argument("--rows-out", help="write every row's forecast to this file")
+    parser.add_argument("--show", action="store_true", help="print every row's forecast")
+    arguments = parser.parse_args()
+
+    with open(arguments.rows, encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if arguments.source in row["row_id"] and plannable(row)]
+    answers = forecasts(arguments.program, rows, arguments.simulate)
+    results, planned, refused = defaultdict(list), defaultdict(int), []
+    for row, answer in zip(rows, answers, strict=True):
+        planned[source_of(row)] += 1
+        if "error" in answer:
+            refused.append((row["row_id"], answer["error"]))
+        else:
+            results[source_of(row)].append((row, answer["step_seconds"], measured_seconds(row)))
+            if arguments.show:
+                seconds = answer["step_seconds"]
+                print(f"{row['row_id']:40} {measured_seconds(row):10.3f} {seconds:10.3f} "
+                      f"{100 * (seconds / measured_seconds(row) - 1):+7.1f} %  " +
+                      " ".join(f"{key}={value:.4g}" for key, value in answer.get("parts", {}).items()))
+    for name, error in refused:
+        print(f"refused: {name}: {error}")
+
+    print(f"{'source':36} {'rows':>5} {'planned':>8} {'error':>8} {'pairs':>10}")
+    errors, right, pairs = [], 0, 0
+    for source in planned:
+        each = [abs(seconds / measured - 1) for _, seconds, measured in results[source]]
+        good, all_pairs = count_pairs(results[source])
+        right, pairs = right + good, pairs + all_pairs
+        errors.append(sum(each) / len(each) if each else 1)
+        print(f"{source:36} {planned[source]:5} {len(each):8} {100 * errors[-1]:6.1f} % {good:5}/{all_pairs}")
+    average = 100 * sum(errors) / len(errors)
+    share = 100 * (len(rows) - len(refused)) / len(rows)
+    print(f"{'average of sources':36} {len(rows):5} {share:6.1f} % {average:6.1f} % {right:5}/{pairs}")
+    if arguments.most is not None and (average > arguments.most or share < 98):
+        print(f"the average may be at most {arguments.most} %, and 98 % of the rows have to be planned")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
