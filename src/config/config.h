@@ -392,7 +392,7 @@ struct RecommendConfig {
   DlrmConfig model;
   ClickTrainingConfig training;
   LrConfig lr;                // of the MLPs; the tables' follow it
-  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network) and f64 count
+  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network), tf32 and f64 count
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
   ZeroConfig zero;  // zero_stage, at most 2, counts

@@ -7,6 +7,7 @@
 #include "config/problems.h"
 #include "config/validate.h"
 #include "config/validate_data.h"
+#include "config/validate_mesh.h"
 #include "config/validate_model.h"
 #include "config/validate_training.h"
 
@@ -129,6 +130,7 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       "bf16", &config.precision.bf16,
       "Weights and activations of the MLPs and the cross network in bf16; f32 master weights. Tables stay "
       "in f32.");
+  add_tf32(table, config.precision);
   table.add("f64", &config.precision.f64,
             "Compute everything in double precision, for checks of the mathematics.");
   table.add("seed", &config.seed,
@@ -333,6 +335,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
   if (!has_valid && config.training.target_auc)
     problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
   check_precision(config.precision, problems);
+  check_tf32(config.precision, config.mesh, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
     problems.add("--bf16-exchange has no place in a run with --f64");
   check_checkpoint(config.checkpoint, problems);

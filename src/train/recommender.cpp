@@ -49,7 +49,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     : world_(world),
       setup_(setup),
       samples_(setup.samples(world.size())),
-      ops_(ops_of(setup.device, world)),
+      ops_(ops_of(setup.device, world, {.tf32 = setup.tf32})),
       mesh_(world, {{Axis::Dp, world.size()}}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
       comm_pool_(1),

@@ -55,7 +55,8 @@ struct RecommenderSetup {
   uint64_t seed = 0;
   std::optional<int> threads;  // of this rank; a fair share of the host
   ComputeDevice device = ComputeDevice::Auto;
-  StepMarks marks;  // of this rank
+  bool tf32 = false;  // f32 products on a device from factors rounded to TF32
+  StepMarks marks;    // of this rank
 
   // What they mean for one of so many ranks: its samples of a global batch, its lookups, its tables, and the
   // bytes of what else of a batch goes to a device.

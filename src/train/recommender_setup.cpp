@@ -76,6 +76,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.seed = config.seed;
   setup.threads = config.mesh.threads_per_rank;
   setup.device = config.mesh.device;
+  setup.tf32 = config.precision.tf32;
   place_tables(setup, config, ranks);
   return setup;
 }

@@ -37,17 +37,22 @@ recommender_follows() {
     clicks cpu cpu-dlrm 50 --global-batch-size 2048 --lr 0.01 && same_losses dlrm 1e-4 1
 }
 
-# The rate with clicks that one thread reads from the file; and where a step goes, on clicks that it draws.
+# The rate with clicks from the file, by the type of the MLPs' products; and where a step goes, on clicks that it draws.
 recommender_speed() {
-  local text line status
-  random_clicks && clicks cuda gpu-dlrm-speed 60 --global-batch-size 32768 || return 1
-  text=$(python3 - "$out/gpu-dlrm-speed.jsonl" <<'PY'
+  local text line status type
+  random_clicks || return 1
+  for type in f32 tf32 bf16; do
+    local -a option=()
+    if [[ $type != f32 ]]; then option=("--$type"); fi
+    clicks cuda "gpu-dlrm-speed-$type" 60 --global-batch-size 32768 "${option[@]}" || return 1
+    text=$(python3 - "$out/gpu-dlrm-speed-$type.jsonl" "$type" <<'PY'
 import json, statistics, sys
 seconds = [json.loads(line)["step_seconds"] for line in open(sys.argv[1])][20:]
-print(f"DLRM, Kaggle configuration, batch 32768: {32768 / statistics.median(seconds):.0f} samples/s")
+print(f"DLRM, Kaggle configuration, batch 32768, {sys.argv[2]}: {32768 / statistics.median(seconds):.0f} samples/s")
 PY
 ) || return 1
-  row "$text"
+    row "$text"
+  done
   limited "$trifold" plan --config launch/configs/dlrm-kaggle.cfg --device cuda --global-batch-size 32768 \
     --measure-steps 30 >"$out/dlrm-plan.txt"
   status=$?

@@ -165,6 +165,16 @@ TEST_F(DeviceRecommender, EveryModel) {
   }
 }
 
+TEST_F(DeviceRecommender, ProductsInTf32) {
+  RecommendConfig config = on_device(small_recommender());
+  const std::vector<double> exact = run(config).numbers;
+  config.precision.tf32 = true;
+  const std::vector<double> rounded = run(config).numbers;
+  ASSERT_EQ(rounded.size(), exact.size());
+  EXPECT_NE(rounded, exact);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 1e-2) << i;
+}
+
 // Weighted ids, without a thread that fetches ahead: neither can be asked for by an option.
 std::vector<double> losses_of_weighted(const RecommendConfig& config, bool overlap) {
   SyntheticClickSpec spec;
