@@ -217,7 +217,7 @@ void GradientBuffer::restart(Stream& stream) {
     const int unit = static_cast<int>(i);
     if (!padded_ && !where_.passes(unit)) clear_padding(unit, stream);
   }
-  padded_ = true;
+  padded_ = !how_.bf16;  // a sum in bf16 works in the memory of what it adds up
   begun_.assign(begun_.size(), false);
 }
 

@@ -71,7 +71,7 @@ class GradientBuffer final : public GradSink {
 
   // Adds as reductions do, on this rank alone, so that a device has met it. Gradients are worth nothing then.
   void rehearse(Stream& stream);
-  // A step begins: no gradient is begun. The first time, padding becomes zero.
+  // A step begins: no gradient is begun, and padding is zero.
   void restart(Stream& stream);
   // Makes `stream` wait until all reductions started so far are done; gradients that were never begun become
   // zero. An Error when gradients were added that no reduction has taken.
@@ -117,7 +117,7 @@ class GradientBuffer final : public GradSink {
   DataSums sums_;
   std::vector<Tensor> views_;
   std::vector<bool> begun_;                // [region_of(id)]
-  bool padded_ = false;                    // padding of what does not pass is zero
+  bool padded_ = false;                    // padding of what does not pass is zero, and stays so
   std::vector<std::vector<int>> passing_;  // [block] units that pass and that it adds to
   std::vector<Passage> passages_;          // of each unit
   std::vector<Event> spare_;               // of each place: when the reduction that read it last is done
