@@ -6,6 +6,13 @@
 
 namespace trifold {
 
+// The types that a checkpoint can be converted to.
+template <>
+struct Names<DType> {
+  static constexpr Named<DType> kAll[] = {
+      {DType::F32, "f32"}, {DType::F64, "f64"}, {DType::BF16, "bf16"}, {DType::F16, "f16"}};
+};
+
 // ---- What is trained ----
 
 enum class ModelType { Gpt, Bert };
@@ -163,13 +170,6 @@ struct Names<PlanFormat> {
   static constexpr Named<PlanFormat> kAll[] = {{PlanFormat::Trifold, "trifold"},
                                                {PlanFormat::Torch, "torch"},
                                                {PlanFormat::TorchComms, "torch-comms"}};
-};
-
-// The types that a checkpoint can be converted to.
-template <>
-struct Names<DType> {
-  static constexpr Named<DType> kAll[] = {
-      {DType::F32, "f32"}, {DType::F64, "f64"}, {DType::BF16, "bf16"}, {DType::F16, "f16"}};
 };
 
 }  // namespace trifold

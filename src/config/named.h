@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "core/dtype.h"  // before the templates: calls of its name_of must not ask whether DType has names yet
+
 namespace trifold {
 
 template <class E>
