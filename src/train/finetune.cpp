@@ -76,7 +76,7 @@ void open_training(PretrainJob& job, const TaskData& data, const Tokenizer& toke
   if (passes == 0) passes = config.batch.train_iters * *config.batch.global_batch_size / once + 1;
   job.train = source_of(data, tokenizer, config.model, passes, true, config.seed);
   if (config.batch.train_epochs)
-    config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
+    config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
 void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int64_t step,

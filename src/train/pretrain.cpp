@@ -77,7 +77,7 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
         "with 'trifold tokenize'",
         *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
-  config = resolve_length(std::move(config), job.train->samples(), position_of(job.start));
+  config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
 // Once through the validation part, so that no sample counts twice; a blend with weights has no such pass and
