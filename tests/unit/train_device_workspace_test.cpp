@@ -33,7 +33,7 @@ TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   PretrainConfig any_order = gpt2_124m();
   any_order.batch.micro_batch_size = 16;
   any_order.mesh.no_deterministic_mode = true;  // gradients of queries in f32 instead, 64 for each row
-  EXPECT_EQ(device_workspace(any_order), 192UL * 1024 * 65 * 4 + 512);
+  EXPECT_EQ(device_workspace(any_order), 192UL * 1024 * (64 + 65) * 4 + 512);
   // Samples of a BERT have lengths, which take another piece.
   PretrainConfig bert = gpt2_124m();
   bert.model.model_type = ModelType::Bert;

@@ -86,15 +86,17 @@ struct AttentionSize {
   bool deterministic = true;  // backward with the same bits each time
 };
 
-// Of backward, the largest of what cuDNN's engines for Hopper ask for: with the same bits each time, a 16-bit
-// number for every query and key, both rounded up to its tiles; and where heads share keys, gradients of keys
-// and values for every head.
+// Of backward, the largest of what cuDNN's engines ask for: with the same bits each time, a 16-bit number for
+// every query and key, both rounded up to Hopper's tiles; in any order, gradients of queries in f32 (some
+// engines); and where heads share keys, gradients of keys and values for every head.
 inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   const auto tiles = [&](int64_t tile) { return (size.seq + tile - 1) / tile * tile; };
   const int64_t heads = size.batch * size.heads;
   const int64_t pairs = size.deterministic ? heads * tiles(64) * tiles(128) : 0;
-  const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * heads * size.seq * size.width;
-  return static_cast<size_t>(2 * (pairs + shared)) + kWorkspaceAlignment;
+  const int64_t queries = heads * size.seq * size.width;
+  const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * queries;
+  const int64_t sums = size.deterministic ? 0 : 2 * queries;
+  return static_cast<size_t>(2 * (pairs + shared + sums)) + kWorkspaceAlignment;
 }
 
 // What a call is told in device memory beside its tensors: the two numbers of dropout; behind them, with
