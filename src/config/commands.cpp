@@ -53,9 +53,10 @@ const std::vector<CommandInfo>& commands() {
           {"pretrain",
            "train a transformer",
            "--num-layers N --hidden-size N ... [options]",
-           {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 --num-attention-heads 4 "
+           {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 \\",
+            "    --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 "
             "\\",
-            "    --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 --save out",
+            "    --save out",
             "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
             "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
             "mpirun -n 8 trifold pretrain --config small.ini"}}),

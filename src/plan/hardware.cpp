@@ -112,13 +112,13 @@ Hardware cpu() {
 }
 
 const std::vector<Hardware>& known_hardware() {
-  static const std::vector<Hardware> known = {a100("a100-40gb", 1555, 40),
-                                              a100("a100-80gb", 2039, 80),
-                                              h100("h100", 3350, 80),
-                                              h100("h200", 4800, 141),
-                                              b200(),
-                                              cpu()};
-  return known;
+  static const std::vector<Hardware> kKnown = {a100("a100-40gb", 1555, 40),
+                                               a100("a100-80gb", 2039, 80),
+                                               h100("h100", 3350, 80),
+                                               h100("h200", 4800, 141),
+                                               b200(),
+                                               cpu()};
+  return kKnown;
 }
 
 const Hardware* built_in(std::string_view name) {

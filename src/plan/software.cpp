@@ -30,7 +30,7 @@ struct SoftwareField {
 constexpr double kAny = std::numeric_limits<double>::max();
 
 const std::vector<SoftwareField>& fields() {
-  static const std::vector<SoftwareField> known = {
+  static const std::vector<SoftwareField> kKnown = {
       {{"attention", "fused, flash or unfused", "kernels of attention"}, KernelChoice{}},
       {{"fused-elementwise", "0 or 1", "norms, residual sums and activations are fused"},
        Flag{&Software::fused_elementwise}},
@@ -57,7 +57,7 @@ const std::vector<SoftwareField>& fields() {
       {{"balanced-context", "0 or 1", "context-parallel ranks have as many scores each"},
        Flag{&Software::balanced_context}},
   };
-  return known;
+  return kKnown;
 }
 
 struct Setter {

@@ -119,7 +119,6 @@ class Closed {
       case Schedule::ZbH1:
         return std::max(0.0, 1 - 2 * share);
       case Schedule::ZbH2:
-        return std::max(0.0, 1 - 3 * share);
       case Schedule::ZbV:
       case Schedule::DualPipeV:
         return std::max(0.0, 1 - 3 * share);

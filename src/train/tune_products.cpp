@@ -136,7 +136,7 @@ std::string ProductMeasuring::finish() {
     if (world_.rank() == 0) write_file(file_, to_text(merged));
     return std::string();
   });
-  const std::string measured =
+  std::string measured =
       fmt::format("{} product{} measured and kept in {}", added, added == 1 ? " was" : "s were", file_);
   if (was_made_for_.empty()) return measured;
   return fmt::format("{} was made for {}, and this is {}: {}", file_, was_made_for_, made_for, measured);
