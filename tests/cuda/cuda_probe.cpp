@@ -27,7 +27,6 @@
 #include "cuda/probe.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/entries.h"
-#include "ops/cuda/gemm.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
 
@@ -85,20 +84,20 @@ class CudaProbe final : public ProbeDevice {
     switch (each.variant) {
       case Variant::Bias:
         return time([&] {
-          cuda::composed_affine(cuda::gemm, stream_, y, x, w.reshape({each.m, each.k}), bias);
+          cuda::composed_affine(ops_.gemm, stream_, y, x, w.reshape({each.m, each.k}), bias);
         });
       case Variant::GeluAux:
         return time([&] {
-          cuda::composed_affine(cuda::gemm, stream_, z, x, w.reshape({each.m, each.k}), bias);
+          cuda::composed_affine(ops_.gemm, stream_, z, x, w.reshape({each.m, each.k}), bias);
           ops_.gelu(stream_, y, z);
         });
       case Variant::DGelu:
-        return time([&] { cuda::composed_gelu_backward(cuda::gemm, stream_, y, x, w, z); });
+        return time([&] { cuda::composed_gelu_backward(ops_.gemm, stream_, y, x, w, z); });
       case Variant::BiasGradient: {
         const Tensor in = a_.tensor(DType::BF16, {each.k, each.m}),
                      dy = b_.tensor(DType::BF16, {each.k, each.n});
         const Tensor dw = d_.tensor(DType::F32, {each.n, each.m}), db = bias_.tensor(DType::F32, {each.n});
-        return time([&] { cuda::composed_backward_weight(cuda::gemm, stream_, dw, db, dy, in); });
+        return time([&] { cuda::composed_backward_weight(ops_.gemm, stream_, dw, db, dy, in, true); });
       }
       default:
         fail("{} has nothing to fuse", name_of(each.variant));
@@ -168,12 +167,12 @@ class CudaProbe final : public ProbeDevice {
     return time([&] {
       for (int64_t begin = 0; begin < all; begin += rows) {
         const Tensor in = x.rows(begin, begin + rows);
-        cuda::gemm(stream_, logits, in, false, w, true, 1, 0);
+        ops_.gemm(stream_, logits, in, false, w, true, 1, 0);
         ops_.softmax_stats(stream_, of_rows(0), of_rows(1), of_rows(2), logits, labels, 0, vocabulary);
         ops_.cross_entropy_backward(stream_, logits, logits, of_rows(0), of_rows(1), labels, of_rows(2), 1, 0,
                                     vocabulary);
-        cuda::gemm(stream_, dx.rows(begin, begin + rows), logits, false, w, false, 1, 0);
-        cuda::gemm(stream_, dw, logits, true, in, false, 1, 1);
+        ops_.gemm(stream_, dx.rows(begin, begin + rows), logits, false, w, false, 1, 0);
+        ops_.gemm(stream_, dw, logits, true, in, false, 1, 1);
       }
     });
   }
