@@ -151,9 +151,8 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
   add_zero_stage(table, config.zero).range(0, 2).help =
-      "What the ranks share out of the MLPs and the cross network: 1 the optimizer state, 2 also gradients; "
-      "0 "
-      "nothing.";
+      "Shard the MLPs and the cross network over the ranks: 1 their optimizer state, 2 also their gradients, "
+      "0 nothing.";
   table
       .add("placement", &config.placement.placement,
            "Where the tables are: table, row, column, replicated, a list of these, or auto.")

@@ -187,7 +187,7 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     case ActionKind::Step:
       return inputs.step(action);
     default:  // messages go together (exchange); actions of tables are the recommender's
-      fail("this executor has no way to do it");
+      fail("the executor runs neither messages nor actions of embedding tables");
   }
 }
 

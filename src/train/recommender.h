@@ -1,6 +1,6 @@
 // Recommender: one rank of a DLRM: its MLPs, a copy on every rank whose gradients are summed over all of
 // them, and its part of the embedding tables, with what moves ids and vectors between ranks. The ranks may
-// share out the optimizer state and the sums of gradients of the MLPs (zero/zero_stage.h).
+// shard the optimizer state and the summed gradients of the MLPs (zero/zero_stage.h).
 //
 // A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
 // weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step,

@@ -30,10 +30,10 @@ struct RecommenderMemory {
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
                                                bool on_device);
 
-// What so many ranks share out of the MLPs.
+// Which state of the MLPs is sharded over `ranks` ranks.
 ZeroSharing dense_sharing(const RecommenderSetup& setup, int ranks);
-// Where the MLPs' gradients lie. Where the sums are shared out the blocks take turns in one place: the next
-// backward waits for the reduction of the one before it.
+// The layout of the MLPs' gradients. If the sums are sharded, the blocks reuse one buffer in turn: the
+// backward of the next block waits for the reduction of the previous one.
 GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero);
 
 // Bytes of the arenas of a step, from walking it without computing; `model` is on the ranks of `mesh`.

@@ -98,7 +98,7 @@ std::string Replica::description() const {
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);
   const ZeroSharing& zero = layout_.zero();
-  if (zero.groups > 1) text += fmt::format(", in {} groups of {} that share out", zero.groups, zero.group);
+  if (zero.groups > 1) text += fmt::format(", sharded in {} groups of {}", zero.groups, zero.group);
   return text;
 }
 

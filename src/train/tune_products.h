@@ -35,8 +35,8 @@ class ProductMeasuring {
   ProductMeasuring(const ProductMeasuring&) = delete;
   ProductMeasuring& operator=(const ProductMeasuring&) = delete;
 
-  // Collective. Brings the choices of all ranks together. Returns what people are told, by rank 0; empty
-  // where the file had all of them.
+  // Collective. Merges the choices of all ranks. Returns the message that rank 0 shows; empty if the file had
+  // all of them.
   std::string finish();
 
  private:

@@ -138,7 +138,7 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           config.precision.bf16 = other && ranks > 1;
           config.training.optimizer = other ? "adam" : "adagrad";
           config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
-          // Ranks that are threads share out in place with a block of the communicator's aside.
+          // Thread ranks reduce-scatter in place with a buffer of the communicator, which no plan counts.
           const bool in_place = config.mesh.device == ComputeDevice::Cpu && other;
           config.zero.zero_stage = in_place ? 1 : other ? 0 : 2;
           expect_foretold(config, schema, other);

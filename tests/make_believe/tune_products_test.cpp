@@ -27,7 +27,7 @@ class TuneProducts : public ::testing::Test {
     unsetenv("TRIFOLD_MAKE_BELIEVE_LIBRARY");
   }
 
-  // Products that a run measured; what rank 0 is told goes to `note`.
+  // Returns how many products a run measured; `note` receives the message of rank 0.
   int64_t run(PretrainConfig config, Curve& curve, std::string& note) {
     config.mesh.device = ComputeDevice::Cuda;
     config.mesh.tune_products = file_;

@@ -107,8 +107,8 @@ inline size_t attention_inputs(int64_t batch, bool lengths) {
          (lengths ? aligned_workspace(static_cast<size_t>(batch) * sizeof(int32_t)) : size_t{0});
 }
 
-// All of attention's: cuDNN's own, what a call is told, a sum for each row, and in any order the gradients of
-// queries in f32.
+// The work space of attention: cuDNN's own, the inputs of a call, a sum for each row and, if gradients may be
+// added in any order, those of the queries in f32.
 inline size_t attention_workspace(const AttentionSize& size) {
   const size_t rows =
       aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
