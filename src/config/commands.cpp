@@ -54,9 +54,8 @@ const std::vector<CommandInfo>& commands() {
            "train a transformer",
            "--num-layers N --hidden-size N ... [options]",
            {"trifold pretrain --data-path text.txt --num-layers 4 --hidden-size 128 \\",
-            "    --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 --train-iters 2000 --lr 1e-3 "
-            "\\",
-            "    --save out",
+            "    --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 \\",
+            "    --train-iters 2000 --lr 1e-3 --save out",
             "trifold pretrain --config launch/configs/bert-large-phase1.cfg --data-path wiki.txt ...",
             "trifold pretrain --config small.ini --ranks 2 --global-batch-size 24",
             "mpirun -n 8 trifold pretrain --config small.ini"}}),
@@ -99,8 +98,7 @@ const std::vector<CommandInfo>& commands() {
            "turn a checkpoint into a Hugging Face model (GPT-2, Llama, BERT), and back",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
-            "trifold convert --load gpt2 --save out    # config.json and model.safetensors; then train it "
-            "further"}},
+            "trifold convert --load gpt2 --save out    # the model for further training"}},
           kOneProcess),
       command<BenchConfig>(
           {"bench",
@@ -131,8 +129,8 @@ const std::vector<CommandInfo>& commands() {
            {"trifold preprocess --input train.txt --output clicks",
             "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
             "    --max-ind-range 10000000 --drop-negatives 0.875",
-            "trifold preprocess --input day_23 --output test --dictionaries-of clicks --max-ind-range "
-            "10000000"}},
+            "trifold preprocess --input day_23 --output test --dictionaries-of clicks \\",
+            "    --max-ind-range 10000000"}},
           kOneProcess),
       command<RecommendConfig>(
           {"recommend",
