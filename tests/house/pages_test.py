@@ -1,0 +1,110 @@
+"""The pages for people are true where a program can tell: links lead somewhere, files that are named exist, commands that
+are shown have the options that they are shown with, and the README is short."""
+
+import re
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FOLDERS = ("src", "tests", "tools", "launch", "docs", "data")
+FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:h|cpp|cu|cuh|inc|py|sh|md|cfg|csv|json|txt))`")
+
+
+def headings(text):
+    """Anchors of the headings of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def dead_links(page, text):
+    """Links of a page that lead to no file, or to no heading of it."""
+    for target in LINK.findall(text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists():
+            yield target
+        elif anchor and anchor not in headings(file.read_text(encoding="utf-8")):
+            yield target
+
+
+def missing_files(text):
+    """Files named in `code` that are not in the project: by their path, or below src by room and name."""
+    for name in FILE.findall(text):
+        room = name.split("/")[0]
+        if room not in FOLDERS and not (ROOT / "src" / room).is_dir():
+            continue  # of the user, or of another program
+        base = ROOT if room in FOLDERS and not (room == "data" and name.endswith((".h", ".cpp"))) else ROOT / "src"
+        if not any(base.glob(name)):
+            yield name
+
+
+def options_by_command():
+    """Command: the spellings of its options, from the list that the program's own test keeps."""
+    options = {}
+    for line in (ROOT / "tests/golden/options.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("  --"):
+            options[command] |= set(line.split()[0].split(","))
+        elif not line.startswith("#"):
+            command = line
+            options[command] = {"--help", "--config", "--print-config"}
+    return options
+
+
+def commands(text):
+    """Lines of indented code that call `trifold`, each with those that continue it."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    for line in joined.splitlines():
+        match = re.match(r"\s{4,}(?:\$ )?(?:mpirun -n \d+ )?trifold ([a-z-]+)\b(.*)", line)
+        if match:
+            # What follows four blanks or a '#' explains the line.
+            yield match.group(1), re.split(r"\s{4,}|\s#", match.group(2))[0]
+
+
+def unknown_options(text, options):
+    """(command, option) of each option that its command does not have."""
+    for command, rest in commands(text):
+        known = set(options.get(command, ()))
+        if command == "plan":  # which reads a recommender's options and a list of plans as well
+            known |= options["plan-recommender"] | options["plan-lines"]
+        for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", rest):
+            if option not in known:
+                yield command, option
+
+
+class Search(unittest.TestCase):
+    def test_it_finds_what_it_should(self):
+        page = ROOT / "docs" / "train.md"
+        self.assertEqual(list(dead_links(page, "[a](plan.md) [b](none.md) [c](plan.md#no-such) [d](https://x.y/z)")),
+                         ["none.md", "plan.md#no-such"])
+        self.assertEqual(list(missing_files("`core/error.h` `core/none.h` `src/core/*.h` `launch/none.sh` `run/log.txt`")),
+                         ["core/none.h", "launch/none.sh"])
+        text = "    trifold pretrain --seed 1 \\\n      --no-such 2    explains --this\n    trifold plan --lines x --lr 3  # --or\n"
+        self.assertEqual(list(unknown_options(text, options_by_command())), [("pretrain", "--no-such")])
+
+
+class Pages(unittest.TestCase):
+    def each_page(self, problems):
+        found = [f"{page.relative_to(ROOT)}: {problem}" for page in PAGES
+                 for problem in problems(page, page.read_text(encoding="utf-8"))]
+        self.assertEqual(found, [])
+
+    def test_links_lead_somewhere(self):
+        self.each_page(dead_links)
+
+    def test_named_files_exist(self):
+        self.each_page(lambda page, text: missing_files(text))
+
+    def test_shown_commands_have_their_options(self):
+        options = options_by_command()
+        self.each_page(lambda page, text: unknown_options(text, options))
+
+    def test_the_readme_is_short(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 60)
+
+
+if __name__ == "__main__":
+    unittest.main()
