@@ -21,7 +21,6 @@ program  libhdf5-dev                   checkpoints
 program  libboost-program-options-dev  the command line
 program  nlohmann-json3-dev            JSON lines, manifests
 program  libfmt-dev                    text
-program  libspdlog-dev                 the log
 program  libsentencepiece-dev          tokenizer models
 program  libisal-dev                   checksums
 program  zlib1g-dev                    checksums of parts joined, compressed text
