@@ -3,12 +3,11 @@
 //   offset   bytes  content
 //   0        8      u64 N, little-endian
 //   8        N      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...},
-//   perhaps
-//                   "__metadata__": {"key": "text"}, perhaps spaces at the end
+//                   optionally with "__metadata__": {"key": "text"}, and with spaces at the end
 //   8 + N           the elements: row-major, little-endian; offsets count from here
 //
-// The tensors hold every byte behind the header exactly once. A model is one file, model.safetensors, or
-// several that model.safetensors.index.json lists: {"metadata": ..., "weight_map": {"name": "file", ...}}.
+// The tensors cover every byte after the header exactly once. A model is one file, model.safetensors, or
+// several, listed in model.safetensors.index.json: {"metadata": ..., "weight_map": {"name": "file", ...}}.
 #pragma once
 
 #include <cstdint>

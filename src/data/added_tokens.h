@@ -1,6 +1,5 @@
-// AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json: texts that are tokens wherever they
-// stand,
-// "<|endoftext|>" or "[MASK]".
+// AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json, such as "<|endoftext|>" or "[MASK]":
+// texts that are tokens wherever they occur.
 #pragma once
 
 #include <array>

@@ -3,18 +3,15 @@
 // The sequences are laid end to end in a shuffled order (once per epoch) and cut into samples of `seq_length`
 // tokens plus the label of the last; neighbouring samples share that token. A second shuffle orders the
 // samples. Three arrays say all of it:
-//   document_index  the order of the sequences: `epochs` copies of `sequences`, shuffled. When the last epoch
-//   is needed
-//                   for less than 80 % it is shuffled apart from the others, so that its rest is what remains
-//                   unused and not a random part of all epochs;
-//   sample_index    where sample i starts: (position in document_index, token in that sequence). The end of
-//   sample i is
-//                   the start of sample i + 1;
+//   document_index  the order of the sequences: `epochs` copies of `sequences`, shuffled. When less than 80 %
+//                   of the last epoch is needed, it is shuffled apart from the others, so that what remains
+//                   unused is its own rest and not a random part of all epochs;
+//   sample_index    where sample i starts: (position in document_index, token in that sequence). It ends
+//                   where sample i + 1 starts;
 //   shuffle_index   sample k of the training order is sample shuffle_index[k] of sample_index.
 //
-// One flaw of Megatron-LM is kept with the rest: the order depends on the number of samples that was asked
-// for, when that changes the number of epochs or whether the last one stands apart. Runs within one epoch are
-// not affected.
+// One flaw of Megatron-LM is kept: the order depends on the number of samples asked for where that changes
+// the number of epochs or whether the last epoch is shuffled apart. Runs within one epoch are not affected.
 #pragma once
 
 #include <cstdint>

@@ -1,18 +1,18 @@
-// IdExchange: brings the ids of a global batch to the ranks that hold the rows, all to all, and puts them in
-// the form lookups and updates need. Nothing of it depends on weights, so it runs ahead of the step that uses
+// IdExchange sends the ids of a global batch to the ranks that hold their rows, all to all, and puts them in
+// the form that lookups and updates need. It depends on no weights, so it runs ahead of the step that uses
 // it.
 //
-// Ids travel between hosts, also where lookups are on devices (docs/decisions/0009): they are read from files
-// there, are few bytes beside the vectors they stand for, and their counts must be known there, to say how
-// much is copied, sorted and launched. A device gets a batch in one copy and sorts it.
+// Ids are exchanged between hosts, also where lookups run on devices (docs/decisions/0009): hosts read them
+// from files, ids are few bytes compared with the vectors they stand for, and the host needs their counts to
+// know how much to copy, sort and launch. A device receives a batch in one copy and sorts it.
 //
 // Every rank packs one message for every rank: for each shard there, in order, the lengths of this rank's
 // bags, then for each shard its ids, counted from the shard's first row (and after them, where ids are
 // weighted, the bits of the weights). A shard of rows gets the ids of its rows only. Messages are
 // concatenated in the order of the ranks, which is that of the samples, so the bags of a shard are those of
-// the global batch in order, and duplicates will be summed in that order. One rank sends nothing: its lists
-// are those of the batch. Bytes sent by each rank, for b
-// samples of L ids on average over all its bags, S shards elsewhere:
+// the global batch in order, and duplicates are summed in that order. A single rank sends nothing: its lists
+// are those of the batch. Bytes sent by each rank, for b samples of L ids on average over all its bags and S
+// shards elsewhere:
 //   4 b S + 4 (ids for other ranks) + 8 (ranks - 1) for the messages' sizes
 #pragma once
 

@@ -1,14 +1,13 @@
 // Placement: which rectangle of which embedding table lives on which rank.
 //
 //   table       the whole table on one rank
-//   row         ranges of rows on several ranks; each makes partial sums of the bags, which are added where
-//   the
-//               samples are, in the order of the ranks
-//   column      ranges of columns on several ranks; every one of them sees all ids of the table
-//   replicated  a copy on every rank: nothing travels going forward, and going backward the gradients of all
-//               its rows are added up over the ranks; for tables smaller than a batch
+//   row         ranges of rows on several ranks; each makes partial sums of the bags, which the rank of the
+//               samples adds up in rank order
+//   column      ranges of columns on several ranks; each of them sees all ids of the table
+//   replicated  a copy on every rank: nothing is sent in forward; in backward the gradients of all its rows
+//               are summed over the ranks. For tables smaller than a batch
 //
-// On one rank everything is a whole table. Few tables on many ranks, or the reverse, need nothing special.
+// On one rank every table is whole. Few tables on many ranks, or many on few, are no special case.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // Steps count from 0. The rate of step k is the one for the n = k * global_batch_size samples consumed
 // *before* it, so with warm-up the first step runs at lr_warmup_init exactly (0 unless set: that step only
 // fills the moments of Adam), step lr_warmup_iters is the first to run at lr, and min_lr is reached at step
-// lr_decay_iters, one after the last step of a run with the default decay. With w = warm-up, d = decay and a
-// = WSD decay, all in samples, and r = (n - w) / (d - w), the first line that applies gives the rate:
+// lr_decay_iters, one after the last step of a run with the default decay. With w = warm-up, d = decay and
+// a = WSD decay, all in samples, and r = (n - w) / (d - w), the first line that applies gives the rate:
 //
 //   n <= w and w > 0     lr_warmup_init + (lr - lr_warmup_init) * n / w
 //   Constant             lr
@@ -17,9 +17,8 @@
 //   otherwise            min_lr + (lr - min_lr) * f, where f is
 //     Linear               1 - r
 //     Cosine               (1 + cos(pi r)) / 2
-//     Polynomial           (1 - r)^lr_decay_power; not Megatron-LM's: with 0.5 that of NVIDIA's BERT with
-//     LAMB Wsd                  1 as long as n <= d - a; then, with r = (n - (d - a)) / a, by
-//     lr_wsd_decay_style
+//     Polynomial           (1 - r)^lr_decay_power; not in Megatron-LM: with 0.5 as in NVIDIA's BERT with LAMB
+//     Wsd                  1 as long as n <= d - a; then, with r = (n - (d - a)) / a, by lr_wsd_decay_style
 //                            Exponential  2 * 0.5^r - 1
 //                            Linear       1 - r
 //                            Cosine       (1 + cos(pi r)) / 2
@@ -31,8 +30,8 @@
 //
 //   s < W                lr_warmup_init + (lr - lr_warmup_init) * s / W
 //   d = 0 or s < d       lr
-//   otherwise            lr * ((N - (s - d)) / N)^2, never below the larger of min_lr and 1e-7, where it
-//   stays
+//   otherwise            lr * ((N - (s - d)) / N)^2, until it reaches the larger of min_lr and 1e-7; from
+//                        then on that value
 //
 // The plateau is lr itself, as in NVIDIA's DLRM and HugeCTR; facebookresearch/dlrm holds the last value of
 // its warm-up, lr * (W - 1) / W.

@@ -21,21 +21,18 @@ struct PlanShape {
                                             // micro-batch, each time once; empty: none
 };
 
-// Throws Error(BadInput) that names the action, its rank and its place in the row (the first is action 1)
-// unless
+// Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless
 // - every stage is on one rank and every rank has a stage;
 // - each micro-batch goes forward once on each stage, then backward once: B, or I then W; the whole stage, or
 //   each of its blocks once, last first; all with the weight version of the forward, which must exist by
 //   then;
-// - an input is there before it is used: computed on the same rank, or received. What another rank needs is
-// sent
-//   once and received once; between two ranks the messages of one direction are received in the order they
-//   are sent;
-// - reductions follow the last gradient of their block, the tied one comes before the bucket it belongs to,
-// and
-//   Step follows all of them; one that names a micro-batch follows the gradient of that micro-batch; nothing
-//   is computed on a stage after its last Step. Where a stage has several Steps, every stage has the same
-//   micro-batches before each of them;
+// - every input is available before it is used: computed on the same rank, or received. What another rank
+//   needs is sent once and received once; messages between two ranks in one direction are received in the
+//   order in which they are sent;
+// - reductions follow the last gradient of their block, the tied one precedes the bucket that it belongs to,
+//   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
+//   micro-batch; nothing is computed on a stage after its last Step. Where a stage has several Steps, every
+//   stage has the same micro-batches before each of them;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
 // - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages only
 //   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its

@@ -45,9 +45,8 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   that completes such a bucket. Where both tied stages are on one rank, the one of the first stage's block
 //   0 waits for the last stage's gradient of that micro-batch too.
 // - `tied` names the two stages that share a weight, first and last. When different ranks run them, both get
-// a
-//   REDUCE_TIED: the first behind the gradient of its block 0, before the reduction of that bucket; the last
-//   immediately before its Step, behind everything else in its row, because it waits there for the first. On
+//   a REDUCE_TIED: the first after the gradient of its block 0, before the reduction of that bucket; the last
+//   immediately before its Step, after everything else in its row, because it waits there for the first. On
 //   one rank that reduction comes behind the gradients of the last stage.
 // - Where the plan has no Step of a stage it comes at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,

@@ -4,22 +4,19 @@
 // - Each rank computes one action after the other in the order of its row. F, I and W take the stage's f, i
 //   and w seconds, B takes its b, which may be less than i + w; an action on one of n blocks takes an n-th of
 //   that. Computing is never slowed by messages or reductions.
-// - A batch of messages (batches.h) is posted when the rank comes to it in its row, that is when all
-// computation
-//   before it is done; the rank goes on at once. Each direction has its queue: a batch begins when it is
-//   posted and the batch before it in that direction is done. A message travels from the moment both of its
+// - A batch of messages (batches.h) is posted when the rank reaches it in its row, that is when all earlier
+//   computation is done; the rank continues at once. Each direction has its queue: a batch begins when it is
+//   posted and the previous batch of that direction is done. A message travels from the moment both of its
 //   batches have begun (rendezvous), for message_seconds + bytes / bytes_per_second; links are not shared. A
 //   batch is done when all its messages have arrived.
-// - An overlapped pair begins when the inputs of both are there. It takes the sum of both times, or with
+// - An overlapped pair begins when the inputs of both are available. It takes the sum of both times, or with
 //   overlap_pairs as long as the longer of the two.
-// - Computation waits for the batch that brings its input or gradient, for nothing else. Memory is there when
-// it
-//   is asked for: a slot that is used again was left by a micro-batch whose gradient is back, so its output
-//   has left long since.
+// - Computation waits for the batch that brings its input or gradient, and for nothing else. Memory is always
+//   available: a slot is reused only after the gradient of its micro-batch has come back, so its output has
+//   been sent long before.
 // - Reductions over the data axis (REDUCE_GRAD) run in a queue of their own; each takes its blocks' share of
-// the
-//   stage's `reduce` seconds. STEP waits for those before it, then takes `step` seconds. REDUCE_TIED waits
-//   for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
+//   the stage's `reduce` seconds. STEP waits for the earlier ones, then takes `step` seconds. REDUCE_TIED
+//   waits for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
 //
 // What is assumed of memory: a stage always has its state_bytes and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
