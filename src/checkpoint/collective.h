@@ -1,5 +1,5 @@
-// Doing something on every rank and agreeing on how it went: a failure on one rank becomes an Error on all of
-// them, so that nobody waits for a rank that has given up.
+// Collective execution with a common outcome: a failure on one rank becomes an Error on all of them, so that
+// no rank waits for one that has given up.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Files as a checkpoint needs them: checksums, text, and making sure that what was written is on the disk.
-// All errors name the file and what the system said.
+// Files as a checkpoint needs them: checksums, text, and syncing written data to the disk. All errors name
+// the file and the reason that the system gives.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace trifold {
 
-// A file open for reading or writing; closed without a look by the destructor.
+// A file open for reading or writing; the destructor closes it and ignores errors.
 class File {
  public:
   enum class Mode {
-    Read,      // what a user names: an Error in opening it is BadInput
-    ReadBack,  // what this program has written: an Error in opening it is a Failure, as for those that follow
-    Change,    // writes into a file that is there
-    Create,    // must not be there
+    Read,      // a file that the user names: an Error in opening it is BadInput
+    ReadBack,  // a file that this program has written: an Error in opening it is a Failure, as below
+    Change,    // writes into an existing file
+    Create,    // must not exist
   };
   File(std::filesystem::path path, Mode mode);
   ~File();
@@ -33,10 +33,10 @@ class File {
   // Exactly `bytes` bytes at `offset`; an earlier end of the file is an Error.
   void read(void* to, size_t bytes, int64_t offset) const;
   void write(const void* from, size_t bytes, int64_t offset) const;
-  // Says that these bytes will be read soon: the system may fetch them meanwhile.
+  // Announces that these bytes will be read soon, so that the system can prefetch them.
   void expect(size_t bytes, int64_t offset) const;
   void resize(int64_t bytes) const;
-  // Asks for disk space for the first `bytes` bytes, where the file system can promise it: a full disk shows
+  // Reserves disk space for the first `bytes` bytes where the file system can, so that a full disk is found
   // before anything is written.
   void reserve(int64_t bytes) const;
   // Waits until the content is on the disk; other ranks see that (core/host_thread.h).
@@ -75,12 +75,12 @@ struct KnownRegion {
   uint32_t crc = 0;
 };
 
-// The CRC of a whole file, taking the checksums of `known` (ordered, disjoint) as given and reading only what
-// lies between them. Made after a write, it tells what *should* be in the file: a byte that went wrong on its
-// way to the disk is found by the next reader.
+// The CRC of a whole file, taking the checksums of `known` (ordered, disjoint) as given and reading only the
+// bytes between them. Computed after a write, it is the CRC of the intended content, so that the next reader
+// detects a byte that was corrupted on its way to the disk.
 uint32_t crc_of_file(const File& file, std::span<const KnownRegion> known = {});
 
-// The CRC of all that lies before, between and after `around` (ordered, disjoint), as it is in the file now.
+// The CRC of all bytes before, between and after `around` (ordered, disjoint), as they are in the file now.
 uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 
 // The CRC of bytes [begin, begin + bytes) as they are in the file now.
@@ -95,7 +95,7 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 // Waits until a file, or the list of names in a directory, is on the disk.
 void sync_to_disk(const std::filesystem::path& path);
 
-// What is called in place of fsync(2) from here on, in all threads; for tests.
+// Replaces fsync(2) in all threads from now on; for tests.
 using SyncCall = int (*)(int file);
 void set_sync_call(SyncCall call);
 

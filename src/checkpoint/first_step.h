@@ -1,10 +1,10 @@
-// What became of the first step after a checkpoint: whether it was finite, as far as that is known. A
-// checkpoint that was trained on is known to be good; one whose first step was not finite may hold a state
-// that has already gone wrong, or stand before samples that make it so.
+// The outcome of the first step after a checkpoint: whether it was finite, if that is known. A checkpoint
+// that was trained on is known to be good; one whose first step was not finite may hold a state that is
+// already broken, or precede samples that break it.
 //
-// It is written into the checkpoint's folder as a file of its own (FIRST_STEP), so that it ends with the
-// checkpoint, also when that is replaced by another of the same step, and outlives the run however that ends.
-// A checkpoint without the file, an older one say, counts as unknown.
+// It is written into the checkpoint's folder as a file of its own (FIRST_STEP), so that it is removed with
+// the checkpoint, also when another one of the same step replaces it, and survives however the run ends. A
+// checkpoint without the file, such as an older one, counts as unknown.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ FirstStep first_step_of(const std::filesystem::path& checkpoint);
 // A file that cannot be written leaves the outcome as it is.
 void note_first_step(const std::filesystem::path& checkpoint, const FirstStep& first);
 
-// Follows a run from checkpoint to checkpoint and writes down what became of their first steps. Every rank
-// has one; only that whose `writes` is true touches files.
+// Follows a run from checkpoint to checkpoint and records the outcomes of their first steps. Every rank has
+// one; only the rank whose `writes` is true touches files.
 class FirstStepNotes {
  public:
   explicit FirstStepNotes(bool writes) : writes_(writes) {}
 
-  // The state after step `step` is in `checkpoint` now: it was saved there, or loaded from there. A
-  // checkpoint that is not among those of this run, whose folder must not be touched, is an empty path. The
-  // steps since may have been told already.
+  // The state after step `step` is now in `checkpoint`: it was saved there, or loaded from there. An empty
+  // path stands for a checkpoint of another run, whose folder must not be touched. Later steps may have been
+  // reported already.
   void at(int64_t step, std::filesystem::path checkpoint);
   // Loss and gradients of step `step` were finite, and the weights updated.
   void finite(int64_t step);
-  // Those of `step` were not. True where it was the first step after the checkpoint that was noted last.
-  // Where not all ranks know of it, those that do (`alone`) write.
+  // Those of `step` were not. True if it was the first step after the checkpoint that was noted last. If not
+  // all ranks know of it, those that do (`alone`) write.
   bool not_finite(int64_t step, const std::string& why, bool alone = false);
 
  private:

@@ -1,11 +1,11 @@
 // Hdf5File: the few things a checkpoint does with HDF5, each with every return code checked.
 //
-// HDF5 keeps state for the whole process and is not safe to enter from two threads in every build, so all
-// calls are made under one process-wide lock, the only global thing in this room. The library's own printing
-// of errors is off; what it has to say is in the Error. Files are made with version bounds (1.8, 1.10): their
-// metadata is then checksummed and a file that was not closed can be recognised. The library's file locks are
-// off: they fail on network file systems, and a checkpoint is never written where it is read. A file that is
-// made stays in memory, without elements, until it is closed (checkpoint/hdf5_image.h).
+// HDF5 has process-wide state and is not thread-safe in every build, so all calls are made under one
+// process-wide lock. The library does not print its errors; they become part of the Error. Files are created
+// with version bounds (1.8, 1.10): their metadata is then checksummed, and a file that was not closed can be
+// recognised. The library's file locks are off: they fail on network file systems, and a checkpoint is never
+// read while it is written. A new file stays in memory, without elements, until it is closed
+// (checkpoint/hdf5_image.h).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Hdf5File {
   static Hdf5File open_read(
       const std::filesystem::path& path);  // check the file's CRC before: HDF5 trusts what it reads
 
-  ~Hdf5File();  // closes without looking; a writer calls close()
+  ~Hdf5File();  // closes and ignores errors; a writer calls close()
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&&) = delete;
   Hdf5File(const Hdf5File&) = delete;
@@ -43,11 +43,11 @@ class Hdf5File {
   void set_attribute(const std::string& object, const std::string& name, const std::string& value);
   void set_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);
 
-  // Makes a contiguous dataset, and the groups of its path, with room for its elements but none of them:
-  // whoever called writes them to the file itself, at the offset this returns, after close(). Scalars have
-  // the shape [1]. 16-bit floats are raw words.
+  // Creates a contiguous dataset, and the groups of its path, with room for its elements. The caller writes
+  // them to the file itself after close(), at the offset that this returns. Scalars have the shape [1].
+  // 16-bit floats are raw words.
   int64_t reserve(const std::string& dataset, DType dtype, const Shape& shape);
-  // Makes a dataset that shows boxes of other files. Elements that no source gives read as NaN (the lowest
+  // Creates a dataset that shows boxes of other files. Elements without a source read as NaN (the lowest
   // value for signed and the highest for unsigned integers).
   void write_virtual(const std::string& dataset, DType dtype, const Shape& shape,
                      std::span<const Source> sources);
@@ -57,7 +57,7 @@ class Hdf5File {
   void read(const std::string& dataset, const Rect& stored, const Rect& part, const Tensor& data,
             const Rect& wanted) const;
 
-  // Closes; a file that was made is written now, and failures (a full disk) show.
+  // Closes the file. A new file is written now; failures (a full disk) are thrown.
   void close();
 
  private:

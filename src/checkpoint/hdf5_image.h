@@ -1,6 +1,6 @@
-// Hdf5Image: an HDF5 file in memory, as far as HDF5 has written it. Room that was set aside and not written
-// takes none. The library cannot meet a full disk while it closes such a file, which in some versions is a
-// crash at the program's exit; who writes the image to a file meets it as an ordinary error.
+// Hdf5Image: an HDF5 file in memory, as far as HDF5 has written it; reserved space that was not written takes
+// no memory. HDF5 therefore never sees a full disk (some versions crash at exit when a close fails); writing
+// the finished image reports it as an ordinary error.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace trifold {
 class Hdf5Image {
  public:
   void write(int64_t at, const void* from, size_t bytes);
-  // What was never written reads as zero.
+  // Bytes that were never written read as zero.
   void read(int64_t at, void* to, size_t bytes) const;
   int64_t size() const { return size_; }
   void resize(int64_t size) { size_ = size; }
-  // Gives the file the size of the image, and what was written.
+  // Gives the file the size of the image, and writes the bytes that were written.
   void write_to(const File& file) const;
 
  private:

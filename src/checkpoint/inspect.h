@@ -1,4 +1,4 @@
-// What people want to know about a checkpoint, as text: `trifold inspect` prints it.
+// Reports about checkpoints, as text; `trifold inspect` prints them.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The manifest: the table of contents of a checkpoint, and what makes it one. A directory without a valid
-// manifest is not a checkpoint. docs/checkpoint_format.md describes the file; this header is its form in
+// The manifest: the table of contents of a checkpoint. A directory without a valid manifest is not a
+// checkpoint. docs/checkpoint_format.md describes the file; this header is its form in
 // memory.
 #pragma once
 
@@ -18,8 +18,8 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kViewName = "view.h5";
 inline constexpr std::string_view kLatestName = "LATEST";
 
-// What a run has to know to go on, besides its tensors. The JSON values are kept as they are and mean nothing
-// here.
+// What a run needs in addition to its tensors to continue. The JSON values are kept as they are and have no
+// meaning here.
 struct CheckpointMeta {
   int64_t step = 0;              // training steps done
   int64_t consumed_samples = 0;  // the position in the data, the same on every mesh
@@ -37,7 +37,7 @@ struct FileInfo {
   Role role = Role::Shard;
   int64_t bytes = 0;
   uint32_t crc = 0;        // of the whole file
-  uint32_t frame_crc = 0;  // of what is no element of a tensor: what HDF5 wrote, in order
+  uint32_t frame_crc = 0;  // of the bytes that are not elements of tensors: HDF5's own, in order
 };
 
 // One box of a tensor: one contiguous dataset of one shard file.
@@ -71,8 +71,8 @@ struct Manifest {
 // The text of manifest.json; its last field is the CRC32 of all text before that number.
 std::string to_text(const Manifest& manifest);
 
-// Reads and checks the whole text: its CRC, every field, that offsets and sizes fit, and the exact cover of
-// every tensor. Anything wrong is an Error(BadInput) that starts with `where`.
+// Parses and checks the whole text: its CRC, every field, that offsets and sizes fit, and the exact cover of
+// every tensor. Every mistake is an Error(BadInput) that starts with `where`.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
 // "/param/norm.weight/at_0_128": the path of the dataset of one box in its shard file.

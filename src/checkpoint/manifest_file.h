@@ -1,4 +1,4 @@
-// The manifest as a file: what was damaged, or is no manifest, is found before its text is taken into memory.
+// The manifest as a file. Damaged files, and files of other kinds, are rejected before the text is read.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr size_t kManifestCrcDigits = 8;              // hexadecimal
 inline constexpr std::string_view kManifestEnd = "\"\n}\n";  // after them
 inline constexpr size_t kManifestTailBytes = kManifestCrcDigits + kManifestEnd.size();
 
-// More than this is refused: a box takes about 100 bytes.
+// Larger files are rejected; a box takes about 100 bytes.
 inline constexpr int64_t kMostManifestBytes = int64_t{1} << 30;
 
 // Throws unless `tail`, the last kManifestTailBytes of a manifest, belongs to text with this CRC before it.

@@ -1,10 +1,10 @@
-// NewCheckpoint: a checkpoint on its way from a temporary folder to its name. One process holds it; others
-// may write shard files into its folder.
+// NewCheckpoint: a checkpoint that is being written, from its temporary folder to the commit. One process
+// owns it; others may write shard files into its folder.
 //
-// The order of a save, which a kill may cut anywhere: make step_N.tmp-<random>; write and sync the shards,
-// the view and, last, the manifest; sync the folder; rename it to step_N (the commit); sync the parent;
-// update LATEST; remove what retention lets go. So a folder called step_<digits> is always whole, and the one
-// of the previous save is not touched before the new one is there.
+// The order of a save, which a kill may interrupt anywhere: create step_N.tmp-<random>; write and sync the
+// shards, the view and, last, the manifest; sync the folder; rename it to step_N (the commit); sync the
+// parent; update LATEST; remove checkpoints that retention drops. So a folder called step_<digits> is always
+// complete, and the previous checkpoint is untouched until the new one is committed.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@
 
 namespace trifold {
 
-// Where a save stands, in this order. LaidOut, HalfWritten and ShardWritten are told by every rank that
+// The phases of a save, in this order. LaidOut, HalfWritten and ShardWritten are reported by every rank that
 // writes a file, the others by rank 0.
 enum class SavePhase {
   FolderMade,
@@ -42,15 +42,15 @@ class SaveFolder;
 struct SaveOptions {
   // The run that saves, for the manifest (checkpoint/run_identity.h); empty: not known.
   std::string run_id = {};
-  // Of rank 0: the folder as the run holds it, looked at before each save; null: it is made where it is
+  // Of rank 0: the folder that the run has locked, checked before each save; null: it is created if it is
   // missing.
   const SaveFolder* folder = nullptr;
-  // So many of the newest good checkpoints stay, at least 2, and older ones are removed
-  // (checkpoint/save_folder.h); 0: all stay.
+  // This many of the newest good checkpoints are kept, at least 2; older ones are removed
+  // (checkpoint/save_folder.h). 0: all are kept.
   int retain = 0;
-  // Told of every phase: lets tests end a process there.
+  // Called in every phase, so that tests can end a process there.
   std::function<void(SavePhase)> at_phase = {};
-  // Told, on the thread that saves, what the user should know although the save succeeds.
+  // Called, on the thread that saves, with warnings for the user about a save that succeeds.
   std::function<void(std::string)> warn = {};
 
   void tell(std::string warning) const {
@@ -61,7 +61,7 @@ struct SaveOptions {
   }
 };
 
-// Puts the tables of the files of a checkpoint together.
+// Merges the tables of the files of a checkpoint.
 class ManifestBuilder {
  public:
   // `boxes` of `file`, one piece each, whose file number is set here. Throws where they disagree with those
@@ -79,8 +79,8 @@ class ManifestBuilder {
 
 class NewCheckpoint {
  public:
-  // Makes the temporary folder. An Error, before anything is made but `root`, where its file system has less
-  // than `bytes` and a little more, or where options.folder is no longer in its place. `options` must outlive
+  // Creates the temporary folder. Throws before it creates anything but `root` if the file system has less
+  // than `bytes` and a reserve, or if options.folder was moved. `options` must outlive
   // this.
   NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
   // Removes the temporary folder unless it was committed.
@@ -90,15 +90,16 @@ class NewCheckpoint {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Copies `file` into the folder, under its own name and onto the disk; for ManifestBuilder::add, without
-  // boxes.
+  // Copies `file` into the folder under its own name and syncs it; returns it, without boxes, for
+  // ManifestBuilder::add.
   FileInfo attach(const std::filesystem::path& file) const;
 
   // After all shards are in the folder and on the disk: adds the view and the manifest (`tables` says what is
   // in the shards) and commits. A checkpoint of the same step is replaced, at once where the file system can
   // exchange two folders.
   void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
-  // <root>/LATEST, a hint for people and scripts, and retention. Errors say that the checkpoint is complete.
+  // Writes <root>/LATEST, a hint for people and scripts, and applies retention. Errors say that the
+  // checkpoint itself is complete.
   void tidy_up();
 
  private:

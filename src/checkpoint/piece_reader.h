@@ -10,17 +10,16 @@
 
 namespace trifold {
 
-// What is wanted of one stored box: parts of it, each of a block that has room for it.
+// Parts of one stored box that are to be read, each with a block that has room for it.
 struct PieceRead {
   const TensorInfo* tensor = nullptr;
   const PieceInfo* piece = nullptr;
   std::vector<std::pair<const NamedTensor*, Rect>> parts;
 };
 
-// Reads the blocks of kCrcBlock bytes that hold any of the parts, in order, and checks each; one that is
-// damaged is a BadInput that names file, tensor and box, and what is wanted is then unspecified.
-// Floating-point elements are converted to the type that is wanted, rounded to nearest. Needs memory for one
-// block.
+// Reads the blocks of kCrcBlock bytes that hold any of the parts, in order, and checks each. A damaged block
+// is a BadInput that names file, tensor and box; the parts are then unspecified. Floating-point elements are
+// converted to the wanted type, rounded to nearest. Needs memory for one block.
 void read_piece(const File& file, const PieceRead& read);
 
 }  // namespace trifold

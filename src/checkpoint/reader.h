@@ -1,10 +1,10 @@
 // CheckpointReader: loads any boxes of the tensors of a checkpoint, whatever boxes they were stored in.
 //
-// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file that is used by its
-// size and the CRC of what HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by
-// its own CRC before any of it is used. Only blocks that hold something wanted are read, by their offsets;
-// HDF5 has no part in it. The view (view.h5) is never read. A reader works alone, not collectively; every
-// rank may have its own.
+// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file by its size and the
+// CRC of the bytes that HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by its
+// own CRC before any of it is used. Only the needed blocks are read, by their offsets, without HDF5. The view
+// (view.h5) is never read. Reading is not collective; every rank may have a reader of its
+// own.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace trifold {
 
 enum class FloatConversion { Refuse, Allow };
 
-// What a look at every byte of a checkpoint found.
+// The result of verifying every byte of a checkpoint.
 struct VerifyReport {
   int64_t files = 0;
   int64_t tensors = 0;
@@ -32,8 +32,8 @@ struct VerifyReport {
 
 class CheckpointReader {
  public:
-  // `path` is the directory of one checkpoint, or a directory of checkpoints: then the newest step with a
-  // valid manifest is taken, and what had to be skipped is told by skipped(). BadInput when there is no
+  // `path` is the directory of one checkpoint, or a directory of checkpoints, of which the newest step with a
+  // valid manifest is taken; skipped() lists those that were passed over. BadInput if there is no
   // checkpoint.
   explicit CheckpointReader(const std::filesystem::path& path);
 
@@ -45,12 +45,12 @@ class CheckpointReader {
   const std::vector<std::string>& skipped() const { return skipped_; }
 
   // Fills the data of every wanted box. The dtype must be that of the stored tensor, or, where conversion is
-  // allowed, both must be floating-point types (rounded to nearest). Everything missing or not fitting is
-  // listed in one Error(BadInput) before anything is read; a damaged file is an Error(BadInput) too, which
-  // names file and tensor, and the data is then unspecified.
+  // allowed, both must be floating-point types (rounded to nearest). One Error(BadInput) lists everything
+  // that is missing or does not fit before anything is read; a damaged file is an Error(BadInput) too, which
+  // names file and tensor, and the data are then unspecified.
   void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
 
-  // Whether every file is there in its full size; reads none of them.
+  // Whether every file exists in its full size; reads none of them.
   bool files_are_complete() const;
 
   // Reads every byte of every file, the view included, and compares with sizes and checksums.
@@ -65,10 +65,10 @@ class CheckpointReader {
   std::filesystem::path directory_;
   Manifest manifest_;
   std::vector<std::string> skipped_;
-  std::set<int> checked_;  // files whose size and frame were found right
+  std::set<int> checked_;  // files whose size and frame are correct
 };
 
-// BadInput that lists field by field where the models differ: "hidden_size: checkpoint 128, requested 256".
+// BadInput that lists the fields in which the models differ: "hidden_size: checkpoint 128, requested 256".
 void compare_models(const nlohmann::json& stored, const nlohmann::json& wanted);
 
 // The fields in which two JSON values differ, as "a.b: <left> 1, <right> 2".

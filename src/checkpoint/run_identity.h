@@ -1,7 +1,7 @@
-// Which run a checkpoint is of. A run gets an identity, random digits, when it starts from nothing or from
-// weights only; it stands in the manifest of each of its checkpoints, and a run that goes on from one of them
-// keeps it. So a folder is known to hold the checkpoints of one run, and another run does not save among
-// them: a reader takes the highest step of a folder, whoever wrote it.
+// The run that a checkpoint belongs to. A run gets an identity, random digits, when it starts from nothing or
+// from weights only; the manifest of each of its checkpoints has it, and a run that continues from one of
+// them keeps it. So a folder is known to hold the checkpoints of one run, and no other run saves into it: a
+// reader takes the highest step of a folder, whichever run wrote it.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace trifold {
 
 struct RunIdentity {
   std::string id;
-  // Where the run starts from: a checkpoint or a folder of them; absent: from nothing.
+  // The start of the run: a checkpoint or a folder of them; absent: nothing.
   std::optional<std::filesystem::path> from;
 };
 
@@ -23,8 +23,8 @@ RunIdentity new_run(std::optional<std::filesystem::path> from = {});
 // has none, as those written before identities have, or cannot be read.
 RunIdentity continued_run(const std::filesystem::path& from);
 
-// BadInput where `root`, a --save, holds checkpoints of another run, or is itself a checkpoint. Checkpoints
-// without an identity count as another run's. Never where the run starts from `root`, or from a checkpoint in
+// BadInput if `root`, a --save, holds checkpoints of another run, or is itself a checkpoint. Checkpoints
+// without an identity count as another run's. Never if the run starts from `root`, or from a checkpoint in
 // it.
 void check_owner(const std::filesystem::path& root, const RunIdentity& run);
 

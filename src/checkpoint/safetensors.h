@@ -31,7 +31,7 @@ struct SafeTensor {
   std::string name;
   std::string dtype;  // as the format calls it: "F32", "BF16", "BOOL" ...
   std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;  // bytes behind the header
+  int64_t begin = 0, end = 0;  // bytes after the header
 
   int64_t bytes() const { return end - begin; }
 };
@@ -40,13 +40,13 @@ struct SafeTensor {
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_of_safetensors(std::string_view name);
 
-// Reads the header of a file with `data_bytes` bytes behind it. Tensors come in the order of their bytes.
-// Anything wrong (a name twice, an unknown type, sizes that do not fit, gaps, overlaps) is a BadInput that
+// Parses the header of a file with `data_bytes` bytes after it. Tensors come in the order of their bytes.
+// Every mistake (a name twice, an unknown type, sizes that do not fit, gaps, overlaps) is a BadInput that
 // starts with `where`.
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                                  const std::string& where);
 
-// Reads an index: the file of each tensor. BadInput where it is none, or where a file is not beside it.
+// Reads an index: the file of each tensor. BadInput if it is not one, or names a file outside its folder.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& where);
 
 // One file, open for reading.
@@ -73,7 +73,7 @@ class SafetensorsModel {
     const SafeTensor* tensor;
   };
 
-  // `folder` holds model.safetensors or an index. BadInput where neither is there, or where files and index
+  // `folder` holds model.safetensors or an index. BadInput if it has neither, or if files and index
   // disagree.
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
@@ -89,11 +89,11 @@ class SafetensorsModel {
 // Writes one file, whose tensors are known beforehand and whose elements come in any order.
 class SafetensorsWriter {
  public:
-  // Makes the file, which must not exist, and its header. Of `tensors` the offsets are set here.
+  // Creates the file, which must not exist, and its header. Sets the offsets of `tensors`.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors);
   // Bytes of tensor number `index`, from byte `offset` of it on.
   void write(size_t index, int64_t offset, const void* from, size_t bytes) const;
-  // After the last: waits until all is on the disk.
+  // To be called after the last byte: waits until all is on the disk.
   void finish();
 
  private:

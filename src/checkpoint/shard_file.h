@@ -1,10 +1,10 @@
-// ShardFile: writing one HDF5 file of a checkpoint in two steps. First HDF5 lays the file out: all its
-// structure, and room for the elements of every box. Then the elements are written into their places
-// directly, block by block with their checksums, so that HDF5's process-wide lock is held for the layout
-// only, a full disk is an ordinary error, and a box may come in parts: nobody needs the memory of a whole
+// ShardFile writes one HDF5 file of a checkpoint in two steps. First HDF5 lays out the file: its structure,
+// and space for the elements of every box. Then the elements are written directly to their offsets, block by
+// block with their checksums. So HDF5's process-wide lock is held only for the layout, a full disk is an
+// ordinary error, and a box may be written in parts, without the memory of a whole
 // one.
 //
-// Equal boxes and elements make equal bytes.
+// Equal boxes and elements give equal bytes.
 #pragma once
 
 #include <filesystem>
@@ -31,13 +31,13 @@ struct ShardBox {
 
 class ShardFile {
  public:
-  // Makes the file `path`, which must not exist, with room on the disk for all of `boxes`.
+  // Creates the file `path`, which must not exist, with disk space for all of `boxes`.
   ShardFile(const std::filesystem::path& path, int64_t step, std::vector<ShardBox> boxes);
 
   const std::vector<ShardBox>& boxes() const { return boxes_; }
   // Writes the next elements of a box, in row-major order.
   void append(size_t box, const void* data, size_t bytes);
-  // After the last element of the last box: waits until all is on the disk. Complete from now on:
+  // To be called after the last element of the last box: waits until all is on the disk. Then valid:
   void finish();
   const FileInfo& info() const { return info_; }
   PieceInfo piece(size_t box) const;  // its file is number 0

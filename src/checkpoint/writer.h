@@ -21,9 +21,9 @@ struct NamedTensor {
 
 // Collective over `world`. Writes the checkpoint <root>/step_<ten digits> and returns its path.
 //   * `mine` are the boxes this rank holds; replicated ones are written by the first of the ranks that hold
-//     them (counts_here), empty ones by nobody. Together the boxes that are written must hold every element
-//     of every tensor exactly once.
-//   * Refused, before anything is written, where there is no room; and where a number is infinite or NaN.
+//     them (counts_here), empty ones are not written. Together the written boxes must hold every element of
+//     every tensor exactly once.
+//   * Throws, before anything is written, if the disk has too little space, or a number is infinite or NaN.
 //   * Everything goes to <root>/step_N.tmp-<random> first (checkpoint/new_checkpoint.h).
 //   * A failure on any rank is an Error on all ranks; the temporary directory is removed and nothing else is
 //     touched.

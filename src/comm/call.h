@@ -1,8 +1,8 @@
-// Call: what one rank asks of a communicator, in a form all ranks can compare before any data moves.
+// Call: one rank's call on a communicator, in a form that all ranks can compare before any data move.
 //
-// Every back end sends its Call to the other ranks of the communicator first. Unless all of them agree, every
+// Every back end first sends its Call to the other ranks of the communicator. Unless all of them agree, every
 // rank throws the text made by `disagreement`, which is the same on every rank. Arguments that are wrong on
-// one rank alone travel the same way, as `problem`, so the other ranks do not wait for a rank that has
+// only one rank are sent the same way, as `problem`, so that the other ranks do not wait for one that has
 // already given up.
 #pragma once
 

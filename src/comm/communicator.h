@@ -1,26 +1,26 @@
 // Communicator: a fixed, ordered set of ranks that move typed buffers between them.
 //
 // Contract of every operation:
-//   * It is enqueued on the given stream, takes tensors of any dtype that live where the stream does (on its
-//     device, or on the host), and does nothing on a Dry stream. Tensors must stay valid and untouched until
-//     the stream has passed it; lists of rows and transfers are copied at once.
+//   * It is enqueued on the given stream, takes tensors of any dtype in the memory of that stream's device
+//     (or of the host), and does nothing on a Dry stream. Tensors must stay valid and untouched until the
+//     stream has passed it; lists of rows and transfers are copied at once.
 //   * All ranks of the communicator call the same operations in the same order with matching counts and
 //     dtypes. A mismatch is an Error on every rank that says which rank called what (operation, count, dtype,
 //     sequence number).
-//   * Every wait has the time-out given when the world was made; it ends in an Error that names the ranks
-//     that did not come, and aborts the world. `abort` wakes every waiting rank of the whole world with an
+//   * Every wait has the time-out given when the world was made; when it expires, an Error names the missing
+//     ranks and the world is aborted. `abort` wakes every waiting rank of the whole world with an
 //     Error.
-//   * Sums are in rank order wherever the back end says so (`sums_in_rank_order`), so they repeat bit for
+//   * Where the back end promises it (`sums_in_rank_order`), sums are in rank order, so they repeat bit for
 //     bit.
-//   * A sum of 16-bit floats is made in f32 and rounded to 16 bits after each addition, p - 1 times over p
-//     ranks: for activations and their gradients. What must be exact is summed in f32.
+//   * A sum of 16-bit floats is computed in f32 and rounded to 16 bits after each addition, p - 1 times over
+//     p ranks: for activations and their gradients. Values that must be exact are summed in f32.
 //   * Over NCCL the first collective of a communicator, and the first message from one rank to another over
-//     it, connect its ranks: the call waits on the host until the others have come to theirs, whatever the
-//     stream. Who wants calls to return at once, or comes to communicators in an order that differs from rank
-//     to rank, connects them before: by a collective that nobody measures, and by meet() (comm/meet.h) for
+//     it, connect its ranks: the call blocks the host until the others have reached theirs, whatever the
+//     stream. To keep first calls from blocking, or if ranks reach communicators in different orders, connect
+//     them beforehand: run one untimed collective, and meet() (comm/meet.h) for
 //     messages.
-//   * Calls on one communicator come from one stream at a time. A size of 1 works and moves nothing but
-//     copies.
+//   * Calls on one communicator come from one stream at a time. A size of 1 works and only copies
+//     locally.
 #pragma once
 
 #include <atomic>
@@ -72,7 +72,7 @@ class Communicator {
                           std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
   // A batch of sends and receives that may complete in any order, among ranks that have met (above); between
-  // one pair of ranks, sends match receives in the order listed. Only the ranks named as peers take part.
+  // one pair of ranks, sends match receives in the order listed. Only the named peers take part.
   // Rendezvous semantics: a send may wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
 
@@ -85,28 +85,28 @@ class Communicator {
   // Collective: returns when every rank has called it. Runs at once, on no stream.
   virtual void barrier() = 0;
 
-  // What this rank has sent through this communicator, and through all communicators of its world together,
-  // as the algorithms with the least traffic (rings) send it, whatever the back end does: of n ranks' tensors
-  // of b bytes an all_reduce takes 2 b (n-1)/n, a reduce_scatter or all_gather b (n-1)/n of the whole,
-  // messages what they carry. In a ring a rank sends to the next one, so its bytes leave the node where that
-  // lives on another. Dry streams do not count.
+  // Bytes that this rank has sent through this communicator, and through all communicators of its world,
+  // counted as the algorithms with the least traffic (rings) send them, whatever the back end does: for n
+  // ranks and tensors of b bytes, 2 b (n-1)/n for an all_reduce, b (n-1)/n of the whole for a reduce_scatter
+  // or all_gather; messages count in full. In a ring a rank sends to the next one, so its bytes leave the
+  // node if that one is on another. Dry streams do not count.
   Traffic traffic() const { return mine_.read(); }
   int64_t bytes_sent() const { return traffic().sent; }
   Traffic world_traffic() const { return world_->counters.read(); }
 
-  // Says which node each rank of this world lives on, for the counts; until then all are on one. To be called
-  // on the world's communicator before it is split.
+  // Sets the node of each rank of this world, for the counts; by default all are on one. To be called on the
+  // world's communicator before it is split.
   void set_nodes(std::vector<int> node_of_rank);
   // By rank of the world; empty: all on one.
   std::span<const int> world_nodes() const { return world_->nodes; }
 
  protected:
-  // To be called by `split` on what it has made: its ranks are those of the world.
+  // To be called by `split` on its result; `world_ranks` are its ranks, numbered as in the world.
   void join(const Communicator& parent, std::span<const int> world_ranks);
   // `rounds` passes of a ring over a tensor of `bytes`.
   void count_ring(int64_t rounds, size_t bytes, const Stream& stream);
   void count_transfers(std::span<const Transfer> transfers, const Stream& stream);
-  // Rows of `in` for each rank; those for this rank itself do not travel.
+  // Rows of `in` for each rank; those for this rank itself are not sent.
   void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream);
 
  private:
@@ -117,7 +117,7 @@ class Communicator {
       return {sent.load(std::memory_order_relaxed), left_node.load(std::memory_order_relaxed)};
     }
   };
-  // What the communicators of one rank share.
+  // State shared by the communicators of one rank.
   struct World {
     std::vector<int> nodes;
     Counters counters;

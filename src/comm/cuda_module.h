@@ -2,8 +2,8 @@
 // none.
 //
 // Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda),
-// which is looked for in module_folders() (comm/module.h) and stays until the process ends. The libraries it
-// computes with (cuBLASLt, cuDNN, NCCL) it opens itself when they are needed first.
+// which is searched for in module_folders() (comm/module.h) and stays loaded until the process ends. It opens
+// the libraries that it computes with (cuBLASLt, cuDNN, NCCL) itself, on first use.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@
 
 namespace trifold {
 
-// How many CUDA devices this process can use. Throws an Error(BadInput) that says what is missing and what to
-// do when the module, the driver or a device is.
+// The number of CUDA devices that this process can use. Throws Error(BadInput), saying what to do, if the
+// module, the driver or a device is missing.
 int cuda_device_count();
 
-// Bytes of memory that CUDA device `index` has, whatever is in use now. Asking takes none of it: the device
-// is not opened. Throws as cuda_device_count does.
+// Bytes of memory of CUDA device `index`, used or not. The device is not opened, so the call takes none of
+// it. Throws as cuda_device_count does.
 size_t cuda_device_memory(int index);
 
-// Which of a device's tables, that differ in some operations.
+// Selects one of a device's tables, which differ in some operations.
 struct CudaTable {
   bool fp8 = false;           // products of linear layers in 8 bits (ops/cuda/fp8.h)
   bool deterministic = true;  // attention's backward has the same bits each time (ops/cuda/attention.h)
@@ -33,23 +33,23 @@ struct CudaTable {
   auto operator<=>(const CudaTable&) const = default;
 };
 
-// A table of CUDA device `index`, and with it the device (`ops.device`), which all of its tables share. One
-// of each kind, until the process ends. Throws as cuda_device_count does, and BadInput where the device has
-// no products in 8 bits.
+// A table of CUDA device `index`, with the device (`ops.device`), which all of its tables share. There is one
+// of each kind, and it lives until the process ends. Throws as cuda_device_count does, and BadInput if the
+// device has no products in 8 bits.
 const OpTable& cuda_ops(int index, const CudaTable& which = {});
 
-// How the products of CUDA device `index` get their algorithms. Throws as cuda_device_count does.
+// The choice of algorithms for the products of CUDA device `index`. Throws as cuda_device_count does.
 ProductTuning& cuda_products(int index);
 
-// The ranks of `host` with a CUDA device each, `device` here, through NCCL (comm/cuda/nccl_comm.h).
-// Collective over `host`, which must outlive the result; what is on streams of the host goes through it.
+// A communicator of the ranks of `host` over NCCL (comm/cuda/nccl_comm.h); this rank uses `device`.
+// Collective over `host`, which must outlive the result and carries calls on streams of the host.
 std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
                                            std::chrono::milliseconds timeout = kDefaultCommTimeout);
 
-// cuda_device_count with the module looked for in `folders` only.
+// cuda_device_count, searching for the module in `folders` only.
 int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
-// What the module exports, with C names. A change of any type that crosses the border changes the version.
+// The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
 constexpr int64_t kCudaModuleVersion = 9 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +

@@ -1,9 +1,8 @@
 // MPI, loaded on demand: the program itself does not link MPI, so it starts on machines that have none.
 //
-// Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi), which is looked for in
-// module_folders() (comm/module.h). Once loaded it stays until the process ends. The module holds its own
-// copy of the core room; Errors thrown inside it are caught here as usual, because both are the same type by
-// name.
+// Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi), which is searched for in
+// module_folders() (comm/module.h) and stays loaded until the process ends. The module has its own copy of
+// the core room; Errors thrown inside it are caught here as usual, because both types have the same name.
 #pragma once
 
 #include <chrono>
@@ -17,45 +16,45 @@
 
 namespace trifold {
 
-// Tells people why the process ends, where no error can do so any more; "" where another rank tells it.
-// Called from any thread. The caller ends the process.
+// Prints why the process ends when no error can be thrown any more; "" if another rank prints it. Called from
+// any thread. The caller then ends the process.
 using LastWords = void (*)(const char* why);
 
-// How many ranks an MPI launcher (mpirun, mpiexec, srun) says it started, found from the environment; nothing
-// when this process was not started by one, 0 when the launcher does not say how many.
+// The number of ranks that an MPI launcher (mpirun, mpiexec, srun) started, according to the environment;
+// nothing if no launcher started this process, 0 if the launcher does not give the number.
 std::optional<int> mpi_launch_size();
-// Which of them this process is, where the launcher says so.
+// The rank of this process, if the launcher gives it.
 std::optional<int> mpi_launch_rank();
 
-// How many of them the launcher says it started on this host; nothing where it does not say.
+// The number of ranks that the launcher started on this host, if it gives it.
 std::optional<int> mpi_launch_size_on_host();
 
-// The world of the MPI launcher as this process, one of its ranks, sees it. Collective over all its
-// processes; every communicator split from it must be gone before it is. To be called once in a program
-// (tests make worlds one after another). Throws an Error that says what to do when the module cannot be
-// loaded or is not of this build, or when the launcher and the MPI library do not belong together.
+// The world communicator of the MPI launcher for this process. Collective over all processes of the launcher;
+// every communicator split from it must be destroyed before it. To be called once in a program (tests create
+// worlds one after another). Throws an Error that says what to do if the module cannot be loaded or is of
+// another build, or if the launcher belongs to another MPI library.
 //
-// With `last_words` a wait that takes too long ends the whole job (MPI_Abort) once these are said, instead of
-// an Error: the ranks that do not come could not be joined. So does a process that cannot end in its own way
-// some seconds after the world was aborted, and one whose peers do not start MPI within the time-out.
+// With `last_words`, a time-out calls it and ends the whole job (MPI_Abort) instead of throwing an Error,
+// because missing ranks could not be joined. So does a process that cannot end by itself within some seconds
+// after the world was aborted, and one whose peers do not start MPI within the time-out.
 std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout = kDefaultCommTimeout,
                                           LastWords last_words = nullptr);
 
-// connect_mpi with the module looked for in `folders` only.
+// connect_mpi, searching for the module in `folders` only.
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const std::filesystem::path> folders,
                                                std::chrono::milliseconds timeout,
                                                LastWords last_words = nullptr);
 
-// What the module exports, with C names. A change of any type that crosses the border changes the version.
+// The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kMpiModuleFile = "trifold_mpi.so";
 constexpr int64_t kMpiModuleVersion = 3 + 1000 * int64_t{sizeof(Stream)} +
                                       1'000'000 * int64_t{sizeof(Tensor)} +
                                       1'000'000'000 * int64_t{sizeof(OpTable)};
 using MpiModuleVersion = int64_t();
-struct MpiModuleHost {  // what the program gives
+struct MpiModuleHost {  // passed by the program
   int64_t timeout_ms;
   const OpTable* ops;
-  HostThread* thread;  // the calling one, which runs the rank
+  HostThread* thread;  // of the caller, which runs the rank
   LastWords last_words;
 };
 using MpiModuleConnect = Communicator*(const MpiModuleHost* host);

@@ -1,5 +1,5 @@
-// PlannedCommunicator: a rank's view of ranks that do not exist. A model that is built for a place in a mesh
-// of thousands can be walked dry with it; anything that would really talk is an Error.
+// PlannedCommunicator: a communicator of ranks that do not exist. With it a model can be built for one rank
+// of a mesh of thousands and walked dry; any real communication is an Error.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace trifold {
 
-// Operations do nothing on a Dry stream and throw on any other. `split` cannot know the other ranks' colors
-// and throws, as `barrier` does.
+// Operations do nothing on a Dry stream and throw on any other. `split` and `barrier` always throw; `split`
+// could not know the colors of the other ranks.
 std::unique_ptr<Communicator> planned_communicator(int rank, int size);
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// SharedError: what several ranks found out together. Each of them throws it with the same text, at the same
-// place of its run, so no other rank waits for one that does; one of them tells it.
+// SharedError: an error that several ranks found together. Each of them throws it with the same text at the
+// same point of its run, so no other rank waits for one that throws; one of them reports it to the user.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace trifold {
 
 class SharedError : public Error {
  public:
-  // `ranks` throw it; `tells` on one of them.
+  // `ranks` of them throw it; `tells` is true on the one that reports it.
   SharedError(std::string message, ErrorKind kind, int ranks, bool tells)
       : Error(std::move(message), kind), ranks_(ranks), tells_(tells) {}
 
@@ -22,7 +22,7 @@ class SharedError : public Error {
   bool tells_;
 };
 
-// Whether all ranks of a world of `ranks` throw this error: then nobody has to be told to stop.
+// Whether all ranks of a world of `ranks` throw this error: then no rank needs to be aborted.
 inline bool is_shared_by(const Error& error, int ranks) {
   if (error.kind() == ErrorKind::Agreed) return true;
   const auto* shared = dynamic_cast<const SharedError*>(&error);

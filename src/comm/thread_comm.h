@@ -1,12 +1,12 @@
 // ThreadWorld: ranks are threads of one process, and a Communicator for each of them.
 //
-// A collective is: publish the call and the addresses, meet, compare the calls, move data straight between
-// the ranks' tensors (each rank reduces its own part, in rank order), meet again. Nothing is staged, so
-// all_reduce reads and writes every element once per rank. Sums are the same on all ranks and in rank order:
-// ((x0 + x1) + x2) + ...
+// In a collective each rank publishes its call and addresses and waits for the others; then calls are
+// compared, data move straight between the ranks' tensors (each rank reduces its own part, in rank order),
+// and the ranks wait for each other again. Nothing is staged, so all_reduce reads and writes every element
+// once per rank. Sums are the same on all ranks and in rank order: ((x0 + x1) + x2) + ...
 //
-// A rank that gives up (time-out, abort) leaves only after no other rank touches its tensors any more, and
-// from then on every call on every communicator of the world fails, so its memory may be freed at once.
+// A rank that gives up (time-out, abort) returns only when no other rank touches its tensors any more; from
+// then on every call on every communicator of the world fails, so its memory may be freed at once.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class ThreadGroups;
 
 class ThreadWorld {
  public:
-  // The arithmetic of reductions on streams of a device is that of `ops`, which must outlive the world; on
-  // streams of the host it is that of cpu_ops().
+  // Reductions on streams of a device compute with `ops`, which must outlive the world, those on streams of
+  // the host with cpu_ops().
   explicit ThreadWorld(int size, std::chrono::milliseconds timeout = kDefaultCommTimeout);
   ThreadWorld(int size, std::chrono::milliseconds timeout, const OpTable& ops);
   ~ThreadWorld();
@@ -33,17 +33,17 @@ class ThreadWorld {
 
   int size() const;
 
-  // The communicator of all ranks as rank `rank` sees it: once for each rank, from the thread that will run
-  // it. It, and everything split from it, must not outlive the world.
+  // The world communicator of rank `rank`. To be called once for each rank, from the thread that will run it.
+  // It, and everything split from it, must not outlive the world.
   std::unique_ptr<Communicator> join(int rank);
 
-  // As Communicator::abort, for a thread that is no rank.
+  // As Communicator::abort, for a thread that is not a rank.
   void abort(std::string_view why) noexcept;
 
-  // One line per rank: what it waits for, for people who look at a run that does not move; first those that
-  // wait for nobody. From any thread.
+  // One line per rank that says what it waits for, to diagnose a run that hangs; ranks that do not wait for
+  // others come first. From any thread.
   std::string status() const;
-  // Whether the world has been aborted, and whether because a rank waited too long. From any thread.
+  // Whether the world has been aborted, and whether a time-out was the reason. From any thread.
   bool aborted() const;
   bool timed_out() const;
   // Why it was aborted; empty while it is not.

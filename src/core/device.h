@@ -2,10 +2,10 @@
 // in-order queue of work on it. The CUDA module (src/core/cuda) implements both; the host has neither, so a
 // null Device* means the host everywhere.
 //
-// Nothing above core, ops and comm calls these: it makes a Buffer, an Arena or a Stream with the device of
-// its OpTable (`ops.device`) and goes on as before. The rule that a device adds: *memory on it is not the
-// host's to read*. The host reaches it with the table's `copy`, one side of which may be a host tensor, and
-// reads results that are small from a Buffer::shared after `Stream::synchronize`.
+// Only core, ops and comm call these. Other rooms make a Buffer, an Arena or a Stream with the device of
+// their OpTable (`ops.device`) and use it as on the host. One rule is added: *the host must not read device
+// memory*. It copies with the table's `copy`, one side of which may be a host tensor, and reads small results
+// from a Buffer::shared after `Stream::synchronize`.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace trifold {
 
-// Work that a queue wrote down (DeviceQueue::begin_capture). Belongs to whoever asked for it and must not
-// outlive its queue; what it reads and writes must be there whenever it is launched.
+// Work captured from a queue (DeviceQueue::begin_capture). Owned by the caller, must not outlive its queue;
+// the memory that it reads and writes must be allocated whenever it is launched.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -27,7 +27,7 @@ class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
 
-  // What the back end's own calls take (a cudaStream_t); makes its device the calling thread's current one.
+  // The back end's own handle (a cudaStream_t); makes its device current on the calling thread.
   virtual void* native() = 0;
 
   // A ticket for all work enqueued so far. Tickets grow.
@@ -35,34 +35,34 @@ class DeviceQueue {
   // Work enqueued here from now on starts after `ticket` of `other`, a queue of the same back end. Returns at
   // once.
   virtual void wait(DeviceQueue& other, uint64_t ticket) = 0;
-  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws what went wrong on the
+  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws errors of the
   // device.
   virtual void await(uint64_t ticket) = 0;
   virtual void synchronize() = 0;
 
-  // Copies between any two of device, shared and ordinary memory. Ordinary memory may be read only until this
-  // returns, and must stay until the queue is past it where it is written.
+  // Copies between any two of device, shared and ordinary memory. An ordinary source is read before this
+  // returns; an ordinary destination must stay allocated until the queue has passed the copy.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  // Memory of the device for one piece of work enqueued here: what was given before may be used again, or
-  // freed once the queue is past it. Calls with the same number of bytes give the same address.
+  // Device memory for one piece of work enqueued here. An earlier workspace may be reused, or freed once the
+  // queue has passed its work. Calls with the same number of bytes return the same address.
   virtual void* workspace(size_t bytes) = 0;
-  // Throws when what was enqueued last was refused; `what` names it.
+  // Throws if the latest enqueued work was rejected; `what` names it.
   virtual void check_launch(const char* what) = 0;
 
-  // ---- graphs: many pieces of work, enqueued as one ----
-  // What is enqueued from begin_capture to end_capture, by the thread that calls these, is not done but
-  // written down, with its arguments: what differs from launch to launch must stand in the device's memory.
-  // What waits, is waited for or is the host's (Stream::run) cannot be part of it, nor can a workspace larger
-  // than any before: they throw. end_capture must follow whatever has been thrown; it throws too where the
-  // device gave up writing.
+  // ---- graphs: many pieces of work, launched as one ----
+  // Work enqueued between begin_capture and end_capture, by the thread that calls these, is captured with its
+  // arguments instead of executed; values that change between launches must be in device memory. Waits,
+  // events, host work (Stream::run) and workspaces larger than any before cannot be captured: they throw.
+  // end_capture must be called even after an exception; it throws itself if the device abandoned the
+  // capture.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
-  // Enqueues what `graph`, of this queue, holds. It may be destroyed once this has returned.
+  // Enqueues the work of `graph`, captured from this queue. It may be destroyed once this has returned.
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
-// What a queue is for. Where a device can start work of several queues, that of communication goes first: it
-// is little, and other ranks wait for it.
+// The purpose of a queue. Where a device can start work of several queues, communication goes first: it is
+// short, and other ranks wait for it.
 enum class QueueUse { Computing, Communicating };
 
 struct DeviceMemory {

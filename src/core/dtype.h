@@ -112,7 +112,7 @@ decltype(auto) dispatch_float(DType dtype, Body&& body) {
   }
 }
 
-// The same for what is never stored in 16 bits (accumulate_type): f64 and f32 alone.
+// The same for values that are never stored in 16 bits (accumulate_type): only f64 and f32.
 template <class Body>
 decltype(auto) dispatch_wide_float(DType dtype, Body&& body) {
   switch (dtype) {

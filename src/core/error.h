@@ -16,7 +16,7 @@ namespace trifold {
 enum class ErrorKind {
   Failure,   // something broke while running: exit status 1
   BadInput,  // the configuration, a file or a value given by the user is wrong: exit status 2
-  Aborted,   // another rank failed, whose error is the one to tell: exit status 1
+  Aborted,   // another rank failed, and its error is the one to report: exit status 1
   Agreed,    // all ranks found it together: each throws it with the same text; exit status 1
 };
 

@@ -11,8 +11,8 @@
 // infinities of both signs; otherwise that infinity. A sum of finite numbers is infinite only when the exact
 // sum is beyond the largest double.
 //
-// Sums of several ranks: limbs() gives whole numbers that may be added place by place, over up to 2^30 ranks,
-// before add_limbs() takes them in. So an all_reduce(Sum) of kLimbs numbers of type I64 a sum is enough:
+// Sums over ranks: limbs() returns integers that may be added limb by limb, over up to 2^30 ranks, and then
+// passed to add_limbs(). So one all_reduce(Sum) of kLimbs I64 numbers for each sum is enough:
 //
 //   copy sum.limbs() into a row of an I64 tensor; all_reduce(Sum); total.add_limbs(row); total.value()
 //
@@ -41,8 +41,8 @@ class ExactSum {
 
   // The state, unique for the exact sum. It stays valid until the next addition.
   const Limbs& limbs();
-  // Adds the state of another sum, or the sum place by place of the states of several. Throws unless there
-  // are kLimbs numbers.
+  // Adds the state of another sum, or the states of several added limb by limb. Throws unless there are
+  // kLimbs numbers.
   void add_limbs(std::span<const int64_t> limbs);
 
   // The double nearest to the exact sum, ties to even. The sum of nothing, and one that cancels, is +0.

@@ -1,5 +1,5 @@
 // Opening files that the user names. Every reader of such a file opens it here, so that a pipe, a device, a
-// socket or a directory is refused at once: it has no size, and might block for ever or never end.
+// socket or a directory is rejected at once: it has no size, and might block or never end.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace trifold {
 // and what is wrong, when it cannot be opened or is no regular file. Never waits.
 int open_input_file(const std::string& path);
 
-// What the regular file of text at `path` holds. BadInput, naming it, when it cannot be read, has more than
-// `most_bytes` bytes, which is found before anything is read, or is no text but packed (core/plain_text.h).
+// The content of the regular text file at `path`. BadInput, naming it, if it cannot be read, has more than
+// `most_bytes` bytes (checked before anything is read), or is packed data, not text (core/plain_text.h).
 std::string read_input_file(const std::string& path, int64_t most_bytes);
 
 }  // namespace trifold

@@ -14,8 +14,8 @@ struct NotFinite {
   std::string_view what;  // "nan", "inf" or "-inf"
 };
 
-// The first of `count` elements in the host's memory that is not finite; of a type that is no floating-point
-// one all are.
+// The first of `count` elements in host memory that is not finite. Elements of types other than
+// floating-point are always finite.
 std::optional<NotFinite> first_not_finite(const void* data, DType dtype, int64_t count);
 
 }  // namespace trifold

@@ -11,18 +11,18 @@
 
 namespace trifold {
 
-// How much of a piece of content a message shows.
+// The most bytes of a quoted text that a message shows.
 constexpr size_t kMostShownBytes = 200;
 
 // One line that shows `content`. A new line, tab or carriage return becomes \n, \t or \r; another control
 // character of ASCII, or a byte that does not belong to UTF-8, becomes \xNN; a character that is invisible or
 // that controls its neighbours becomes \u{NNNN}. Everything else stays, backslashes included, so the result
-// is for people and cannot be turned back. Content of more than `most_bytes` bytes is cut after a character,
+// is for people and cannot be parsed back. Content of more than `most_bytes` bytes is cut after a character,
 // and the full length follows.
 std::string printable(std::string_view content, size_t most_bytes = kMostShownBytes);
 
-// A whole message, whose own new lines and tabs stay; otherwise like `printable`, and nothing is cut. For the
-// places that show messages: what a message quotes without `printable` is harmless all the same.
+// A whole message: like `printable`, but new lines and tabs stay and nothing is cut. Used where messages are
+// shown, so that text which a message quotes without `printable` is harmless as well.
 std::string printable_message(std::string_view message);
 
 }  // namespace trifold

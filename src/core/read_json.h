@@ -4,9 +4,9 @@
 //   const JsonView view(whole, path);
 //   const int64_t bytes = view.at("files").item(3).at("bytes").integer(0, most);
 //
-// Everything wrong is a BadInput that names the file, the place in it ("files[3].bytes"), what is there and
-// what is needed. The JSON library by itself sets no bound to depth, and some of its functions call
-// themselves once a level; it cuts integers that do not fit into the type asked for, without a word.
+// Every mistake is a BadInput that names the file, the path within it ("files[3].bytes"), the value found and
+// the value needed. The JSON library itself does not limit depth, although some of its functions recurse once
+// a level, and it silently truncates integers that do not fit the requested type.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@
 
 namespace trifold {
 
-// A value takes up to about 120 bytes of memory once it is parsed, besides its text.
+// A parsed value takes up to about 120 bytes of memory, in addition to its text.
 struct JsonLimits {
   int64_t bytes = int64_t{64} << 20;
   int depth = 64;              // lists and objects inside each other
   int64_t values = 1'000'000;  // numbers, texts, names, lists, objects
 };
 
-// Of one line of a file of lines; how long a line may be is for its reader to say.
+// For one line of a file of JSON lines; its reader limits the length of a line.
 inline constexpr JsonLimits kJsonLineLimits{int64_t{1} << 30, 64, 1'000'000};
 
-// The JSON text of `where`, within `limits`. BadInput that begins with `where` (unless that is empty): a
-// limit passed, or no JSON, with line and column.
+// Parses the JSON text of `where`. BadInput that begins with `where` (unless that is empty) if a limit is
+// exceeded or the text is not JSON, with line and column.
 nlohmann::json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// The same of a file, whose kind and size are checked before it is read.
+// The same for a file, whose kind and size are checked before it is read.
 nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
 
 // A value for a message: escaped, short, on one line.
 std::string printable_json(const nlohmann::json& value);
 
-// A value in a tree, and the way to it. Holds pointers into the tree, which must live on.
+// A value in a tree, and the path to it. Holds pointers into the tree, which must outlive it.
 class JsonView {
  public:
   explicit JsonView(const nlohmann::json& root, std::string where = {})

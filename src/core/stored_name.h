@@ -1,6 +1,6 @@
-// Which names can be stored: those of tensors become paths in HDF5 files and keys in a checkpoint's manifest,
-// and names that data bring along (tables) become parts of them. They are checked when data are opened, by
-// this one rule, so that no run trains what it could not save.
+// Which names can be stored: names of tensors become paths in HDF5 files and keys in a checkpoint's manifest,
+// and names that come with data (tables) become parts of them. This one rule checks them when data are
+// opened, so that no run trains a model that it could not save.
 #pragma once
 
 #include <string>

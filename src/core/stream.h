@@ -1,20 +1,20 @@
 // Stream and Event: an in-order queue of work on one device, and a point in that queue others can wait for.
 //
-// This is the only way to order work; there is no default stream. Whatever enqueues takes a Stream&.
+// This is the only way to order work; there is no default stream. Every call that enqueues takes a Stream&.
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
 //   Worker  work runs in order on a thread the stream owns (communication): overlap is the code a GPU has;
 //   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
-// A stream of a device (core/device.h) has a queue there besides. Arithmetic is put on that queue (`enqueue`)
-// and runs behind the host's back: an Inline stream then is asynchronous too, and who wants to read results
-// synchronizes. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after
-// every piece of work, so its events cover both.
+// A stream of a device (core/device.h) also has a queue there. Arithmetic is enqueued on that queue
+// (`enqueue`) and runs asynchronously, on an Inline stream too, so callers synchronize before they read
+// results. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after every
+// piece of work, so its events cover both.
 //
 // An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
 // and by every wait for one of its events; each gets an Error of its own to add context to.
-// Enqueueing allocates nothing but when more work waits than ever before and than there is room for at first.
-// Waits here have no time-out of their own: work only waits for work enqueued before it, so there is no
-// circle, and whatever else a work item waits for (other ranks) has one.
+// Enqueueing allocates only when the queue grows past its previous peak.
+// Waits here have no time-out of their own: work only waits for work enqueued earlier, so there is no cycle,
+// and waits inside a work item (for other ranks) have one.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ class Stream {
   // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there, for `use`; a
   // Dry stream needs none.
   Stream(Mode mode, ThreadPool& pool, Device* device = nullptr, QueueUse use = QueueUse::Computing);
-  // Runs what is still enqueued, and drops its errors: who wants them calls `synchronize` first.
+  // Runs the work that is still enqueued and drops its errors; call `synchronize` first to get them.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -58,15 +58,15 @@ class Stream {
   // The queue on the stream's device, or null: the host is the device.
   DeviceQueue* queue() const { return queue_; }
 
-  // An Inline stream over the same pool for tensors of the host: what communicators and operations get that
-  // sum up what the host has read from a device.
+  // An Inline stream over the same pool for tensors of the host: for communicators and operations that sum
+  // values which the host has read from a device.
   Stream host() const { return Stream(pool_, nullptr); }
-  // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. What
-  // it enqueues on a device is ordered before whatever comes after the work.
+  // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. Work
+  // that it enqueues on a device precedes everything that follows this work.
   Stream inner() const { return Stream(pool_, queue_); }
 
   // Enqueues `work`, a callable without arguments. Everything it refers to must live until it has run; what
-  // it owns is destroyed before anyone learns that it has.
+  // it owns is destroyed before its completion can be observed.
   template <class Work>
   void run(Work&& work) {
     if (mode_ == Mode::Inline) {
@@ -76,7 +76,7 @@ class Stream {
     if (mode_ == Mode::Worker) push(Task(std::forward<Work>(work)));
   }
 
-  // The same for work that only puts more work on `queue()`: it does not wait for what is there.
+  // The same for work that only enqueues more work on `queue()`: it does not wait for that queue.
   template <class Work>
   void enqueue(Work&& work) {
     if (mode_ == Mode::Inline) return work();
@@ -87,8 +87,8 @@ class Stream {
   // Work enqueued on this stream from now on starts after `event` is complete.
   void wait(const Event& event);
   // Blocks the caller until all enqueued work has run; rethrows the first exception of a Worker stream, and
-  // what went wrong on the device.
-  // Called by work of this very stream it is an Error, for it would wait for itself.
+  // errors of the device.
+  // Calling it from work of the same stream is an Error, because that work would wait for itself.
   void synchronize();
 
  private:

@@ -1,6 +1,6 @@
-// Task: a callable without arguments and result, owned in place, and TaskQueue: tasks in the order they came.
-// A stream's queue is made of them: enqueueing work allocates nothing while no more is waiting than ever
-// before.
+// Task: a callable without arguments and result, owned in place, and TaskQueue: tasks in first-in, first-out
+// order. Streams are built of them, so that enqueueing allocates only when a queue grows past its previous
+// peak.
 #pragma once
 
 #include <cstddef>

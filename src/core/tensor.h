@@ -118,7 +118,7 @@ class Buffer {
 // `mark`. Addresses repeat whenever the sequence of calls repeats, so a step uses the same memory every time.
 //
 // A *measuring* arena owns no memory: its tensors have null data and it only records how much would be
-// needed. Walking a plan with measuring arenas and a dry Stream tells the memory of a step before anything is
+// needed. Walking a plan with measuring arenas and a Dry Stream gives the memory of a step before anything is
 // allocated.
 class Arena {
  public:
@@ -135,8 +135,8 @@ class Arena {
     used_ = mark;
   }
   void reset() { used_ = 0; }
-  // To a mark of another time that calls led to which are not repeated now, for what they took is still what
-  // it was then.
+  // Restores a fill level that an earlier, identical sequence of `take` calls reached. Used when a captured
+  // graph stands in for those calls: their tensors are still in place.
   void restore(Mark mark) {
     check(mark <= capacity(), "an arena of {} bytes cannot be filled to mark {}", capacity(), mark);
     used_ = mark;

@@ -28,7 +28,7 @@ class ThreadPool {
   int size() const { return size_; }
 
   // Calls body(worker) once on every worker and returns when all have returned; rethrows the exception of the
-  // first worker that has one and forgets the others.
+  // lowest worker that threw and drops the others.
   void run(FunctionRef<void(int worker)> body);
 
   // Splits [0, count) into one contiguous part per worker, each but the last a multiple of `grain`, and calls

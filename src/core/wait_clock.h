@@ -1,8 +1,8 @@
 // WaitClock: the time-out of a wait, which counts only the time that this process ran.
 //
-// A process that was stopped (SIGSTOP, a suspended machine, a debugger) finds all at once that much time has
-// passed; the ranks it waits for may have been stopped with it. So a wait looks at its clock every `poll()`,
-// and of a longer gap between two looks only `10 * poll()` count.
+// A process that was stopped (SIGSTOP, a suspended machine, a debugger) resumes to find that much time has
+// passed, although the ranks it waits for may have been stopped with it. So a wait reads its clock every
+// `poll()`, and of a longer gap between two readings only `10 * poll()` count.
 #pragma once
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 // Megatron-LM's default: tensor fastest, then context, data, and pipeline slowest.
 //
 // One set of ranks is read through two grids. The dense grid is tp x cp x dp x pp; the expert grid, for
-// parameters that only some tokens meet, is etp x ep x edp x pp. A pipeline stage has the same ranks in both,
+// parameters that only some tokens use, is etp x ep x edp x pp. A pipeline stage has the same ranks in both,
 // tp * cp * dp = etp * ep * edp, numbered in the same order, so going from one grid to the other moves no
-// data (parallel folding; Liu et al., arXiv 2504.14960). A set of axes is of one grid; pp is in both.
+// data (parallel folding; Liu et al., arXiv 2504.14960). A set of axes belongs to one grid; pp is in both.
 #pragma once
 
 #include <array>
@@ -58,13 +58,13 @@ class AxisSet {
 // over them: kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
 constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
 constexpr AxisSet kExpertDataAxes{Axis::Edp};
-// Over these a pipeline stage is spread: the ranks that differ only along them hold parts or copies of it.
+// A pipeline stage is spread over these: the ranks that differ only along them hold parts or copies of it.
 constexpr AxisSet kStageAxes{Axis::Tp, Axis::Cp, Axis::Dp};
 
 // How many ranks there are along each axis.
 class MeshSizes {
  public:
-  // One rank along each axis that is not named; along edp as many as etp and ep leave of a stage.
+  // One rank along each axis that is not named; along edp, the ranks of a stage divided by etp x ep.
   MeshSizes(std::initializer_list<std::pair<Axis, int>> sizes = {});
   int operator[](Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
   // Of the whole mesh, and of those that differ only along `axes`.
@@ -76,7 +76,7 @@ class MeshSizes {
   std::array<int, kAxes> sizes_;
 };
 
-// The place of a rank along each axis.
+// The coordinates of a rank.
 class MeshCoords {
  public:
   // 0 along each axis that is not named. Only coords_of fills in both grids.
@@ -91,10 +91,10 @@ class MeshCoords {
 
 // In both grids.
 MeshCoords coords_of(int rank, const MeshSizes& sizes);
-// Of a place in the dense grid.
+// Of coordinates in the dense grid.
 int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
-// The place among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
-// An Error where the axes are of both grids.
+// The index among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
+// An Error if the axes are of both grids.
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 // "dp1.pp0.tp3": for messages.
 std::string label_of(const MeshCoords& coords);
@@ -106,8 +106,8 @@ class Mesh {
   // any other set has to be asked for by every rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
-  // The place `coords` of the dense grid of a mesh that is only planned: no rank exists, and nothing is
-  // allocated. Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
+  // The mesh as the rank at `coords` of the dense grid would see it, without any rank: nothing is allocated.
+  // Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
   // Error.
   Mesh(const MeshSizes& sizes, const MeshCoords& coords);
 

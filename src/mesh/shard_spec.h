@@ -4,8 +4,8 @@
 //   * a gradient is summed over exactly the axes in `partial`, which are among those in `replicated`: first
 //     over those that are no data axes, on all that a rank holds, then over the data axes;
 //   * a value that several ranks hold is counted and saved by the first of them (counts_here).
-// Where a tensor has fewer pieces than the tensor axis has ranks, `tensor_copies` ranks that follow each
-// other hold the same piece, and its gradient is a partial sum over those.
+// If a tensor has fewer parts than the tensor axis has ranks, `tensor_copies` consecutive ranks hold the same
+// part, and its gradient is a partial sum over those.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace trifold {
 
-// The ranks along `axes`; with `tensor_copies`, only so many of the tensor axis that follow each other.
+// The ranks along `axes`; with `tensor_copies`, only that many consecutive ranks of the tensor axis.
 struct RankSet {
   AxisSet axes;
   int tensor_copies = 0;  // 0: all of the axis
@@ -28,7 +28,7 @@ struct ShardSpec {
   Rect local;          // the box held here
   AxisSet replicated;  // axes along which other ranks hold the same values
   AxisSet partial;     // axes along which gradients are partial sums
-  // Of a value replicated over the tensor axis: how many ranks that follow each other hold the same. 0: all.
+  // Of a value replicated over the tensor axis: how many consecutive ranks hold the same. 0: all.
   int tensor_copies = 0;
 
   // The data axes that its gradient is summed over.
@@ -46,8 +46,8 @@ Rect even_part(const Shape& global, int dim, int part, int parts);
 
 // True on exactly one of the ranks that hold the same values: the one that counts and saves them.
 bool counts_here(const ShardSpec& spec, const MeshCoords& coords);
-// The same where `slices` ranks that follow each other on the data axes share the values out, so that each
-// holds a slice of its own (ZeRO); with 1 every rank holds them whole.
+// The same if `slices` consecutive ranks of the data axes shard the values, so that each holds a slice of its
+// own (ZeRO); with 1 every rank holds them whole.
 bool counts_here(const ShardSpec& spec, const MeshCoords& coords, const MeshSizes& sizes, int slices);
 // How many ranks hold the same.
 int copies_of(const ShardSpec& spec, const MeshSizes& sizes, int slices = 1);

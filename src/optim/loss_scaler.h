@@ -2,11 +2,11 @@
 // et al., "Mixed precision training", arXiv 1710.03740), found while training, with the rules and defaults of
 // Megatron-LM.
 //
-// Whoever trains multiplies the loss by scale(), divides the gradients by it in f32, and tells `update` after
-// every step whether any gradient of any rank was infinite or no number; such a step must have left the
-// weights as they were. Overflows use up the hysteresis; from the one on that uses up the last of it, each
-// halves the scale. A window of steps without an overflow doubles it and restores the hysteresis. A pure
-// state machine: ranks that are told the same have the same scale.
+// The caller multiplies the loss by scale(), divides the gradients by it in f32, and passes to `update` after
+// every step whether any gradient of any rank was infinite or NaN; such a step must not change the weights.
+// Each overflow uses up one unit of hysteresis; once it is used up, that overflow and each later one halve
+// the scale. A window of steps without an overflow doubles it and restores the hysteresis. A pure state
+// machine: ranks with the same inputs have the same scale.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class LossScaler {
   void update(bool overflow);
 
   const State& state() const { return state_; }
-  // Goes on from a checkpoint. A fixed scale stays what the configuration says. Throws BadInput on a state
-  // that no scaler can be in.
+  // Restores the state of a checkpoint. A fixed scale stays that of the configuration. Throws BadInput for an
+  // impossible state.
   void restore(const State& state);
 
  private:

@@ -1,7 +1,7 @@
-// StepNumbers: numbers that change from step to step in the memory of a device, where operations read them
-// when they run (Factor::number, the `numbers` of update rules). The host writes them to pinned memory when
-// it knows them, and a copy follows on the stream of those who read: launches of before see the numbers of
-// before. For a table of the host there are none: there numbers come with the calls.
+// StepNumbers keeps scalars that change every step in device memory, so that kernels read them at run time
+// (Factor::number, the `numbers` of update rules) and a captured graph can be replayed. The host writes a
+// pinned copy and enqueues the transfer on the reading stream; work already enqueued keeps the old values. On
+// the CPU the scalars are passed with the calls instead.
 #pragma once
 
 #include "core/function_ref.h"
@@ -14,8 +14,8 @@ class StepNumbers {
   // Rows of kRuleNumbers numbers. `ops` must outlive this.
   StepNumbers(const OpTable& ops, int64_t rows);
 
-  // Calls write(row) for every row and enqueues the copy, after the last one has been read. Nothing on the
-  // host. `stream` is the same each time, that of all who read, and must outlive this.
+  // Calls write(row) for every row and enqueues the copy, once the previous copy has been read. Does nothing
+  // on the host. `stream` must be the stream of all readers, the same each time, and outlive this.
   void send(Stream& stream, FunctionRef<RuleNumbers(int64_t row)> write);
 
   // f64 [kRuleNumbers]; without memory on the host.

@@ -1,5 +1,5 @@
-// UpdateRule: how weights move along their gradient. A rule looks at every element by itself, so it works on
-// any flat piece of a parameter; whoever owns the pieces (zero/sharded_optimizer.h) calls it for each.
+// UpdateRule: updates weights from their gradient. A rule treats each element separately, so it works on any
+// flat slice of a parameter; the owner of the slices (zero/sharded_optimizer.h) calls it for each.
 //
 // One step, for each slice:
 //   without norms (adam, sgd, adagrad)   update(slice, values)
@@ -9,7 +9,7 @@
 //                                        update(slice, values)
 // Slices begin at multiples of kNormChunk elements of their parameter, so the sums, and with them the update,
 // have the same bits however parameters are cut. Each call is one pass over the slice's memory, enqueued on
-// the stream. A rule is constant: all that changes is in the slices.
+// the stream. A rule is immutable: all state is in the slices.
 //
 //   adam     AdamW (Loshchilov & Hutter, ICLR 2019): decay is decoupled from the gradient
 //   lamb     You et al., arXiv 1904.00962, algorithm 2, as large runs use it: bias correction; weight decay
@@ -31,19 +31,19 @@
 
 namespace trifold {
 
-// A contiguous piece of one parameter, flat, of n elements. Views only.
+// A contiguous slice of one parameter, flat, of n elements. Views only.
 struct Slice {
   Tensor master;               // [n] f32 or f64: the weights that are updated
   Tensor weight;               // [n] their copy for the layers, rounded to its dtype; no memory: master is it
   Tensor grad;                 // [n] like master
   SmallList<Tensor, 2> state;  // [n] like master each: what state_names() lists; all zero before step 1
-  double weight_decay = 0;     // 0 for parameters that are left out of it
-  // Where it has memory, f64 [kRuleNumbers]: UpdateRule::numbers of the step, for the work to read when it
-  // runs, instead of the values it came with (optim/step_numbers.h).
+  double weight_decay = 0;     // 0 for parameters that are exempt
+  // If it has memory, f64 [kRuleNumbers]: UpdateRule::numbers of the step, which kernels read at run time
+  // instead of the values passed with the call (optim/step_numbers.h).
   Tensor numbers = {};
 };
 
-// What all slices of a step have in common, but for the ratio: that belongs to a parameter.
+// Values common to all slices of a step, except the trust ratio, which belongs to a parameter.
 struct StepValues {
   double lr = 0;
   int64_t step = 1;        // counts updates from 1
@@ -65,12 +65,12 @@ class UpdateRule {
   // the state's names in checkpoints ("adam_m/..."). None for sgd without momentum.
   virtual std::span<const std::string_view> state_names() const = 0;
 
-  // What a step with these values comes to for a slice with this weight decay.
+  // The scalars of a step with these values, for a slice with this weight decay.
   virtual RuleNumbers numbers(double weight_decay, const StepValues& values) const = 0;
 
   // Whether `measure` comes before every `update`.
   virtual bool needs_norms() const { return false; }
-  // Moves the state along the gradient and writes the squares. An Error for rules that need no norms.
+  // Updates the state from the gradient and writes the squares. An Error for rules that need no norms.
   virtual void measure(const Slice& slice, const StepValues& values, const SliceSquares& squares,
                        const OpTable& ops, Stream& stream) const;
 
@@ -82,8 +82,8 @@ class UpdateRule {
 // The rule that the configuration names, with its constants; weight decay is the slices'.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config);
 
-// The factor of the step of a parameter whose weights and direction have these sums of squares: the ratio of
-// the norms; 1 where one of them is 0, or where `weight_decay` is.
+// The trust ratio of a parameter whose weights and direction have these sums of squares: the ratio of the
+// norms; 1 if one of them, or `weight_decay`, is 0.
 double trust_ratio(double weight_squares, double direction_squares, double weight_decay);
 
 }  // namespace trifold

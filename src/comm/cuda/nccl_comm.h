@@ -1,15 +1,15 @@
 // NcclCommunicator: tensors of CUDA devices through NCCL, one device for each rank.
 //
-// It is made over a communicator of the host (MPI, or threads of one process with a device each), which
-// carries NCCL's identifier, everything on streams of the host, barriers, and the news of an abort. NCCL does
-// not compare the ranks' calls; calls that differ end at the deadline.
+// It is built on a communicator of the host (MPI, or threads of one process with a device each), which
+// carries NCCL's identifier, calls on streams of the host, barriers, and aborts. NCCL does not compare the
+// ranks' calls; mismatched calls end in a time-out.
 //
-// Two ranks' first message to each other, and a communicator's first collective, connect them: the host waits
-// for the others meanwhile. So exchanges complete in any order among ranks that have met (comm/meet.h).
+// The first message between two ranks, and the first collective of a communicator, connect them and block the
+// host meanwhile. So exchanges may complete in any order only among ranks that have met (comm/meet.h).
 //
-// Calls return when they are enqueued, and NCCL itself waits for ever. So a thread watches what is enqueued:
-// what is not done `timeout` after it was enqueued, what NCCL reports as failed, or a rank that gave up and
-// said so over the host's communicator, aborts the world: NCCL's kernels end, so that streams that wait for
+// Calls return once they are enqueued, and NCCL itself waits without limit. So a thread watches enqueued
+// calls: one that is not done within `timeout`, a failure that NCCL reports, or an abort by another rank,
+// received over the host's communicator, aborts the world. NCCL's kernels then end, streams that wait for
 // them wake, and the next call fails with the reason.
 #pragma once
 

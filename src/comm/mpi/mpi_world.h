@@ -1,19 +1,20 @@
-// MpiWorld: what the communicators of one MPI world share: the MPI library, messages, waiting, abort.
+// MpiWorld: the state shared by the communicators of one MPI world: the MPI library, messages, waits, abort.
 //
 // Only non-blocking point-to-point messages on one duplicate of MPI_COMM_WORLD are used, never MPI's own
-// collectives: so every wait can be polled with a deadline, names the ranks that did not come, and adds in
-// rank order. Groups are lists of world ranks told apart by message tags ("contexts"). Every call into MPI is
-// made under one lock, so MPI_THREAD_SERIALIZED is enough although several threads communicate at once.
+// collectives: so every wait can be polled with a deadline and can name the missing ranks, and sums are in
+// rank order. Groups are lists of world ranks, distinguished by message tags ("contexts"). Every call into
+// MPI is made under one lock, so MPI_THREAD_SERIALIZED is enough although several threads communicate at
+// once.
 //
-// Ranks tell each other *news* apart from all communicators; each looks for them whenever it waits, and ten
+// Ranks send each other *news* outside of all communicators. Each looks for news whenever it waits, and ten
 // times a second on a thread of its own, so that a rank that hangs in a computation still answers. Abort is
-// such a message. After an abort or a time-out the world is *broken*: receives are cancelled, sends may still
-// be pending, so the memory of a call that failed should stay until the process ends, and MPI_Finalize is
-// given a few seconds only, as ranks that are gone would keep it for ever.
+// such a message. After an abort or a time-out the world is *broken*: receives are cancelled, but sends may
+// still be pending, so the memory of a failed call should stay allocated until the process ends. MPI_Finalize
+// gets only a few seconds, because it would wait without limit for ranks that are gone.
 //
-// A rank that has waited too long asks all others what they do (mpi_news.cpp); who does not answer within two
-// seconds is stopped, dead or cut off. It tells people what it has learnt and ends the job with MPI_Abort. Of
-// several that ask at once the lowest goes on.
+// A rank whose wait times out asks all others what they are doing (mpi_news.cpp); a rank that does not answer
+// within two seconds is stopped, dead or cut off. The asking rank reports the answers to the user and ends
+// the job with MPI_Abort. Of several that ask at once, the lowest continues.
 #pragma once
 
 #include <mpi.h>
@@ -40,7 +41,7 @@
 
 namespace trifold {
 
-// Messages under way; a finished one becomes MPI_REQUEST_NULL. Receives have to be told apart, to be
+// Messages in flight; a finished one becomes MPI_REQUEST_NULL. Receives are kept apart so that they can be
 // cancelled.
 struct MpiRequests {
   std::vector<MPI_Request> receives;
@@ -65,21 +66,21 @@ class MpiWorld {
 
   // All functions down to `await` are to be called with this lock held; `done` and `what` run with it held.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(calls_); }
-  // Adds the messages for `bytes` at `data`, cut into pieces as MPI counts in int and so that progress can be
-  // seen.
+  // Adds the messages for `bytes` at `data`, cut into parts because MPI counts in int, and to make progress
+  // visible.
   void send(MpiRequests& requests, const void* data, size_t bytes, int world_rank, int context, MpiTag tag);
   void receive(MpiRequests& requests, void* data, size_t bytes, int world_rank, int context, MpiTag tag);
   // Lets MPI work; true when all have finished.
   bool test(MpiRequests& requests);
-  // Takes back the receives that have not finished.
+  // Cancels the receives that have not finished.
   void cancel(MpiRequests& requests);
 
-  // A call of this rank, for those who ask what it did last.
+  // Records a call of this rank, for the reports of time-outs.
   void note(const Call& call, const std::shared_ptr<const std::string>& group, bool exchanges);
 
-  // Calls `done` again and again, first at once, then more and more rarely, until it is true. Throws when the
-  // world is aborted, or when the time is up: then with `what`, after having told the other ranks; where
-  // there are last words to say it does not return.
+  // Polls `done`, first at once, then less and less often, until it is true. Throws if the world is aborted,
+  // or, after informing the other ranks, on a time-out; `what` is then part of the message. With last words,
+  // a time-out does not return.
   void await(FunctionRef<bool()> done, FunctionRef<std::string()> what);
   // await for messages; when it fails the receives have been cancelled.
   void wait(MpiRequests& requests, FunctionRef<std::string()> what);
@@ -129,10 +130,10 @@ class MpiWorld {
   void tell_others(std::string_view why);
   RankReport own_report() const;
   bool all_have_answered() const;
-  // Whether another rank finds out already why nobody goes on.
+  // Whether another rank is already collecting reports.
   bool leaves_it_to_another() const;
-  // Asks all ranks what they do and tells it; returns when another rank does that, or `done` after all, or
-  // with more time on the clock where they wait for the disk. May give the lock up meanwhile.
+  // Asks all ranks what they are doing and reports it. Returns if another rank does that, or if `done` after
+  // all, or, with the clock extended, if they wait for the disk. May release the lock meanwhile.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
                WaitClock& clock);
   [[noreturn]] void end_job(const std::string& why);
@@ -153,7 +154,7 @@ class MpiWorld {
 
   // Guarded by calls_.
   std::string why_;
-  bool why_is_ours_ = false;  // nobody else tells it
+  bool why_is_ours_ = false;  // no other rank reports it
   Clock::time_point broken_at_;
   uint64_t finished_ = 0;  // messages
   std::list<Wait> waits_;
