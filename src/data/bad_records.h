@@ -26,7 +26,7 @@ class BadRecords {
   // Counts the record at byte `offset` of `file`; `why` is what is wrong with it, its place included.
   // BadInput when that is one more than the limit.
   void add(const std::string& file, int64_t offset, const std::string& why);
-  // What to tell of the records that were skipped since the last call; a long list is cut.
+  // A message about the records skipped since the last call; a long list is cut.
   std::vector<std::string> take_news();
 
  private:

@@ -1,4 +1,4 @@
-// Batch: the tokens of one micro-batch, and DataSource: where they come from.
+// Batch: the tokens of one micro-batch, and DataSource: their source.
 //
 // The training order is a pure function of the seed, and the position in it is one integer, the number of
 // samples consumed so far; so the global batch does not depend on the mesh, and resume needs nothing else.
@@ -21,21 +21,21 @@ struct Batch {
   Tensor positions;    // i32 [b, T], 0 .. T-1 in each sample
   Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
 
-  // Pairs of sentences; other sources leave them alone and other models never look at them.
+  // Pairs of sentences; other sources do not set them and other models do not read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
   Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first; or a class
   Tensor pair_weight;  // f32 [b], 1, and 0 for a sample that is padding
   // Of questions whose answer is a part of the sample (data/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
-  // What a pair's loss is multiplied with: the labels that count over the pairs, both of the whole global
-  // batch, so that after the division by the labels each of the two losses is a mean.
+  // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that
+  // after the division by the labels each of the two losses is a mean.
   double pair_scale = 1;
 
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
-  // On a device alone: what operations there read when they run, instead of the numbers above, which would
-  // travel with their launches (pipeline/device_batches.h).
+  // Only on a device: operations read these at run time instead of the numbers above, which would be
+  // arguments of their launches (pipeline/device_batches.h).
   Tensor sample;        // i64 [1], first_sample
   Tensor loss_factors;  // f64 [3], Run::loss_scale, that times pair_scale, pair_scale
 
@@ -60,15 +60,15 @@ class DataSource {
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
-  // Begins to make what takes long before sample `first_sample` can be read, and waits for it for `patience`
-  // or a little longer; whether `read` will come at once then, be it with an error. Callable from several
-  // threads at a time.
+  // Starts the slow preparations for reading sample `first_sample` and waits for them for about `patience`.
+  // Returns whether `read` will then return at once, be it with an error. Callable from several threads at a
+  // time.
   virtual bool make_ready(int64_t /*first_sample*/, std::chrono::milliseconds /*patience*/) const {
     return true;
   }
-  // What a checkpoint may keep so that a run that goes on at `sample` finds it soon, and how that run says
-  // so. Only a short cut: the samples are the same without. Empty where none is needed. BadInput when the
-  // data are not those of the bookmark.
+  // A bookmark that a checkpoint keeps so that a run resuming at `sample` finds it quickly, and the call that
+  // restores it. It only saves time: the samples are the same without. Empty if none is needed. BadInput if
+  // the bookmark is of other data.
   virtual std::string bookmark(int64_t /*sample*/) const { return {}; }
   virtual void open_at(const std::string& /*bookmark*/) const {}
 };
@@ -76,8 +76,8 @@ class DataSource {
 // Its first `count` samples, as views.
 Batch first_samples(const Batch& whole, int64_t count);
 
-// Fills `batch` with samples [first_sample, first_sample + b) of which those from `end` on do not exist:
-// their places are padding, token 0 throughout with a loss weight of 0, and the source is not asked for them.
+// Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:
+// they become padding, token 0 throughout with a loss weight of 0, and the source does not read them.
 void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end);
 
 }  // namespace trifold

@@ -3,10 +3,10 @@
 //
 // Documents are cut into chunks of whole sentences, each as many as reach the length of a sample or the end
 // of the document. A sample is a chunk: in a pass every chunk comes once, in an order of the pass's own. The
-// chunk is cut between two of its sentences. Half of the time the part behind the cut is the second sentence
-// of the pair; otherwise (and always where there is one sentence alone) that is a piece of another document,
-// and the rest of the chunk is left out this time. A share of the samples is shorter, of a length drawn
-// uniformly. What is too long loses tokens of the longer sentence, at both its ends.
+// chunk is cut between two of its sentences. Half of the time the part after the cut is the second sentence
+// of the pair; otherwise (and always if the chunk has only one sentence) that is text of another document,
+// and the rest of the chunk is skipped in this pass. A fraction of the samples is shorter, of a length drawn
+// uniformly. Samples that are too long lose tokens at both ends of the longer sentence.
 //
 //   [CLS] first [SEP] second [SEP] [PAD] ...        without pairs:  [CLS] chunk [SEP] [PAD] ...
 //
@@ -27,8 +27,8 @@
 
 namespace trifold {
 
-// The four tokens that BERT needs: the tokenizer's own, where it makes one token of each of the texts [PAD],
-// [CLS], [SEP] and [MASK], as that of a BERT does; otherwise they stand behind the tokenizer's.
+// The four special tokens of BERT: the tokenizer's own, if it has one token for each of the texts [PAD],
+// [CLS], [SEP] and [MASK], as that of a BERT does; otherwise ids after the tokenizer's vocabulary.
 struct BertTokens {
   explicit BertTokens(int64_t of_tokenizer);
   explicit BertTokens(const Tokenizer& tokenizer);

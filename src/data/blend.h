@@ -16,9 +16,9 @@ struct DataPaths {
   std::optional<std::vector<double>> weights;  // one a path, sum 1
 };
 
-// Megatron-LM's rule: an odd count is paths only; an even count is weight, path, weight, path ... unless no
-// word in a weight's place is a number, then it is paths only too. BadInput where only some are numbers, for
-// a negative weight, for weights that are all 0, and for no path at all.
+// Megatron-LM's rule: an odd count is paths only; an even count is weight, path, weight, path ... unless none
+// of the supposed weights is a number, then it is paths only too. BadInput if only some are numbers, for a
+// negative weight, for weights that are all 0, and for no path at all.
 DataPaths parse_data_paths(std::span<const std::string> words);
 
 // Sample i of a blend is sample `sample[i]` of data set `dataset[i]`.
@@ -31,8 +31,8 @@ struct BlendIndices {
 // samples, weight * max(i, 1) - taken; the first of equals. `weights` sum to 1.
 BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
 
-// The same with each data set's size as its weight, where a data set that has given all its samples is left
-// out: every sample of every data set once.
+// The same with each data set's size as its weight, where an exhausted data set is skipped: every sample of
+// every data set once.
 BlendIndices blend_exhaustive(std::span<const int64_t> sizes);
 
 }  // namespace trifold

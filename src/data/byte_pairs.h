@@ -1,6 +1,6 @@
 // BytePairs: byte-level byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with
-// subword units", 2016; on bytes as in GPT-2): a word is its bytes, and the neighbours whose pair stands
-// first in a list of merges become one, until none of the list is left.
+// subword units", 2016; on bytes as in GPT-2): a word starts as its bytes, and the adjacent pair that comes
+// first in a list of merges is merged, until no pair of the list is left.
 #pragma once
 
 #include <array>

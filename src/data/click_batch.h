@@ -2,8 +2,8 @@
 //
 // A sample has a label (1: clicked), `dense` numbers and one bag of ids for each embedding table. Bags of a
 // batch lie table by table: `lengths[t]` says how many ids each sample has in table t, `ids[t]` holds them
-// back to back in the order of the samples. That is what a lookup by tables, and an exchange of tables, reads
-// from front to back.
+// back to back in the order of the samples, so that lookups and exchanges, which go table by table, read them
+// sequentially.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ inline constexpr RecordLayout kMlperfBin{false, RecordDense::I32};
 inline constexpr RecordLayout kHugeCtrRaw{true, RecordDense::F32};
 inline constexpr RecordLayout kHugeCtrRawCounts{true, RecordDense::U32};
 
-// What a reader does to what it reads. A transform must not need a pass over the data (LogMin does).
+// Transformations that a reader applies. They must not need a pass over the data (as LogMin does).
 struct ClickRules {
   DenseTransform transform = DenseTransform::None;
   IdPolicy policy = IdPolicy::Error;

@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// What is not given follows from the data. Where the data say it by themselves, what is given must agree.
+// Options left out follow from the data. Options that the data define themselves must agree with them.
 struct ClickFileOptions {
   std::string format = "auto";      // or one of click_formats()
   std::vector<int64_t> table_rows;  // of each table, or one number for all; text and records need them

@@ -19,7 +19,7 @@ namespace trifold {
 class TextClicks final : public ClickSource {
  public:
   // `rows`: of each table; one number stands for all. Hashes are taken modulo the rows unless the policy is
-  // another one. Malformed lines are left out and told by report(). `format` as for find_layout. BadInput
+  // another one. Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput
   // when the file has no labels, no good line, or another number of tables.
   TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
              std::string_view format = "auto");

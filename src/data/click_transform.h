@@ -1,7 +1,7 @@
-// What is done to dense numbers and to ids on their way from a file into a batch.
+// Transforms of dense numbers and of ids between a file and a batch.
 //
-// Data sets and their published results differ in both, silently, so each rule has a name that is stored with
-// what it made.
+// Data sets and published results differ in both, silently, so each rule has a name that is stored with its
+// results.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
   return 0;
 }
 
-// What becomes of an id that is not in [0, rows).
+// The treatment of ids outside [0, rows).
 enum class IdPolicy {
   Error,   // "error": BadInput that names file, sample or line, column, id and limit
   Modulo,  // "modulo": id mod rows; ids are unsigned numbers

@@ -1,5 +1,5 @@
-// Whether two sources of clicks mean the same: a model that was trained on one can be trained on, or
-// evaluated with, another only where row k of a table stands for the same value in both.
+// Compatibility of two sources of clicks: a model that was trained on one can be trained on, or evaluated
+// with, another only if row k of a table stands for the same value in both.
 //
 // How values became the ids of a table is written as a text, ClickTable::mapping:
 //   ""                     the numbers of the file are the ids

@@ -1,10 +1,10 @@
-// DataFingerprint: what a run's data are, short enough to stand in every checkpoint and to be sent between
-// ranks, so that a run that goes on with other data, or a rank that has other data, is found out.
+// DataFingerprint identifies a run's data, short enough for every checkpoint and for messages between ranks,
+// so that a run that resumes with other data, or a rank that has other data, is detected.
 //
 // Of each file it has the size and a CRC-32 of sampled content: all of a small file; of a larger one blocks
 // of kBlock bytes, the first, the last and some evenly spaced between. No more than kMostBlocks blocks are
-// read in all, so terabytes take as long as 64 MiB: a change that misses every block and keeps the size is
-// not seen. Of more than kMostSampled files every so manieth is sampled, and the others count with their
+// read in all, so terabytes take as long as 64 MiB: a change that misses every block and keeps the size goes
+// unnoticed. Of more than kMostSampled files only every n-th is sampled, and the others count with their
 // sizes; more than kMostParts files are listed in groups of neighbours.
 //
 // Paths, names and times of change do not matter, so data may be moved; the order of the files does. Names
@@ -48,7 +48,7 @@ DataFingerprint fingerprint_of(const DataConfig& config);
 // The clicks to train on; of synthetic ones the options that make them.
 DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed);
 
-// What is different, for a message: the first part that is, with both values. Empty when nothing is.
+// The difference, for a message: the first part that differs, with both values. Empty if nothing differs.
 std::string difference(const DataFingerprint& before, const DataFingerprint& now);
 
 nlohmann::json to_json(const DataFingerprint& data);

@@ -1,13 +1,12 @@
 // DocumentEncoder: a document of any length to tokens, in bounded memory.
 //
-// Bytes and SentencePiece models take the parts that a caller makes, lines mostly; one longer than
-// data/text_lines.h allows is cut after the last of its lines that fit. What a Hugging Face tokenizer makes
-// of a text depends on more than a line, so it gets large pieces, cut where no word can span the cut: at a
-// line end that an ASCII character precedes and an ASCII letter or digit follows, behind the line end or
-// before it as Tokenizer::line_cut() says. So the tokens are those of the whole document; what is put before
-// a text ("add_prefix_space") is put before the first piece alone. Only a text that has no such place for
-// kLongestPiece bytes, or whose tokenizer cuts no lines, is cut at another one every kLongestPiece bytes, as
-// lines are (data/text_lines.h).
+// Bytes and SentencePiece models take the parts that a caller makes, usually lines; one longer than
+// data/text_lines.h allows is cut after the last of its lines that fit. The tokens of a Hugging Face
+// tokenizer depend on more than a line, so it gets large pieces, cut where no word can span the cut: at a
+// line end between an ASCII character and an ASCII letter or digit, after the line end or before it as
+// Tokenizer::line_cut() says. So the tokens are those of the whole document; a prefix ("add_prefix_space") is
+// put only before the first piece. A text without such a place for kLongestPiece bytes, or whose tokenizer
+// does not allow cuts at lines, is cut every kLongestPiece bytes, as long lines are (data/text_lines.h).
 #pragma once
 
 #include <cstdint>

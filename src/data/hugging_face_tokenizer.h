@@ -1,8 +1,8 @@
 // HuggingFaceTokenizer: a tokenizer.json of Hugging Face's `tokenizers` library, of two kinds: byte-level BPE
 // (GPT-2, Llama 3, Qwen) and WordPiece (BERT). The ids are those of the library's encode(text,
 // add_special_tokens=False): tokens that a "post_processor" would put around a text, truncation and padding
-// are left out, because training cuts the text itself. The texts of special tokens become these tokens where
-// they stand in the text, as there.
+// are left out, because training cuts the text itself. The texts of special tokens become these tokens
+// wherever they occur in the text, as there.
 #pragma once
 
 #include <memory>

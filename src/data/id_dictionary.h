@@ -1,8 +1,8 @@
 // IdDictionary: numbers keys of 32 or 64 bits in the order they are first seen, and counts them.
 //
-// An open-addressing hash table of (key, number), 8 bytes a place for keys of 32 bits and 16 for those of 64,
-// at most half full; batches of keys are looked up with the places of later keys prefetched, because each
-// lookup in a table larger than the cache is a trip to memory. Key 0 always has number 0.
+// An open-addressing hash table of (key, number), 8 bytes a slot for keys of 32 bits and 16 for those of 64,
+// at most half full. Batched lookups prefetch the slots of later keys, because each lookup in a table larger
+// than the cache is a cache miss. Key 0 always has number 0.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class IdDictionary {
     uint32_t behind = 0;  // number + 1; 0: free
   };
 
-  // The place of a key, or the free place where it belongs.
+  // The slot of a key, or the free slot for it.
   size_t place_of(Key key) const;
   size_t home(Key key) const { return static_cast<size_t>((key * uint64_t{0x9e3779b97f4a7c15}) >> shift_); }
   void reserve(size_t keys);

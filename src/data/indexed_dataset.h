@@ -1,7 +1,7 @@
 // IndexedDataset: reads Megatron-LM's indexed format, a pair of files `<prefix>.bin` and `<prefix>.idx`.
 //
-// `.bin` holds the tokens of all sequences back to back. `.idx` (little-endian, nothing is padded, so its
-// arrays are unaligned) says how to cut them:
+// `.bin` holds the tokens of all sequences back to back. `.idx` (little-endian, without padding, so its
+// arrays are unaligned) says where they begin:
 //
 //   offset        bytes  content
 //   0             9      magic "MMIDIDX\0\0"
@@ -11,11 +11,11 @@
 //   26            8      u64 D, the number of document indices: documents + 1
 //   34            4 S    i32 length of each sequence in tokens
 //   34 + 4 S      8 S    i64 byte offset of each sequence in .bin: the running sum of the lengths in bytes
-//   34 + 12 S     8 D    i64 document indices: document d is sequences [index d, index d + 1); first 0, last
-//   S
+//   34 + 12 S     8 D    i64 document indices: document d is sequences [index d, index d + 1); the first
+//                        index is 0, the last S
 //
-// Both files are mapped, not loaded. Everything the .idx says is checked when it is opened, so reading later
-// needs no check but that of the token ids.
+// Both files are mapped, not loaded. The whole .idx is checked when it is opened, so that later reads check
+// only token ids.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ class IndexedDataset {
   int64_t tokens_ = 0;
 };
 
-// True when `<prefix>.idx` or `<prefix>.bin` exists, that is, when `prefix` means an indexed data set.
+// Whether `<prefix>.idx` or `<prefix>.bin` exists, that is, whether `prefix` names an indexed data set.
 bool is_indexed_prefix(const std::string& prefix);
 
 }  // namespace trifold

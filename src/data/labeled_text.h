@@ -1,5 +1,5 @@
-// Texts with a class each, as people keep them:
-//   name.tsv    columns apart by tabs, whose names the first line gives: text, perhaps text_b, and label
+// Texts with a class each:
+//   name.tsv    columns separated by tabs, named in the first line: text, optionally text_b, and label
 //   otherwise   a JSON object a line with these fields; a label may be a number
 #pragma once
 

@@ -1,8 +1,8 @@
 // MappedLines: the lines of a mapped file of text, one after the other, in bounded memory.
 //
-// Pages behind the line that was read last are given back to the system as the reader goes on, and a line
-// that is too long is refused before all of it has been read: a file without line ends (two gigabytes of
-// zeros, say) is bad input, not a matter of memory.
+// Pages before the current line are released to the system as the reader advances, and a line that is too
+// long is rejected before all of it has been read: a file without line ends (such as two gigabytes of zeros)
+// is bad input and does not exhaust memory.
 #pragma once
 
 #include <cstdint>

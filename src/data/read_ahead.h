@@ -1,9 +1,9 @@
 // ReadAhead: a thread that reads the next micro-batches while the current one is being computed.
 //
 // The order is known beforehand: one data-parallel rank reads micro-batch i of the run at sample
-// first_sample + i * stride, where stride = micro_batch_size * data-parallel size; a plan that takes the
-// micro-batches of a step in another order says so. So nothing is asked for and nothing is thrown away, and
-// the batches are the ones DataSource::read would give.
+// first_sample + i * stride, where stride = micro_batch_size * data-parallel size; for a plan that takes the
+// micro-batches of a step in another order, that order is given. So no batch is requested or discarded, and
+// the batches are those that DataSource::read would give.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ struct ReadOrder {
   int64_t stride = 0;            // between the first samples of successive micro-batches
   int64_t micro_batch_size = 0;  // samples in each
   int64_t count = 0;             // micro-batches in all
-  // Samples from here on do not exist; what a micro-batch would hold of them is padding (data/batch.h).
+  // Samples from here on do not exist; micro-batches have padding in their place (data/batch.h).
   int64_t end = std::numeric_limits<int64_t>::max();
   // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
   std::vector<int> permutation = {};

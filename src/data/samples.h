@@ -47,8 +47,8 @@ class BlendedSamples : public Samples {
 };
 
 // The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count
-// from 0 in each sample, and every label counts unless `mask_after` is given: then a label is left out where
-// its input token is `mask_after` (the end of a document: what follows it cannot be foreseen).
+// from 0 in each sample, and every label counts unless `mask_after` is given: then labels whose input token
+// is `mask_after` do not count (the end of a document: the next one cannot be predicted).
 class SampleSource : public DataSource {
  public:
   SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, std::optional<int32_t> mask_after);

@@ -1,7 +1,7 @@
 // SentenceTokens: plain text as tokens, with the borders of its documents and sentences. Documents are
 // separated by blank lines; a line is a sentence, or, with `split_lines`, as many as it has ends of
 // sentences: '.', '!' or '?', perhaps closing quotes or brackets, then white space. That rule knows no
-// abbreviations ("Dr. Brown" becomes two); who needs better puts one sentence on a line.
+// abbreviations ("Dr. Brown" becomes two); for better results put one sentence on a line.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// The content as JSON, all scalars as strings. BadInput "<name>:<line>: ..." for what is not understood;
-// nesting is limited to 100 levels, and aliases may not make it larger than a million values.
+// The content as JSON, all scalars as strings. BadInput "<name>:<line>: ..." for other YAML. Nesting is
+// limited to 100 levels, and the content, with aliases expanded, to a million values.
 nlohmann::json parse_simple_yaml(std::string_view text, const std::string& name);
 
 }  // namespace trifold

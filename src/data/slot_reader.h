@@ -1,5 +1,5 @@
-// SlotReader: a thread that fills the next slots of a ring while earlier ones are in use. What a slot is, and
-// how it is filled, is the business of the owner (data/read_ahead.h).
+// SlotReader: a thread that fills the next slots of a ring while earlier ones are in use. The owner defines
+// the slots and fills them (data/read_ahead.h).
 #pragma once
 
 #include <chrono>

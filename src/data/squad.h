@@ -29,8 +29,8 @@ struct Squad {
   bool has_unanswerable = false;  // version 2: a question has no answer, or says whether it has
 };
 
-// BadInput, naming the file and what is wrong where. An answer whose text does not stand at its answer_start
-// is such a mistake.
+// BadInput, naming the file and the mistake. An answer whose text is not at its answer_start is one, for
+// example.
 Squad read_squad(const std::string& path);
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// How SQuAD scores answers: exact match and F1 over words, of normalised text, the best over the answers that
-// people gave.
+// SQuAD's scores: exact match and F1 over words of normalised text, the best over all reference
+// answers.
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
 // The bookmark of a streamed corpus: where a block begins, as text that a checkpoint keeps.
 //
-// A place in the stream means something only for the stream it was taken from: the same files, tokenizer,
-// --split, --json-key, --seed and --seq-length. They stand in the bookmark, and another stream refuses it.
+// A position is valid only for the stream it was taken from: the same files, tokenizer, --split, --json-key,
+// --seed and --seq-length. The bookmark records them, and any other stream rejects it.
 #pragma once
 
 #include <string>

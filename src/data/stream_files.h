@@ -1,9 +1,9 @@
 // StreamFiles: the text files of a corpus that is streamed, and the parts in which they are read.
 //
-// Plain text and JSON lines, each as it is or packed by gzip or zstd. A file that is not packed is cut into
-// parts of about kPart bytes that are read in any order; a packed one can only be read from its beginning and
-// is one part. Neighbouring parts meet behind the first line end at or after the place where the cut would be
-// (plain text without one for kSearch bytes: between two characters), which each of them finds by itself.
+// Plain text and JSON lines, uncompressed or packed by gzip or zstd. An uncompressed file is cut into parts
+// of about kPart bytes that are read in any order; a packed one can only be read from its beginning and is
+// one part. Neighbouring parts meet after the first line end at or after the nominal cut (plain text without
+// one for kSearch bytes: between two characters), which each of them finds by itself.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class StreamFiles {
 };
 
 // All regular files below a folder, ordered by path, but those whose name, or a folder's on the way, begins
-// with a point. Links to folders are not followed, and told. BadInput for a folder that cannot be read.
+// with a point. Links to folders are not followed, but reported. BadInput for a folder that cannot be read.
 std::vector<std::filesystem::path> files_below(
     const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
 

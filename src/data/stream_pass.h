@@ -1,6 +1,6 @@
-// StreamPass: the first samples of one pass over a streamed corpus, for evaluation, where they are read again
-// and again. They are made once, when the first is needed, and kept in a temporary file (of four bytes a
-// token, kLargest at most), so memory stays bounded.
+// StreamPass: the first samples of one pass over a streamed corpus, for evaluation, which reads them
+// repeatedly. They are made once, when the first is needed, and kept in a temporary file (four bytes a token,
+// kLargest at most), so memory stays bounded.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,9 @@ namespace trifold {
 
 class StreamPass : public Samples {
  public:
-  // At most `most` samples, all of the pass where it has fewer. To find out takes reading everything, so of a
-  // corpus larger than kCounted bytes the count is said to be `most`, and where the pass ends before, it is
-  // repeated.
+  // At most `most` samples, or all of the pass if it has fewer. Counting them means reading everything, so
+  // for a corpus larger than kCounted bytes the count is assumed to be `most`, and a pass that ends earlier
+  // is repeated.
   static constexpr int64_t kCounted = int64_t{1} << 26;
   static constexpr int64_t kLargest = int64_t{1} << 30;
 

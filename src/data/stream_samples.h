@@ -1,13 +1,13 @@
 // StreamSamples: a streamed corpus as an endless list of samples, made just in time by a thread of its own.
 //
-// Reading sample i is a pure function, as every source's: sample i is the same whoever asks, in whatever
-// order. It is quick for a reader that goes on from where others are: the thread makes the block behind the
-// one that is being read, and the last blocks stay, kMemory bytes of them, for readers that lag. A sample
-// before these is made again.
+// Reading sample i is a pure function, as for every source: all readers get the same sample i, in any order.
+// It is fast for a reader that stays near the others: the thread makes the block after the one that is being
+// read, and keeps the latest blocks, kMemory bytes of them, for readers that lag. Earlier samples are made
+// again.
 //
-// A bookmark says where the block of a sample begins; a run that goes on opens it there and need not make
-// what was consumed before. Without one the result is the same, after a longer wait: `read` gives up after
-// ten minutes, with a Failure that says where the stream is.
+// A bookmark records where the block of a sample begins; a run that resumes opens it there and skips the text
+// consumed before. Without one the result is the same, after a longer wait: `read` times out after ten
+// minutes, with a Failure that gives the position of the stream.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ class StreamSamples : public Samples {
   void open_at(const std::string& bookmark) const override;
 
  private:
-  // All of this is behind the const functions: what is remembered changes, the samples do not.
+  // Modified by const functions: caches change, the samples do not.
   class Maker;
   std::unique_ptr<Maker> maker_;
 };

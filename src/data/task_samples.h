@@ -1,4 +1,4 @@
-// TaskSamples: what a BERT is tuned with, texts or pairs of texts with what is to be said of each.
+// TaskSamples: the samples for tuning a BERT: texts or pairs of texts, each with its label or answer.
 //
 //   [CLS] first [SEP] [PAD] ...        [CLS] first [SEP] second [SEP] [PAD] ...
 #pragma once
@@ -42,7 +42,7 @@ class TaskSamples final : public DataSource {
   int64_t seq_length() const override { return seq_length_; }
   int64_t samples() const override { return passes_ * static_cast<int64_t>(samples_.size()); }
   void read(Batch& batch, int64_t first_sample) const override;
-  // The samples themselves: a run that was stopped goes on with the same ones only. BadInput otherwise.
+  // Identifies the samples: a run resumes only with the same ones. BadInput otherwise.
   std::string bookmark(int64_t /*index*/) const override { return fingerprint_; }
   void open_at(const std::string& bookmark) const override;
 

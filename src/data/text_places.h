@@ -1,4 +1,4 @@
-// Text as tokens that know where in it they come from.
+// Tokens of a text with their positions in it.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace trifold {
 
-// Tokens, and of each the bytes [begin, end) of the text it stands for: of a byte itself; of the pieces of a
-// SentencePiece model the word between white space that they are of; otherwise the run of letters and digits,
-// or the sign, that they are of. The tokenizer is given these units one by one.
+// Tokens, each with the bytes [begin, end) of the text that it stands for: the byte itself for bytes; for a
+// SentencePiece model the word between white space that it belongs to; otherwise the run of letters and
+// digits, or the punctuation mark, that it belongs to. These are passed to the tokenizer one by one.
 struct PlacedTokens {
   std::vector<int32_t> ids;
   std::vector<Interval> bytes;

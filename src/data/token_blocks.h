@@ -1,12 +1,12 @@
 // TokenBlocks: a streamed corpus as samples, block by block.
 //
 // A block is the documents that follow each other in the order of the walker (data/text_walker.h), a few
-// megabytes of text; a small corpus comes several times in one block. Several threads make tokens of them;
-// the tokens of all are one row, the document's end marked where the tokenizer has a token for it, and the
-// row is cut into windows of seq_length + 1 tokens, neighbours sharing one. Their order inside the block is
-// pseudo-random. What does not fill a window goes in front of the next block, so no token is lost. Blocks
-// grow from 1 to 8 MiB: the first comes soon, the later ones mix samples well. Every sample is a pure
-// function of (seed, files, tokenizer, seq_length); `first_block` is for tests, which have less text.
+// megabytes of text; a small corpus is repeated within a block. Several threads tokenize them. All tokens
+// form one row, with the end of each document marked if the tokenizer has a token for it, and the row is cut
+// into windows of seq_length + 1 tokens, of which neighbours share one. The windows of a block are shuffled.
+// Tokens that do not fill a window are put before the next block, so no token is lost. Blocks grow from 1 to
+// 8 MiB: the first is ready soon, later ones mix samples well. Every sample is a pure function of (seed,
+// files, tokenizer, seq_length); `first_block` is for tests, which have less text.
 #pragma once
 
 #include <atomic>
@@ -69,7 +69,7 @@ class TokenBlock {
 
 class TokenBlocks {
  public:
-  // Reads and tokenizes a first document, so that mistakes in files and options are told at once.
+  // Reads and tokenizes a first document, so that mistakes in files and options are reported at once.
   explicit TokenBlocks(const StreamOptions& options);
 
   // Of the block that `next` makes.

@@ -26,19 +26,19 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   // The id that ends a document, where the tokenizer has one.
   virtual std::optional<int32_t> eod() const = 0;
-  // Whether a text is to be given line by line; else in pieces as large as possible
+  // Whether text should be passed line by line; otherwise in pieces as large as possible
   // (data/document_encoder.h).
   virtual bool reads_lines() const { return true; }
-  // Where a text may be cut into such pieces without other tokens.
+  // Where a text may be cut into such pieces without changing its tokens.
   virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
   // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in data/unicode.h).
   virtual bool takes_bytes() const { return false; }
-  // Changes when the tokens of some text may be others: the kind, and a hash of the model's file.
+  // Identifies the tokenizer: its kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  // The same for the next piece of a text. `inside`: the piece before it ended in plain text; false before
-  // the first. It is set for the next.
+  // The same for the next piece of a text. `inside`: whether the previous piece ended in plain text; false
+  // before the first. It is updated for the next piece.
   virtual void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const {
     encode(text, ids);
     inside = true;

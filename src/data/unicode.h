@@ -1,4 +1,4 @@
-// Unicode text: what the tokenizers and the readers of text need of it. Text is UTF-8 in std::string.
+// Unicode functions for tokenizers and readers of text. Text is UTF-8 in std::string.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// Where the first byte is that does not belong to a character; none where all of `text` is UTF-8 (no
+// The position of the first byte that does not belong to a character; none if all of `text` is UTF-8 (no
 // surrogates, no overlong forms, nothing beyond U+10FFFF).
 std::optional<size_t> invalid_utf8(std::string_view text);
 

@@ -1,6 +1,6 @@
-// What Hugging Face's `tokenizers` 0.23.3 knows of characters. Its parts have the tables of different Unicode
-// versions (docs/unicode.md), which are not those of the host's libraries: the tables are the program's
-// own, so that token ids do not depend on where it was built.
+// The character properties that Hugging Face's `tokenizers` 0.23.3 uses. Its parts have the tables of
+// different Unicode versions (docs/unicode.md), not those of the host's libraries: the tables are part of the
+// program, so that token ids do not depend on where it was built.
 #pragma once
 
 #include <map>
@@ -35,8 +35,7 @@ struct NormalizationTables {
 };
 
 // The set of a class of Oniguruma's patterns: a property by its name without case, '_', '-' and ' ';
-// "[:alpha:]";
-// "\\w", or "[\\w]" where it is another inside of a set. Null for an unknown name.
+// "[:alpha:]"; "\\w", or "[\\w]" if it differs inside a set. Null for an unknown name.
 const CodePointSet* class_of_patterns(std::string_view name);
 
 // What is the same without case: single characters, and sequences of two or three.

@@ -1,6 +1,6 @@
-// WordPieces: BERT's model of words (Devlin et al., "BERT: pre-training of deep bidirectional transformers",
-// 2019): a word is cut, from its beginning, into the longest pieces that the vocabulary has. Pieces that do
-// not begin a word are written with a prefix, "##".
+// WordPieces: BERT's word model (Devlin et al., "BERT: pre-training of deep bidirectional transformers",
+// 2019): a word is cut, from its beginning, into the longest pieces in the vocabulary. Pieces that do not
+// begin a word have the prefix "##".
 #pragma once
 
 #include <cstdint>
