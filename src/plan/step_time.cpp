@@ -186,13 +186,16 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
   const Ring ring = data_ring(hardware, work);
   const double gradient = gradient_bytes(software, work);
   const double returned = work.zero_stage > 0 ? work.element_bytes : gradient;
-  const double sums =
-      gather_seconds(hardware, software, ring, weights * gradient) +
-      (work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, ring, weights * returned));
-  if (!software.overlap_gradients) return sums;
-  constexpr double kNeverHidden = 0.15;
+  const double scatter = gather_seconds(hardware, software, ring, weights * gradient);
+  const double gather =
+      work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, ring, weights * returned);
   const double hiding = (work.pipeline > 1 ? 0.5 / work.chunks : 0.8) * backward;
-  return std::max(sums - hiding, kNeverHidden * sums);
+  const auto left = [&](double sums) {
+    constexpr double kNeverHidden = 0.15;
+    return software.overlap_gradients ? std::max(sums - hiding, kNeverHidden * sums) : sums;
+  };
+  // After each micro-batch: the weights come back once, after the update, which nothing hides.
+  return work.reduces_each ? work.micros * left(scatter) + gather : left(scatter + gather);
 }
 
 double update_seconds(const Hardware& hardware, const Workload& work, double weights) {

@@ -46,6 +46,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
   work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
   work.zero_stage = run.zero.zero_stage;
+  work.reduces_each = work.zero_stage >= 2 && run.zero.zero_reduce == ReducePolicy::Each;
   work.products_in_8bit = run.precision.fp8;
   work.element_bytes = static_cast<double>(size_of(compute_type(run.precision)));
   work.gradient_bytes = static_cast<double>(size_of(reduce_type(run.precision)));

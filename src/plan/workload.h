@@ -41,6 +41,7 @@ struct Workload {
   double micros = 1;  // micro-batches of a step on one pipeline
   Schedule schedule = Schedule::OneFOneB;
   int zero_stage = 0;
+  bool reduces_each = false;  // gradients are summed after each micro-batch, not once a step
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool products_in_8bit = false;
   double element_bytes = 2;     // of a weight and of an activation

@@ -114,6 +114,22 @@ TEST(PlanStepTime, WhatIsNotHiddenTakesTime) {
   EXPECT_NEAR(sharded.all(), sharded.compute + sharded.weights + sharded.update, 1e-9);
 }
 
+TEST(PlanStepTime, SumsAfterEachMicroBatchCostMoreThanOne) {
+  Workload work = small_gpt();
+  work.data = 32;
+  work.zero_stage = 2;
+  const double once = step_time(a100(), {}, work).data;
+  work.reduces_each = true;
+  EXPECT_GT(step_time(a100(), {}, work).data, once);
+  Software waits;
+  waits.overlap_gradients = false;
+  const double of_eight = step_time(a100(), waits, work).data;
+  work.micros = 1;
+  const double of_one = step_time(a100(), waits, work).data;
+  EXPECT_GT(of_eight, 4 * of_one);  // gradients of 4 bytes eight times, weights of 2 bytes once
+  EXPECT_LT(of_eight, 8 * of_one);
+}
+
 TEST(PlanStepTime, RecomputationCostsAForward) {
   Workload work = small_gpt();
   const StepTime kept = step_time(a100(), {}, work);
