@@ -16,6 +16,7 @@
 #include "models/language_model.h"
 #include "pipeline/torch_schedule.h"
 #include "train/hardware_forecast.h"
+#include "train/memory_fit.h"
 #include "train/output_files.h"
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
@@ -317,15 +318,14 @@ Json closed_form(const PlanConfig& config) {
 }
 
 Json simulated(const PlanConfig& config) {
-  const PlanReport report = make_plan_report(config);
-  size_t most = 0;
-  for (const MemoryReport& memory : report.memory) most = std::max(most, memory.predicted_total());
-  Json answer = {
-      {"step_seconds", report.step_seconds}, {"bubble", report.simulation.bubble}, {"bytes", most}};
-  if (report.forecast) {
-    answer["closed_form_seconds"] = report.forecast->closed_form.all();
-    answer["parts"] = parts_json(report.forecast->closed_form);
-    answer["fits"] = static_cast<double>(most) <= report.forecast->hardware.usable_bytes();
+  const PlanOutcome outcome = plan_outcome(config);
+  check_memory_limit(config.run, outcome.memory);
+  const size_t most = outcome.most_bytes();
+  Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};
+  if (outcome.forecast) {
+    answer["closed_form_seconds"] = outcome.forecast->closed_form.all();
+    answer["parts"] = parts_json(outcome.forecast->closed_form);
+    answer["fits"] = static_cast<double>(most) <= outcome.forecast->hardware.usable_bytes();
   }
   return answer;
 }

@@ -6,9 +6,6 @@
 
 namespace trifold {
 
-namespace {
-
-// Blocks that are transformer layers; the model begins with the embedding and ends with the head.
 std::vector<int> layers_of(const std::vector<StageRange>& cut) {
   std::vector<int> layers;
   for (const StageRange& range : cut) layers.push_back(range.size());
@@ -17,13 +14,19 @@ std::vector<int> layers_of(const std::vector<StageRange>& cut) {
   return layers;
 }
 
-}  // namespace
+PlannedMachine planned_machine(const PlanConfig& config) {
+  PlannedMachine machine;
+  machine.hardware = find_hardware(config.hardware.value());
+  for (const std::string& change : config.hardware_set) set_value(machine.hardware, change);
+  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
+  return machine;
+}
 
 HardwareForecast make_forecast(const PlanConfig& config, const std::vector<StageRange>& cut) {
+  const PlannedMachine machine = planned_machine(config);
   HardwareForecast forecast;
-  forecast.hardware = find_hardware(config.hardware.value());
-  for (const std::string& change : config.hardware_set) set_value(forecast.hardware, change);
-  for (const std::string& assumption : config.assume) set_value(forecast.software, assumption);
+  forecast.hardware = machine.hardware;
+  forecast.software = machine.software;
   const int tensor = config.run.mesh.tensor_model_parallel_size;
   forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
   forecast.work.context = forecast.software.context;

@@ -10,6 +10,14 @@
 
 namespace trifold {
 
+// The device and the program that a plan is for.
+struct PlannedMachine {
+  Hardware hardware;
+  Software software;
+};
+// `config` must name its --hardware. BadInput for a device, a figure or an assumption that does not exist.
+PlannedMachine planned_machine(const PlanConfig& config);
+
 struct HardwareForecast {
   Hardware hardware;
   Software software;
@@ -17,6 +25,9 @@ struct HardwareForecast {
   BlockCosts costs;
   StepTime closed_form;
 };
+
+// Blocks of each stage that are transformer layers; a model begins with the embedding and ends with the head.
+std::vector<int> layers_of(const std::vector<StageRange>& cut);
 
 // `config` must be resolved and name its --hardware; `cut` is that of its pipeline, [stage]. BadInput for a
 // device, a figure or an assumption that does not exist.

@@ -74,6 +74,22 @@ class Builder {
     return std::move(report_);
   }
 
+  PlanOutcome outcome() {
+    const bool each = reduces_each(run_);
+    shape_ = plan_shape(order_, model_, unit_elements(run_.zero), each);
+    const Plan plan = complete_plan(order_, shape_);
+    PlanOutcome outcome;
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+      outcome.memory.push_back(use_of(rank, plan, each).memory);
+    CostModel cost = cost_model();
+    cost.timeline = false;
+    const Simulation simulation = simulate(plan, shape_, cost);
+    outcome.step_seconds = simulation.makespan / order_.batches;
+    outcome.bubble = simulation.bubble;
+    outcome.forecast = costs_.forecast;
+    return outcome;
+  }
+
   std::vector<PlannedRank> ranks() {
     const bool each = reduces_each(run_);
     const Plan plan = complete_plan(order_, plan_shape(order_, model_, unit_elements(run_.zero), each));
@@ -254,6 +270,14 @@ class Builder {
 }  // namespace
 
 PlanReport make_plan_report(const PlanConfig& config) { return Builder(config).build(); }
+
+PlanOutcome plan_outcome(const PlanConfig& config) { return Builder(config).outcome(); }
+
+size_t PlanOutcome::most_bytes() const {
+  size_t most = 0;
+  for (const MemoryReport& rank : memory) most = std::max(most, rank.predicted_total());
+  return most;
+}
 
 std::vector<PlannedRank> plan_ranks(const PlanConfig& config) { return Builder(config).ranks(); }
 

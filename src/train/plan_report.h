@@ -70,6 +70,18 @@ struct PlanReport {
 // for files that are wrong.
 PlanReport make_plan_report(const PlanConfig& config);
 
+// The same without a picture, comparisons and checks: what a search, and many plans at once, need.
+struct PlanOutcome {
+  double step_seconds = 0;
+  double bubble = 0;
+  std::vector<MemoryReport> memory;  // of each pipeline rank
+  std::optional<HardwareForecast> forecast;
+
+  size_t most_bytes() const;  // of the rank that needs most
+};
+// Says nothing of --memory-limit.
+PlanOutcome plan_outcome(const PlanConfig& config);
+
 // The memory of each pipeline rank alone, without a simulation.
 struct PlannedRank {
   MemoryReport memory;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <mutex>
@@ -55,6 +56,25 @@ TEST(PlanReport, KnowsThePublishedNumbersOfGpt3) {
   // 12 h^2 + 13 h parameters a layer; norms are whole on every tensor rank.
   const double layer = 12.0 * 12288 * 12288;
   EXPECT_NEAR(static_cast<double>(report.memory[5].parameters), 6 * 4 * layer / 8, 1e-3 * 6 * 4 * layer / 8);
+}
+
+// What a search looks at is what a plan reports.
+TEST(PlanReport, AgreesWithItsOutcome) {
+  PlanConfig config = gpt3();
+  config.hardware = "a100-80gb";
+  config.run.precision.bf16 = true;
+  const PlanReport report = make_plan_report(config);
+  const PlanOutcome outcome = plan_outcome(config);
+  EXPECT_EQ(outcome.step_seconds, report.step_seconds);
+  EXPECT_EQ(outcome.bubble, report.simulation.bubble);
+  ASSERT_EQ(outcome.memory.size(), report.memory.size());
+  size_t most = 0;
+  for (size_t rank = 0; rank < report.memory.size(); ++rank) {
+    EXPECT_EQ(outcome.memory[rank].predicted_total(), report.memory[rank].predicted_total());
+    most = std::max(most, report.memory[rank].predicted_total());
+  }
+  EXPECT_EQ(outcome.most_bytes(), most);
+  EXPECT_EQ(outcome.forecast.value().closed_form.all(), report.forecast.value().closed_form.all());
 }
 
 // The memory that a run has reserved on each rank is what the plan says, byte for byte.
