@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "launch/commands.h"
+#include "launch/plan_search.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "mesh/mesh_sizes.h"
@@ -305,8 +306,9 @@ std::vector<std::string> words_of(const std::string& line) {
 PlanConfig read_plan_line(const std::vector<std::string>& words) {
   const CommandInfo& info = command_info("plan");
   Request request = info.read(info, words, {});
-  if (auto* config = std::get_if<PlanConfig>(&request)) return std::move(*config);
-  bad_input("a line holds the options of one plan, without --help and --print-config");
+  if (auto* config = std::get_if<PlanConfig>(&request); config != nullptr && !config->search)
+    return std::move(*config);
+  bad_input("a line holds the options of one plan, without --search, --help and --print-config");
 }
 
 Json closed_form(const PlanConfig& config) {
@@ -349,6 +351,7 @@ int run(const PlanConfig& given) {
   if (config.schedule_csv) check_writable_file("--schedule-csv", *config.schedule_csv);
   if (config.json) check_writable_file("--json", *config.json);
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
+  if (config.search) return run_search(config);
   const PlanReport report = make_plan_report(config);
   const ZeroTable zero = make_zero_table(config);
   const std::string actions = schedule_text(config.format, report);

@@ -175,6 +175,13 @@ def recomputes_half(row):
     return "torchtitan" in source_of(row) and row["recompute"].startswith("selective")
 
 
+def recompute_options(row):
+    recompute = row["recompute"].split()[0].lower() if row["recompute"] else "none"
+    if recompute not in ("full", "selective"):
+        return []
+    return ["--recompute-granularity", "full" if recomputes_half(row) else recompute]
+
+
 def mesh_options(row, data):
     tensor, pipeline, context = whole(row, "tp"), whole(row, "pp"), whole(row, "cp", 1)
     layers = whole(row, "layers")
@@ -199,22 +206,18 @@ def mesh_options(row, data):
     modern = source_of(row).startswith(("torchtitan", "nvidia", "llama3", "single")) and whole(row, "seq_len") > 2048
     if tensor > 1 and (row["seq_parallel"] == "1" or modern):
         options += ["--sequence-parallel"]
-    recompute = row["recompute"].split()[0].lower() if row["recompute"] else "none"
-    if recompute in ("full", "selective"):
-        options += ["--recompute-granularity", "full" if recomputes_half(row) else recompute]
-    return options
+    return options + recompute_options(row)
 
 
-def options_of(row):
-    micro, batch, data = batch_of(row)
+def job_options(row):
+    """What is trained, on what and by which program: all but the mesh, the batch and what is recomputed."""
     software, dropout = software_of(row)
     software = dict(software)
     if whole(row, "cp", 1) > 1:
         software["context-parallel"] = whole(row, "cp")
     if recomputes_half(row):
         software["recompute-fraction"] = 0.5
-    options = model_options(row) + mesh_options(row, data) + hardware_options(row)
-    options += ["--micro-batch-size", micro, "--global-batch-size", batch]
+    options = model_options(row) + hardware_options(row)
     options += ["--assume"] + [f"{key}={value}" for key, value in software.items()]
     options += ["--bf16"]
     if "fp8" in row["precision"]:
@@ -222,6 +225,12 @@ def options_of(row):
     if dropout:
         options += ["--hidden-dropout", dropout, "--attention-dropout", dropout]
     return [str(option) for option in options]
+
+
+def options_of(row):
+    micro, batch, data = batch_of(row)
+    layout = mesh_options(row, data) + ["--micro-batch-size", micro, "--global-batch-size", batch]
+    return job_options(row) + [str(option) for option in layout]
 
 
 # ---- What was measured -------------------------------------------------------------------------------------

@@ -172,4 +172,18 @@ struct Names<PlanFormat> {
                                                {PlanFormat::TorchComms, "torch-comms"}};
 };
 
+// What a search for a layout chooses, in the order in which it does (config/search_axes.h).
+enum class SearchAxis { Tensor, Pipeline, Schedule, Stages, MicroBatch, SequenceParallel, Zero, Recompute };
+template <>
+struct Names<SearchAxis> {
+  static constexpr Named<SearchAxis> kAll[] = {{SearchAxis::Tensor, "tensor"},
+                                               {SearchAxis::Pipeline, "pipeline"},
+                                               {SearchAxis::Schedule, "schedule"},
+                                               {SearchAxis::Stages, "stages"},
+                                               {SearchAxis::MicroBatch, "micro-batch"},
+                                               {SearchAxis::SequenceParallel, "sequence-parallel"},
+                                               {SearchAxis::Zero, "zero"},
+                                               {SearchAxis::Recompute, "recompute"}};
+};
+
 }  // namespace trifold

@@ -349,6 +349,10 @@ struct PlanConfig {
   std::optional<std::string> hardware;
   std::vector<std::string> hardware_set;
   std::vector<std::string> assume;
+  // Find the best layout instead of planning the one of `run`, and what may be chosen (config/search_axes.h).
+  bool search = false;
+  std::vector<SearchAxis> search_over;           // empty: all of them
+  std::vector<ScheduleChoice> search_schedules;  // empty: those of schedules_searched
 };
 
 // `trifold plan --lines FILE`: many plans in one process, a line of `plan` options each.

@@ -1,6 +1,9 @@
 #include "config/option_tables.h"
 
+#include <algorithm>
+
 #include "config/option_groups.h"
+#include "config/search_axes.h"
 
 namespace trifold {
 
@@ -217,6 +220,10 @@ OptionTable options_of(BenchConfig& config) {
 OptionTable options_of(PlanConfig& config) {
   OptionTable table = options_of(config.run);
   for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
+  Option& micro_batch = table.change("micro-batch-size").need(config.search ? "" : "search");
+  const std::vector<SearchAxis> axes = axes_searched(config);
+  if (config.search && std::count(axes.begin(), axes.end(), SearchAxis::MicroBatch) > 0)
+    micro_batch.optional().range(0, kMaxSize);
   table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
   table.change("memory-limit").absent("none");
   table.group("Plan");
@@ -265,6 +272,19 @@ OptionTable options_of(PlanConfig& config) {
            "What another program does differently, such as attention=unfused, to forecast its steps "
            "(docs/planning.md lists the keys).")
       .takes("KEY=VALUE ...");
+  table.group("Search");
+  table.add("search", &config.search,
+            "Find the fastest layouts that fit --memory-limit and the memory of --hardware, instead of "
+            "planning one: --search-over says what is chosen, whatever its options say.");
+  table
+      .add("search-over", &config.search_over,
+           "What --search chooses, separated by commas; the rest stays as its options say.")
+      .absent("all of them");
+  table
+      .add("search-schedules", &config.search_schedules,
+           "The schedules that --search chooses among, separated by commas.")
+      .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+      .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v");
   return table;
 }
 

@@ -11,6 +11,7 @@
 #include "config/option_tables.h"
 #include "config/pipeline_choice.h"
 #include "config/problems.h"
+#include "config/search_axes.h"
 #include "config/validate_data.h"
 #include "config/validate_mesh.h"
 #include "config/validate_model.h"
@@ -115,6 +116,34 @@ void check_costs(const PlanConfig& config, Problems& problems) {
     if (changed && problems.sound({option}))
       problems.add("--{} has no effect with --{} {}, whose times count", option,
                    config.costs ? "costs" : "hardware", config.costs ? *config.costs : *config.hardware);
+}
+
+// What belongs to a search, or to one plan.
+void check_plan_search(const PlanConfig& config, Problems& problems) {
+  if (!config.search) {
+    if (!config.search_over.empty()) problems.add("--search-over has no effect without --search");
+    if (!config.search_schedules.empty()) problems.add("--search-schedules has no effect without --search");
+    return;
+  }
+  const std::vector<SearchAxis> axes = axes_searched(config);
+  if (!config.search_schedules.empty() && std::count(axes.begin(), axes.end(), SearchAxis::Schedule) == 0)
+    problems.add("--search-schedules has no effect where --search-over leaves the schedule out");
+  if (!config.hardware)
+    problems.add("--search needs --hardware NAME or FILE.json: the device that steps are timed for");
+  const std::pair<const char*, bool> options[] = {{"svg", config.svg.has_value()},
+                                                  {"schedule-csv", config.schedule_csv.has_value()}};
+  for (const auto& [option, given] : options)
+    if (given)
+      problems.add("--{} has no effect with --search: plan the layout that it finds with the line it prints",
+                   option);
+  check_search(config.run, axes, "--search", problems);
+}
+
+// What can be said of a run whose layout is still to be chosen. Its batch is held against each layout.
+PretrainConfig without_layout(PretrainConfig run) {
+  open_axes(run, all_search_axes());
+  run.batch.global_batch_size.reset();
+  return run;
 }
 
 void fill_model(ModelConfig& model) {
@@ -229,7 +258,8 @@ std::vector<std::string> problems(const BenchConfig& config) {
 std::vector<std::string> problems(const PlanConfig& config) {
   PlanConfig copy = config;
   Problems problems(options_of(copy));
-  check_layout(config.run, problems);
+  check_layout(config.search ? without_layout(config.run) : config.run, problems);
+  check_plan_search(config, problems);
   check_optimizer(config.run.optimizer, problems);
   if (config.format != PlanFormat::Trifold && !config.schedule_csv)
     problems.add("--format {} has no effect without --schedule-csv FILE", name_of(config.format));
@@ -355,6 +385,11 @@ PlanLinesConfig resolve(PlanLinesConfig config) {
 
 PlanConfig resolve(PlanConfig config) {
   throw_problems(problems(config));
+  if (config.search) {
+    fill_model(config.run.model);
+    open_axes(config.run, axes_searched(config));
+    return config;
+  }
   fill_run(config.run);
   return config;
 }

@@ -90,6 +90,42 @@ class Plan(ProgramTest):
         self.assertEqual(closed["step_seconds"], first["closed_form_seconds"])
         self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
 
+    def test_a_search_finds_layouts_that_plan_as_it_says(self):
+        model = ["--num-layers", 12, "--hidden-size", 1024, "--num-attention-heads", 16, "--seq-length", 1024,
+                 "--vocab-size", 8192, "--global-batch-size", 64, "--ranks", 16, "--bf16", "--hardware", "a100-40gb"]
+        out, _ = self.trifold("plan", *model, "--search", "--json", "search.json")
+        search = json.loads(self.read("search.json"))
+        self.assertIn(f"search      {search['candidates']} layouts of 16 ranks on a100-40gb", out)
+        self.assertEqual(len(search["layouts"]), 10)
+        self.assertGreaterEqual(search["candidates"], search["fitting"])
+        for found in search["layouts"]:
+            self.assertLessEqual(found["bytes"], search["limit_bytes"])
+            self.assertTrue(found["bound"])
+        best = search["layouts"][0]
+        self.assertEqual(out.splitlines()[-1], "best        " + " ".join(best["options"]))
+        self.trifold("plan", *model, *best["options"], "--json", "plan.json")
+        plan = json.loads(self.read("plan.json"))
+        self.assertEqual(plan["step_seconds"], best["step_seconds"])
+        self.assertEqual(max(rank["bytes"] for rank in plan["pipeline_ranks"]), best["bytes"])
+        # The rest stays as its options say.
+        out, _ = self.trifold("plan", *model, "--tp", 2, "--pp", 4, "--micro-batch-size", 1, "--search",
+                              "--search-over", "schedule,stages")
+        self.assertGreater(out.count("tp 2 pp 4 dp 2"), 2)
+        self.assertEqual(out.count("tp 2 pp 4 dp 2"), out.count("micro-batch 1,"))
+        self.assertNotIn("--micro-batch-size", out)
+
+    def test_searches_that_cannot_be(self):
+        def plan(*arguments, **options):
+            return self.trifold("plan", *arguments, **options)
+
+        search = [*MODEL, "--search", "--hardware", "h100"]
+        self.refused(*search, "--memory-limit", 0.0001, command=plan, words=["none of", "the least"])
+        self.refused(*search, "--svg", "a.svg", command=plan, words=["--svg", "--search"])
+        self.refused(*MODEL, "--search", command=plan, words=["--search needs --hardware"])
+        self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])
+        self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])
+        self.refused(*search, "--hardware-set", "tflops=0", command=plan, words=["tflops"])
+
     def test_cuts_of_few_layers_on_many_places(self):
         for layers, ranks, chunks in ((22, 8, 3), (30, 8, 4), (46, 16, 3), (62, 32, 2), (126, 16, 8)):
             out, _ = self.trifold("plan", "--num-layers", layers, *MODEL[2:-2], "--global-batch-size", 2 * ranks,

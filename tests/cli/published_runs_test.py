@@ -34,6 +34,13 @@ class PublishedRuns(unittest.TestCase):
         right, pairs = map(int, rows["zero_bubble_tables"][-1].split("/"))
         self.assertGreaterEqual(right, 0.95 * pairs)
 
+    def test_a_search_for_a_published_layout(self):
+        done = subprocess.run([sys.executable, SCRIPT.with_name("best_layouts.py"), TRIFOLD, "--case",
+                               "korthikanti22_table5_e2e-002"], capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("tuned meshes among the five best: 1 of 1", done.stdout)
+        self.assertRegex(done.stdout, r"first choice of BLOOM's \d+ meshes on 384 devices: \+[\d.]+ %")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,108 @@
+#include "launch/plan_search.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "config/choices.h"
+#include "config/schedule.h"
+#include "launch/commands.h"
+#include "launch/progress.h"
+#include "launch/stage_lines.h"
+#include "train/output_files.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using SearchJson = nlohmann::ordered_json;
+
+std::string step_text(double seconds) {
+  return seconds >= 1 ? fmt::format("{:.3f} s", seconds) : fmt::format("{:.3f} ms", 1e3 * seconds);
+}
+
+int stages_of_rank(const FoundLayout& found) {
+  return static_cast<int>(found.estimate.layout[SearchAxis::Stages]);
+}
+
+// "tp 8 x pp 4 x dp 2, interleaved x 3, micro-batch 1, zero 1, full, sp"
+std::string layout_text(const FoundLayout& found) {
+  const PretrainConfig& run = found.run;
+  const MeshConfig& mesh = run.mesh;
+  std::string text =
+      fmt::format("tp {} pp {} dp {}, {}", mesh.tensor_model_parallel_size, mesh.pipeline_model_parallel_size,
+                  *mesh.data_parallel_size, run.pipeline.schedule->text());
+  if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
+  text += fmt::format(", micro-batch {}, zero {}", run.batch.micro_batch_size, run.zero.zero_stage);
+  if (mesh.recompute_granularity != RecomputeGranularity::None)
+    text += fmt::format(", recompute {}", name_of(mesh.recompute_granularity));
+  if (mesh.sequence_parallel) text += ", sequence parallel";
+  return text;
+}
+
+void print_search(const LayoutSearch& search) {
+  const int ranks = search.best.front().run.mesh.ranks;
+  fmt::print("search      {} layouts of {} ranks on {}, {} fit in {:.1f} GiB a rank; {} simulated\n",
+             search.layouts, ranks, search.hardware.name, search.fitting, search.limit / (int64_t{1} << 30),
+             search.simulated);
+  fmt::print("  {:>3}  {:>11}  {:>10}  {:>6}  {:>7}  {:>10}  {:<32}  {}\n", "", "step", "tokens/s", "MFU",
+             "bubble", "memory", "bound by", "layout");
+  for (size_t place = 0; place < search.best.size(); ++place) {
+    const FoundLayout& found = search.best[place];
+    fmt::print("  {:>3}  {:>11}  {:>10}  {:>4.1f} %  {:>5.1f} %  {:>10}  {:<32}  {}\n", place + 1,
+               step_text(found.step_seconds),
+               count_text(static_cast<double>(search.tokens) / found.step_seconds), 100 * found.mfu,
+               100 * found.bubble, bytes_text(found.bytes), found.bound, layout_text(found));
+  }
+  fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
+}
+
+SearchJson mesh_json(const EstimatedLayout& estimate) {
+  const Layout& layout = estimate.layout;
+  return {{"tensor_model_parallel_size", layout[SearchAxis::Tensor]},
+          {"pipeline_model_parallel_size", layout[SearchAxis::Pipeline]},
+          {"data_parallel_size", estimate.data},
+          {"schedule", std::string(schedule_name(static_cast<Schedule>(layout[SearchAxis::Schedule])))},
+          {"stages_per_rank", layout[SearchAxis::Stages]},
+          {"micro_batch_size", layout[SearchAxis::MicroBatch]},
+          {"zero_stage", layout[SearchAxis::Zero]},
+          {"recompute_granularity",
+           std::string(name_of(static_cast<RecomputeGranularity>(layout[SearchAxis::Recompute])))},
+          {"sequence_parallel", layout[SearchAxis::SequenceParallel] != 0},
+          {"closed_form_seconds", estimate.time.all()},
+          {"estimated_bytes", estimate.bytes}};
+}
+
+SearchJson layout_json(const FoundLayout& found) {
+  SearchJson all = mesh_json(found.estimate);
+  for (const auto& [name, seconds] : named_parts(found.estimate.time)) all["parts"][name] = seconds;
+  all["step_seconds"] = found.step_seconds;
+  all["bubble"] = found.bubble;
+  all["mfu"] = found.mfu;
+  all["bytes"] = found.bytes;
+  all["bound"] = found.bound;
+  all["options"] = found.words;
+  return all;
+}
+
+SearchJson search_json(const LayoutSearch& search) {
+  SearchJson layouts = SearchJson::array(), meshes = SearchJson::array();
+  for (const FoundLayout& found : search.best) layouts.push_back(layout_json(found));
+  for (const EstimatedLayout& mesh : search.meshes) meshes.push_back(mesh_json(mesh));
+  return {{"hardware", search.hardware.name}, {"limit_bytes", search.limit},
+          {"candidates", search.layouts},     {"fitting", search.fitting},
+          {"simulated", search.simulated},    {"layouts", std::move(layouts)},
+          {"meshes", std::move(meshes)}};
+}
+
+}  // namespace
+
+int run_search(const PlanConfig& config) {
+  const LayoutSearch search = search_layouts(config);
+  print_search(search);
+  if (config.json) write_file("--json", *config.json, search_json(search).dump(2) + "\n");
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,179 @@
+// The space of a search: candidates, rules, and the way to options and back.
+#include "config/search_axes.h"
+
+#include <algorithm>
+
+#include "config/commands.h"
+#include "unit/config_testing.h"
+
+namespace trifold {
+namespace {
+
+// GPT of 24 layers and 16 heads on 16 ranks.
+PretrainConfig run_of_16() {
+  PretrainConfig run;
+  run.model.num_layers = 24;
+  run.model.hidden_size = 1024;
+  run.model.num_attention_heads = 16;
+  run.model.seq_length = 512;
+  run.model.vocab_size = 1000;
+  run.mesh.ranks = 16;
+  run.batch.global_batch_size = 64;
+  return run;
+}
+
+std::vector<int64_t> candidates(const PretrainConfig& run, SearchAxis axis, const Layout& before) {
+  return search_axes()[static_cast<size_t>(axis)].candidates({run, 8, schedules_searched({})}, before);
+}
+
+Layout at(int64_t tensor, int64_t pipeline, Schedule schedule = Schedule::OneFOneB, int64_t stages = 1) {
+  Layout layout;
+  layout[SearchAxis::Tensor] = tensor;
+  layout[SearchAxis::Pipeline] = pipeline;
+  layout[SearchAxis::Schedule] = static_cast<int64_t>(schedule);
+  layout[SearchAxis::Stages] = stages;
+  layout[SearchAxis::MicroBatch] = 1;
+  return layout;
+}
+
+using Values = std::vector<int64_t>;
+
+TEST(SearchAxes, TableIsInTheOrderOfTheEnum) {
+  ASSERT_EQ(search_axes().size(), kSearchAxes);
+  PretrainConfig run;
+  const OptionTable table = options_of(run);
+  for (size_t i = 0; i < kSearchAxes; ++i) {
+    EXPECT_EQ(static_cast<size_t>(search_axes()[i].axis), i);
+    for (const std::string_view option : search_axes()[i].options)
+      EXPECT_NE(table.find(option), nullptr) << option;
+  }
+}
+
+TEST(SearchAxes, TensorRanksShareANodeAndDivideTheLayer) {
+  PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1, 2, 4, 8}));
+  run.model.num_attention_heads = 12;
+  run.model.hidden_size = 768;
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1, 2, 4}));
+  run.model.group_query_attention = true;
+  run.model.num_query_groups = 3;
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1}));
+}
+
+TEST(SearchAxes, PipelineRanksHaveALayerEachAndDataRanksDivideTheBatch) {
+  PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Pipeline, at(2, 1)), (Values{1, 2, 4, 8}));
+  run.model.num_layers = 4;
+  EXPECT_EQ(candidates(run, SearchAxis::Pipeline, at(2, 1)), (Values{1, 2, 4}));
+  run.batch.global_batch_size = 4;
+  EXPECT_EQ(candidates(run, SearchAxis::Pipeline, at(2, 1)), (Values{2, 4}));
+}
+
+TEST(SearchAxes, StagesAndMicroBatchesFollowTheSchedule) {
+  const PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 1)).size(), 1U);
+  EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 4)).size(), 5U);
+  EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 16)).size(), 3U);  // 24 layers are not 32
+  EXPECT_EQ(candidates(run, SearchAxis::Stages, at(1, 4)), (Values{1}));
+  EXPECT_EQ(candidates(run, SearchAxis::Stages, at(1, 4, Schedule::ZbV)), (Values{2}));
+  EXPECT_EQ(candidates(run, SearchAxis::Stages, at(1, 4, Schedule::Interleaved)), (Values{2, 3, 6}));
+  // 4 data ranks have 16 samples each.
+  EXPECT_EQ(candidates(run, SearchAxis::MicroBatch, at(1, 4)), (Values{1, 2, 4, 8, 16}));
+  EXPECT_EQ(candidates(run, SearchAxis::MicroBatch, at(1, 4, Schedule::Interleaved, 2)), (Values{1, 2, 4}));
+}
+
+TEST(SearchAxes, ZeroNeedsDataRanksAndStage3NoPipeline) {
+  const PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Zero, at(8, 2)), (Values{0}));
+  EXPECT_EQ(candidates(run, SearchAxis::Zero, at(1, 4)), (Values{0, 1, 2}));
+  EXPECT_EQ(candidates(run, SearchAxis::Zero, at(2, 1)), (Values{0, 1, 2, 3}));
+  EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(1, 4)), (Values{0}));
+  EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(2, 4)), (Values{0, 1}));
+}
+
+TEST(SearchAxes, ALayoutIsReadAsItWasWritten) {
+  Layout layout = at(2, 4, Schedule::Interleaved, 3);
+  layout[SearchAxis::MicroBatch] = 2;
+  layout[SearchAxis::SequenceParallel] = 1;
+  layout[SearchAxis::Zero] = 2;
+  layout[SearchAxis::Recompute] = static_cast<int64_t>(RecomputeGranularity::Selective);
+  PretrainConfig run = run_of_16();
+  write_layout(layout, all_search_axes(), run);
+  EXPECT_EQ(layout_of(run), layout);
+  EXPECT_EQ(run.mesh.data_parallel_size, 2);
+  EXPECT_EQ(run.zero.zero_reduce, ReducePolicy::Each);
+  EXPECT_EQ(layout_words(layout, all_search_axes(), run_of_16()),
+            (Words{"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "4", "--schedule",
+                   "interleaved", "--num-virtual-stages-per-pipeline-rank", "3", "--micro-batch-size", "2",
+                   "--sequence-parallel", "--zero-stage", "2", "--zero-reduce", "each",
+                   "--recompute-granularity", "selective"}));
+  open_axes(run, all_search_axes());
+  EXPECT_EQ(run.mesh.tensor_model_parallel_size, 1);
+  EXPECT_FALSE(run.mesh.data_parallel_size || run.pipeline.schedule || run.zero.zero_reduce);
+}
+
+// Only one of the two options that say how many stages a rank has may be given.
+TEST(SearchAxes, StagesAreSpelledAsTheyWereGiven) {
+  PretrainConfig run = run_of_16();
+  run.pipeline.num_layers_per_virtual_pipeline_stage = 3;
+  write_layout(at(1, 4, Schedule::Interleaved, 3), all_search_axes(), run);
+  EXPECT_EQ(run.pipeline.num_layers_per_virtual_pipeline_stage, 2);
+  EXPECT_FALSE(run.pipeline.num_virtual_stages_per_pipeline_rank);
+}
+
+// ---- The options ----
+
+Words search_words() {
+  return {
+      "plan", "--num-layers",          "24", "--hidden-size", "1024", "--seq-length", "512",        "--ranks",
+      "16",   "--num-attention-heads", "16", "--vocab-size",  "1000", "--search",     "--hardware", "h100"};
+}
+
+TEST(SearchOptions, NeedNoLayout) {
+  const auto plan =
+      std::get<PlanConfig>(read(search_words() + Words{"--global-batch-size", "64", "--tp", "8"}));
+  EXPECT_TRUE(plan.search);
+  EXPECT_EQ(plan.run.mesh.tensor_model_parallel_size, 1);  // open
+  EXPECT_EQ(axes_searched(plan).size(), kSearchAxes);
+  const auto part = std::get<PlanConfig>(
+      read(search_words() + Words{"--global-batch-size", "64", "--tp", "8", "--micro-batch-size", "2",
+                                  "--search-over", "pipeline,schedule,stages"}));
+  EXPECT_EQ(part.run.mesh.tensor_model_parallel_size, 8);
+  EXPECT_EQ(axes_searched(part),
+            (std::vector<SearchAxis>{SearchAxis::Pipeline, SearchAxis::Schedule, SearchAxis::Stages}));
+}
+
+TEST(SearchOptions, WhatASearchCannotUseIsRefused) {
+  expect_contains(refusal_of(search_words()), "--search needs --global-batch-size");
+  const Words complete_words = search_words() + Words{"--global-batch-size", "64"};
+  expect_contains(refusal_of(complete_words + Words{"--svg", "a.svg"}), "--svg has no effect with --search");
+  expect_contains(refusal_of(complete_words + Words{"--schedule", "a.csv"}), "a.csv");
+  expect_contains(refusal_of(complete_words + Words{"--decoder-first-pipeline-num-layers", "3"}),
+                  "--search-over");
+  expect_contains(refusal_of(complete_words + Words{"--search-over", "tensor"}), "--micro-batch-size");
+  expect_contains(refusal_of(complete_words + Words{"--search-over", "width"}), "micro-batch");
+  Words no_search = complete_words + Words{"--micro-batch-size", "1", "--search-over", "zero"};
+  no_search.erase(std::find(no_search.begin(), no_search.end(), "--search"));
+  expect_contains(refusal_of(no_search), "--search-over has no effect without --search");
+  Words no_device = complete_words;
+  no_device.resize(no_device.size() - 4);
+  expect_contains(refusal_of(no_device + Words{"--global-batch-size", "64"}), "--search needs --hardware");
+}
+
+TEST(SearchOptions, SchedulesAreNamed) {
+  const auto plan = std::get<PlanConfig>(
+      read(search_words() + Words{"--global-batch-size", "64", "--search-schedules", "1f1b,dualpipe-v"}));
+  EXPECT_EQ(schedules_searched(plan), (std::vector<Schedule>{Schedule::OneFOneB, Schedule::DualPipeV}));
+  const Words words = search_words() + Words{"--global-batch-size", "64", "--search-schedules"};
+  expect_contains(refusal_of(words + Words{"pipedream"}), "zb-h2");
+  expect_contains(refusal_of(words + Words{"1f1b", "--search-over", "zero", "--micro-batch-size", "1"}),
+                  "--search-schedules has no effect");
+}
+
+TEST(SearchOptions, WhatIsWrongWithTheModelIsSaid) {
+  expect_contains(refusal_of(search_words() + Words{"--global-batch-size", "64", "--hidden-dropout", "2"}),
+                  "--hidden-dropout");
+}
+
+}  // namespace
+}  // namespace trifold

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Compares the layouts that `trifold plan --search` finds with those that published runs used.
+
+    tools/best_layouts.py build/release/launch/trifold [--case TEXT] [--goals]
+
+Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
+model, devices, global batch and program (as tools/published_runs.py describes them), and is free in the rest, but for
+the zero-bubble schedules, which these programs did not have. Memory is counted as Trifold needs it: runs of programs
+that kept the scores of attention recompute as they were published, because nothing else would fit them. Printed
+for each case: layouts looked at, those that fit, the seconds it took, the place of the published mesh (tp, pp, dp)
+among the meshes found, each by its best layout, and the regret: how much longer the published layout is forecast to
+take than the best one found, both in closed form and with layers cut by cost.
+
+A run of kind `tuned` was the best of what its authors or vendors measured; one of kind `chosen` was chosen by a rule or
+without a search. The last lines count: tuned meshes among the five best, and regrets of at most 10 %. Then the BLOOM
+team's measured meshes on 384 devices: how much slower the one with the least forecast was than the fastest.
+
+--goals: exit status 1 unless 90 % of the tuned meshes are among the five best, 95 % of the regrets at most 10 % and
+BLOOM's first choice within 3 %. All cases take minutes.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import published_runs as published
+
+GOLDEN = Path(__file__).resolve().parent.parent / "tests/golden"
+
+
+def read_rows(name):
+    with open(GOLDEN / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def mesh_of(row):
+    """(tensor, pipeline, data): context ranks are an assumption about the program, not a choice."""
+    return published.whole(row, "tp"), published.whole(row, "pp"), published.whole(row, "dp", 1)
+
+
+def search(program, row):
+    """The JSON of the search, or a text that says why there is none."""
+    _, batch, _ = published.batch_of(row)
+    tensor, pipeline, data = mesh_of(row)
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [program, "plan", *published.job_options(row), "--ranks", str(tensor * pipeline * data),
+                   "--global-batch-size", str(batch), "--search", "--json", file.name,
+                   "--search-schedules", "1f1b,interleaved"]
+        if published.software_of(row)[0].get("attention") == "unfused":
+            command += ["--search-over", "tensor,pipeline,schedule,stages,micro-batch,sequence-parallel,zero",
+                        *published.recompute_options(row)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            return done.stderr.strip()
+        return json.load(open(file.name, encoding="utf-8"))
+
+
+def without_cut(options):
+    """The search cuts layers by cost."""
+    kept = [word for word in options if not word.startswith("--account-for")]
+    if "--pipeline-cut" in kept:
+        at = kept.index("--pipeline-cut")
+        del kept[at:at + 2]
+    return kept
+
+
+def closed_forms(program, lines):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("".join(" ".join(line) + "\n" for line in lines))
+        file.flush()
+        done = subprocess.run([program, "plan", "--lines", file.name, "--closed-form"], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def place_of(row, found):
+    """The place of the published mesh, counted from 1; None where nothing of it fits."""
+    meshes = [(mesh["tensor_model_parallel_size"], mesh["pipeline_model_parallel_size"], mesh["data_parallel_size"])
+              for mesh in found["meshes"]]
+    mesh = mesh_of(row)
+    return meshes.index(mesh) + 1 if mesh in meshes else None
+
+
+def compare_cases(program, cases):
+    """[(kind, place, regret)]; None for what could not be found."""
+    results = []
+    forecasts = closed_forms(program, [without_cut(published.options_of(row)) for _, row in cases])
+    print(f"{'run':40} {'layouts':>8} {'fit':>7} {'took':>7} {'place':>9} {'regret':>9}  best found")
+    for (kind, row), forecast in zip(cases, forecasts, strict=True):
+        begin = time.monotonic()
+        found = search(program, row)
+        took = time.monotonic() - begin
+        if isinstance(found, str):
+            print(f"{row['row_id']:40} {found}")
+            results.append((kind, None, None))
+            continue
+        place = place_of(row, found)
+        best = min(mesh["closed_form_seconds"] for mesh in found["meshes"])
+        regret = 100 * (forecast["step_seconds"] / best - 1) if "error" not in forecast else None
+        shown = f"{regret:+7.1f} %" if regret is not None else "refused"
+        print(f"{row['row_id']:40} {found['candidates']:8} {found['fitting']:7} {took:5.1f} s "
+              f"{place or 'none':>4}/{len(found['meshes']):<4} {shown:>9}  {' '.join(found['layouts'][0]['options'])}")
+        results.append((kind, place, regret))
+    return results
+
+
+def compare_bloom(program, rows):
+    """How much slower, in percent, the mesh with the least forecast was than the fastest, of the largest sweep."""
+    sweeps = defaultdict(list)
+    for row in rows:
+        if "bloom" in row["row_id"] and row["gpus"] == "384" and published.plannable(row):
+            sweeps[published.same_job(row)].append(row)
+    sweep = max(sweeps.values(), key=len)
+    forecasts = closed_forms(program, [published.options_of(row) for row in sweep])
+    pairs = [(forecast["step_seconds"], published.measured_seconds(row))
+             for row, forecast in zip(sweep, forecasts, strict=True) if "error" not in forecast]
+    chosen = min(pairs)[1]
+    return len(pairs), 100 * (chosen / min(measured for _, measured in pairs) - 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--case", default="", help="only runs whose row_id contains this")
+    parser.add_argument("--goals", action="store_true")
+    arguments = parser.parse_args()
+
+    rows = read_rows("published_runs.csv")
+    by_id = {row["row_id"]: row for row in rows}
+    cases = [(case["kind"], by_id[case["row_id"]]) for case in read_rows("best_configurations.csv")
+             if arguments.case in case["row_id"]]
+    results = compare_cases(arguments.program, cases)
+    tuned = [place is not None and place <= 5 for kind, place, _ in results if kind == "tuned"]
+    small = [regret is not None and regret <= 10 for _, _, regret in results]
+    print(f"tuned meshes among the five best: {sum(tuned)} of {len(tuned)}")
+    print(f"regret of at most 10 %: {sum(small)} of {len(small)}")
+    meshes, slower = compare_bloom(arguments.program, rows)
+    print(f"first choice of BLOOM's {meshes} meshes on 384 devices: {slower:+.1f} % of the fastest as measured")
+    reached = sum(tuned) >= 0.9 * len(tuned) and sum(small) >= 0.95 * len(small) and slower <= 3
+    return 1 if arguments.goals and not reached else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
