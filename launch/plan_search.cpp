@@ -105,4 +105,11 @@ int run_search(const PlanConfig& config) {
   return kDone;
 }
 
+std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found) {
+  return fmt::format(
+      "layout      for {}: {}\n            a step is forecast to take {}, a rank to need {}: {}\n",
+      *config.auto_layout, layout_text(found), step_text(found.step_seconds), bytes_text(found.bytes),
+      fmt::join(found.words, " "));
+}
+
 }  // namespace trifold::launch

@@ -1,6 +1,8 @@
 // `trifold plan --search`: what is printed of a search for a layout, and written to --json.
 #pragma once
 
+#include <string>
+
 #include "config/config.h"
 #include "train/layout_search.h"
 
@@ -8,5 +10,8 @@ namespace trifold::launch {
 
 // Returns the command's exit status. The file of --json can be written to.
 int run_search(const PlanConfig& config);
+
+// What --auto-layout of `config` chose, for people.
+std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found);
 
 }  // namespace trifold::launch

@@ -4,16 +4,35 @@
 
 #include "launch/commands.h"
 #include "launch/fault_test.h"
+#include "launch/plan_search.h"
+#include "launch/say.h"
 #include "launch/training.h"
+#include "train/layout_search.h"
 
 namespace trifold::launch {
+
+namespace {
+
+// With the layout that --auto-layout chooses. Every process finds the same one; the first says which.
+PretrainConfig laid_out(const PretrainConfig& config) {
+  if (!config.auto_layout) return config;
+  PretrainConfig open = config;
+  if (!open.model.vocab_size) resolve_vocabulary(open.model, open.data);
+  ChosenLayout choice = choose_layout(open);
+  if (mpi_launch_rank().value_or(0) == 0) say(stderr, chosen_layout_text(config, choice.found));
+  choice.run.model.vocab_size = config.model.vocab_size;
+  choice.run.data = config.data;  // the run finds its tokenizer itself
+  return std::move(choice.run);
+}
+
+}  // namespace
 
 int run(const PretrainConfig& config, Ranks& ranks) {
   const std::unique_ptr<Fault> fault = Fault::from_environment();
   PretrainJob job;
   ranks.agree([&] {
     if (fault) fault->at_start(mpi_launch_rank());
-    job = prepare(config);
+    job = prepare(laid_out(config));
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);

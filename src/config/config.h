@@ -239,6 +239,9 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
+  // A device (plan/hardware.h) for which the layout is chosen before the run begins; what is chosen stays
+  // open when such a configuration is resolved (config/search_axes.h).
+  std::optional<std::string> auto_layout;
 };
 
 // `trifold finetune`: the model and its tokenizer are read from the checkpoint, and trained as `run` says

@@ -43,6 +43,18 @@ OptionTable options_of(PretrainConfig& config) {
   add_checkpoint(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
+  table.group("Layout");
+  table
+      .add("auto-layout", &config.auto_layout,
+           "Choose tensor and pipeline ranks, schedule, micro-batch, ZeRO stage and recomputation for this "
+           "device before the run begins, as 'trifold plan --search --hardware' does, whatever their options "
+           "say.")
+      .files("NAME|FILE.json")
+      .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
+      .absent("the options say it")
+      .of_execution();
+  table.change("micro-batch-size").need("auto-layout");
+  if (config.auto_layout) table.change("micro-batch-size").optional().range(0, kMaxSize);
   return table;
 }
 

@@ -1,4 +1,4 @@
-// The space in which a search for a layout looks (`trifold plan --search`): one
+// The space in which a search for a layout looks (`trifold plan --search`, `pretrain --auto-layout`): one
 // table of its axes, each with the options it chooses, its candidates and the rule that narrows them. Another
 // axis (context or expert ranks) is another value of SearchAxis and another entry.
 //

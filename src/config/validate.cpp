@@ -188,7 +188,12 @@ std::string multiples_around(int64_t value, int64_t unit) {
 std::vector<std::string> problems(const PretrainConfig& config) {
   PretrainConfig copy = config;
   Problems problems(options_of(copy));
-  check_layout(config, problems);
+  if (config.auto_layout) {
+    check_search(config, all_search_axes(), "--auto-layout", problems);
+    check_layout(without_layout(config), problems);
+  } else {
+    check_layout(config, problems);
+  }
   check_lr(config.lr, config.batch.train_iters, problems);
   check_optimizer(config.optimizer, problems);
   check_run(config, problems);
@@ -260,6 +265,9 @@ std::vector<std::string> problems(const PlanConfig& config) {
   Problems problems(options_of(copy));
   check_layout(config.search ? without_layout(config.run) : config.run, problems);
   check_plan_search(config, problems);
+  if (config.run.auto_layout)
+    problems.add("--auto-layout {0} is of trifold pretrain: to plan, give --search --hardware {0}",
+                 *config.run.auto_layout);
   check_optimizer(config.run.optimizer, problems);
   if (config.format != PlanFormat::Trifold && !config.schedule_csv)
     problems.add("--format {} has no effect without --schedule-csv FILE", name_of(config.format));
@@ -297,6 +305,11 @@ std::vector<std::string> problems(const PreprocessConfig& config) {
 
 PretrainConfig resolve(PretrainConfig config) {
   throw_problems(problems(config));
+  if (config.auto_layout) {
+    fill_model(config.model);
+    open_axes(config, all_search_axes());
+    return config;
+  }
   fill_run(config);
   return config;
 }

@@ -346,4 +346,18 @@ std::vector<size_t> order_of_layouts(const std::vector<LayoutRank>& ranks, doubl
 
 LayoutSearch search_layouts(const PlanConfig& config) { return Searcher(config).find(); }
 
+ChosenLayout choose_layout(const PretrainConfig& config) {
+  PlanConfig plan;
+  plan.run = config;
+  plan.run.auto_layout.reset();
+  plan.hardware = config.auto_layout;
+  plan.search = true;
+  FoundLayout found = std::move(search_layouts(resolve(std::move(plan))).best.front());
+  ChosenLayout chosen{config, std::move(found)};
+  chosen.run.auto_layout.reset();
+  write_layout(chosen.found.estimate.layout, all_search_axes(), chosen.run);
+  chosen.run = resolve(std::move(chosen.run));
+  return chosen;
+}
+
 }  // namespace trifold

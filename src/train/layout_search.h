@@ -1,4 +1,5 @@
-// The fastest layouts of a run on a device, found without running any: `trifold plan --search`.
+// The fastest layouts of a run on a device, found without running any: `trifold plan --search` and `pretrain
+// --auto-layout`.
 //
 // Every point of the space (config/search_axes.h) is estimated: memory by LayoutMemory, what does not fit is
 // left out; the time of a step in closed form (plan/step_time.h). The twenty fastest that differ in more than
@@ -63,5 +64,12 @@ struct LayoutSearch {
 // `config` is resolved with its `search` set, and has a vocabulary. BadInput where nothing can run, or
 // nothing fits: with what needs least.
 LayoutSearch search_layouts(const PlanConfig& config);
+
+// The best of it for a run that asks for --auto-layout; resolved, and without that option.
+struct ChosenLayout {
+  PretrainConfig run;
+  FoundLayout found;
+};
+ChosenLayout choose_layout(const PretrainConfig& config);
 
 }  // namespace trifold

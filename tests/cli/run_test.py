@@ -48,6 +48,19 @@ class Run(ProgramTest):
             for one, two in zip(*logs):
                 self.assertLess(abs(one - two), tolerance * one)
 
+    def test_a_layout_that_is_chosen_trains_as_the_line_it_prints(self):
+        kept = [word for pair in zip(SMALL[::2], SMALL[1::2]) if pair[0] != "--micro-batch-size" for word in pair]
+        run = [*kept, "--data-path", TEXT, "--ranks", 2, "--train-iters", 4]
+        _, message = self.trifold("pretrain", *run, "--auto-layout", "cpu", "--log-json", "chosen.jsonl", "--save", "d")
+        line = message[message.index("layout      for cpu"):].splitlines()[1]
+        words = line[line.index("--"):].split()
+        self.assertIn("--micro-batch-size", words)
+        self.trifold("pretrain", *run, *words, "--log-json", "given.jsonl")
+        self.assertEqual(self.losses("chosen.jsonl"), self.losses("given.jsonl"))
+        self.assertEqual(len(self.losses("chosen.jsonl")), 4)
+        _, message = self.trifold("pretrain", *run, "--auto-layout", "v100", status=2)
+        self.assertIn("a100-80gb", message)
+
     def test_numbers_that_are_not_finite_end_the_run_and_are_told_where(self):
         _, message = self.pretrain("--train-iters", 5, "--lr", "1e30", "--ranks", 2, "--tp", 2, status=1)
         self.assertRegex(message, r"trifold: step 2: the loss is nan; the first number that is not finite appears in "

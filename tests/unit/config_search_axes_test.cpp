@@ -175,5 +175,15 @@ TEST(SearchOptions, WhatIsWrongWithTheModelIsSaid) {
                   "--hidden-dropout");
 }
 
+TEST(AutoLayout, NeedsNoLayoutAndAGlobalBatch) {
+  Words words = complete() + Words{"--auto-layout", "h100", "--ranks", "4"};
+  const auto micro = std::find(words.begin(), words.end(), "--micro-batch-size");
+  words.erase(micro, micro + 2);
+  expect_contains(refusal_of(words), "--auto-layout needs --global-batch-size");
+  const auto run = std::get<PretrainConfig>(read(words + Words{"--global-batch-size", "8"}));
+  EXPECT_EQ(run.auto_layout, "h100");
+  EXPECT_FALSE(run.mesh.data_parallel_size);  // still to be chosen
+}
+
 }  // namespace
 }  // namespace trifold

@@ -121,5 +121,20 @@ TEST(LayoutSearch, ChoosesOnlyWhatItIsAskedFor) {
   EXPECT_NE(refusal_of_search(config).find("can run"), std::string::npos);
 }
 
+TEST(AutoLayout, TakesTheBestOfTheSearch) {
+  PlanConfig plan = search_of_8();
+  PretrainConfig run = plan.run;
+  run.auto_layout = "h100";
+  run.batch.train_iters = 10;
+  run.lr.lr = 1e-3;
+  run.data.data_path = {"text.txt"};
+  const ChosenLayout chosen = choose_layout(resolve(run));
+  EXPECT_FALSE(chosen.run.auto_layout);
+  EXPECT_EQ(layout_of(chosen.run), search_layouts(resolve(plan)).best.front().estimate.layout);
+  EXPECT_TRUE(chosen.run.mesh.data_parallel_size && chosen.run.pipeline.schedule);
+  EXPECT_EQ(chosen.run.batch.train_iters, 10);
+  EXPECT_EQ(chosen.run.lr.lr_decay_iters, 10);
+}
+
 }  // namespace
 }  // namespace trifold::test
