@@ -122,8 +122,8 @@ void ProgressLines::print_line(const std::string& text) {
 }
 
 void ProgressLines::finish() {
-  if (unshown_) print_line(*unshown_);
-  unshown_.reset();
+  if (!unshown_.empty()) print_line(unshown_);
+  unshown_.clear();
 }
 
 void ProgressLines::begin(const StartReport& report, std::string_view ranks) {
@@ -135,7 +135,7 @@ void ProgressLines::begin(const StartReport& report, std::string_view ranks) {
 }
 
 bool ProgressLines::show_step(int64_t step, const std::string& text) {
-  unshown_.reset();
+  unshown_.clear();
   if (step % config_.log_interval == 0 || step == last_step_) {
     print_line(text);
     return true;

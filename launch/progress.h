@@ -71,7 +71,7 @@ class ProgressLines {
   bool terminal_;
   bool line_open_ = false;
   std::optional<JsonLog> json_;
-  std::optional<std::string> unshown_;  // the last step, when no line of it stays
+  std::string unshown_;  // the last step, when no line of it stays; else empty
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
   std::chrono::steady_clock::time_point start_;
