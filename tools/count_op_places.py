@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """In how many places an operation of the OpTable is written down, outside kernels and tests.
 
-A place is a file of src/ops, but for the folders of kernels, that declares the operation, defines it or puts it into a
-table; who calls an operation is not counted. Usage: count_op_places.py [--list] [--most N] [SOURCE_FOLDER]
+A place is a file of src/ops, but for those of kernels (the folders, and the header of the CPU's), that declares the
+operation or its check, defines one of them or puts it into a table; who calls an operation is not counted.
+
+Usage: count_op_places.py [--list] [--most N] [SOURCE_FOLDER]
 
 Prints the largest number and the operations that have it, with --list each operation with its files. With --most the
 exit status is 1 where an operation has more places than N.
@@ -23,10 +25,11 @@ def without_comments(text):
 
 
 def writes_down(text, name):
-    """Whether a file's text declares or defines `name`, or fills a table's entry of that name."""
-    patterns = (rf"^void {name}\(",                # a function of that name
+    """Whether a file's text declares or defines `name` or its check, or fills a table's entry of that name."""
+    patterns = (rf"^(?:  static )?void {name}\(",   # a function of that name
                 rf"void \(\*{name}\)\(",            # an entry of a table of functions
-                rf"\.{name} = [\w<>:, ]*\b{name}\b")  # an initialiser of one
+                rf"\bops\.{name} = ",               # an assignment to one
+                rf"&OpTable::{name}\b")             # the same by a pointer to it, or an item of a list
     return any(re.search(pattern, text, re.MULTILINE) for pattern in patterns)
 
 
@@ -34,7 +37,8 @@ def places(source):
     """Operation: the files that write it down."""
     ops = source / "ops"
     files = {path.relative_to(source).as_posix(): without_comments(path.read_text())
-             for path in sorted(ops.rglob("*")) if path.suffix in (".h", ".cpp") and "kernels" not in path.parts}
+             for path in sorted(ops.rglob("*"))
+             if path.suffix in (".h", ".cpp") and "kernels" not in path.parts and path != ops / "kernels.h"}
     return {name: [file for file, text in files.items() if writes_down(text, name)] for name in operations(ops)}
 
 

@@ -156,4 +156,9 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   });
 }
 
+void add_attention(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::attention, attention>(ops, table);
+  bind<&OpTable::attention_backward, attention_backward>(ops, table);
+}
+
 }  // namespace trifold::cpu

@@ -204,4 +204,12 @@ void row_gradients(const KernelTable& table, Stream& stream, Tensor dy, std::spa
   over_touched_rows("row_gradients", table, stream, dy, updates, RowAction::Store, {});
 }
 
+void add_bags(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::embedding_bags, embedding_bags>(ops, table);
+  bind<&OpTable::sort_lookups, sort_lookups>(ops, table);
+  bind<&OpTable::update_rows, update_rows>(ops, table);
+  bind<&OpTable::row_squares, row_squares>(ops, table);
+  bind<&OpTable::row_gradients, row_gradients>(ops, table);
+}
+
 }  // namespace trifold::cpu

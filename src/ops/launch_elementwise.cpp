@@ -230,4 +230,22 @@ void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor resi
   drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), first_element("dropout_add", how));
 }
 
+void add_elementwise(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::fill, fill>(ops, table);
+  bind<&OpTable::copy, copy>(ops, table);
+  bind<&OpTable::convert, convert>(ops, table);
+  bind<&OpTable::scale, scale>(ops, table);
+  bind<&OpTable::add, add>(ops, table);
+  bind<&OpTable::reduce, reduce>(ops, table);
+  bind<&OpTable::fill_rows, fill_rows>(ops, table);
+  bind<&OpTable::gelu, gelu>(ops, table);
+  bind<&OpTable::gelu_backward, gelu_backward>(ops, table);
+  bind<&OpTable::gelu_erf, gelu_erf>(ops, table);
+  bind<&OpTable::gelu_erf_backward, gelu_erf_backward>(ops, table);
+  bind<&OpTable::tanh, tanh>(ops, table);
+  bind<&OpTable::tanh_backward, tanh_backward>(ops, table);
+  bind<&OpTable::dropout, dropout>(ops, table);
+  bind<&OpTable::dropout_add, dropout_add>(ops, table);
+}
+
 }  // namespace trifold::cpu

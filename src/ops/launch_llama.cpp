@@ -81,12 +81,6 @@ void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tens
   });
 }
 
-void rms_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
-                           Tensor x, Tensor rstd, Tensor gain) {
-  rms_norm_backward(table, stream, dx, dy, x, rstd, gain);
-  add(table, stream, dx, dx, residual);
-}
-
 void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dy, Tensor x,
                               Tensor rstd, bool accumulate) {
   expect_matrix("rms_norm_backward_weight", "dy", dy);
@@ -109,13 +103,6 @@ void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor d
   });
 }
 
-void rms_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor residual,
-                           Tensor dy, Tensor x, Tensor rstd, Tensor gain, bool accumulate) {
-  rms_norm_backward(table, stream, dx, dy, x, rstd, gain);
-  if (residual.data != nullptr) add(table, stream, dx, dx, residual);
-  rms_norm_backward_weight(table, stream, dgain, dy, x, rstd, accumulate);
-}
-
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
             const Rotary& how) {
   const int64_t rows = positions.elements();
@@ -132,6 +119,15 @@ void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
              end - begin, shape);
     });
   });
+}
+
+void add_llama(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::swiglu, swiglu>(ops, table);
+  bind<&OpTable::swiglu_backward, swiglu_backward>(ops, table);
+  bind<&OpTable::rms_norm, rms_norm>(ops, table);
+  bind<&OpTable::rms_norm_backward, rms_norm_backward>(ops, table);
+  bind<&OpTable::rms_norm_backward_weight, rms_norm_backward_weight>(ops, table);
+  bind<&OpTable::rotary, rotary>(ops, table);
 }
 
 }  // namespace trifold::cpu

@@ -131,4 +131,13 @@ void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tenso
   });
 }
 
+void add_optimizer(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::chunk_squares, chunk_squares>(ops, table);
+  bind<&OpTable::adamw, adamw>(ops, table);
+  bind<&OpTable::sgd, sgd>(ops, table);
+  bind<&OpTable::adagrad, adagrad>(ops, table);
+  bind<&OpTable::lamb_moments, lamb_moments>(ops, table);
+  bind<&OpTable::lamb, lamb>(ops, table);
+}
+
 }  // namespace trifold::cpu

@@ -1,89 +1,8 @@
-// Launchers of the dense parts of recommender models: layers of an MLP, interaction, cross layers, losses.
-#include <vector>
-
-#include "ops/gemm.h"
+// Launchers of the dense parts of recommender models: ReLU, interaction, cross layers, losses.
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cpu {
-
-namespace {
-
-// The transpose of w [n, k], strips of whole vectors at a time. With its second factor the right way round
-// oneDNN's product is 5 to 20 % faster, and each tile would turn its part of the factor again.
-template <class T>
-void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
-  constexpr int64_t kStrip = 16;
-  pool.parallel_for(k, kStrip, [=](int64_t begin, int64_t end) {
-    for (int64_t first = 0; first < n; first += kStrip) {
-      const int64_t last = std::min(n, first + kStrip);
-      for (int64_t c = begin; c < end; ++c)
-        for (int64_t r = first; r < last; ++r) out[c * n + r] = w[r * k + c];
-    }
-  });
-}
-
-// Whether [m, k] times the transpose of [n, k] is worth it: weights that many rows use and a cache holds.
-bool worth_transposing(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kFewRows = 128, kMostNumbers = int64_t{1} << 20;
-  return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
-}
-
-// The second half of `linear`, in a pass of its own.
-void bias_of_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor bias, bool relu) {
-  const int64_t columns = y.last_dim();
-  dispatch_float(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    over_elements(stream, y.row_count(), row_grain(columns, kCheapGrain),
-                  [=, out = y.as<T>(), shift = bias.as<T>(), kernel = storage_kernels<T>(table).bias_relu](
-                      int64_t begin, int64_t end) {
-                    kernel(out + begin * columns, columns, shift, end - begin, columns, relu);
-                  });
-  });
-}
-
-}  // namespace
-
-// Bias and ReLU meet a tile of the product while it is still in the second-level cache. Products in 16 bits
-// have tiles of their own.
-void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
-  expect_matrix("linear", "x", x);
-  expect_matrix("linear", "w", w);
-  const int64_t m = x.row_count();
-  const int64_t k = x.last_dim();
-  const int64_t n = w.row_count();
-  expect("linear", "w", w, x.dtype, n * k);
-  expect("linear", "y", y, x.dtype, m * n);
-  expect("linear", "bias", bias, x.dtype, n);
-  if (size_of(x.dtype) < size_of(DType::F32)) {
-    gemm(table, stream, y, x, false, w, true, 1, 0);
-    return bias_of_rows(table, stream, y, bias, relu);
-  }
-  dispatch_wide_float(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    stream.run([=, pool = &stream.pool(), out = y.as<T>(), in = x.as<T>(), weights = w.as<T>(),
-                shift = bias.as<T>(), kernel = storage_kernels<T>(table).bias_relu] {
-      const Tiling tile = tiling_for(m, n, k);
-      const int64_t across = parts(n, tile.columns);
-      const bool turned = worth_transposing(m, n, k);
-      T* const turned_weights = turned ? scratch<T>(n * k) : nullptr;
-      if (turned) transpose(*pool, turned_weights, weights, n, k);
-      pool->parallel_for(parts(m, tile.rows) * across, 1, [=](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t i = t / across * tile.rows;
-          const int64_t j = t % across * tile.columns;
-          const int64_t rows = std::min(tile.rows, m - i);
-          const int64_t columns = std::min(tile.columns, n - j);
-          T* c = out + i * n + j;
-          const Matrix<T> second =
-              turned ? Matrix<T>{turned_weights + j, n, false} : Matrix<T>{weights + j * k, k, true};
-          gemm_block(c, n, Matrix<T>{in + i * k, k, false}, second, rows, columns, k, 1, 0);
-          kernel(c, n, shift + j, rows, columns, relu);
-        }
-      });
-    });
-  });
-}
 
 void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y,
                    bool accumulate) {
@@ -234,6 +153,18 @@ void copy_columns(const KernelTable&, Stream& stream, Tensor y, Tensor x,
                       }
                   });
   });
+}
+
+void add_recommender(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::relu_backward, relu_backward>(ops, table);
+  bind<&OpTable::dot_interaction, dot_interaction>(ops, table);
+  bind<&OpTable::dot_interaction_backward, dot_interaction_backward>(ops, table);
+  bind<&OpTable::cross, cross>(ops, table);
+  bind<&OpTable::cross_backward, cross_backward>(ops, table);
+  bind<&OpTable::sigmoid, sigmoid>(ops, table);
+  bind<&OpTable::click_loss, click_loss>(ops, table);
+  bind<&OpTable::click_loss_backward, click_loss_backward>(ops, table);
+  bind<&OpTable::copy_columns, copy_columns>(ops, table);
 }
 
 }  // namespace trifold::cpu

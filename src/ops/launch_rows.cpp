@@ -52,12 +52,6 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
   });
 }
 
-void layer_norm_backward_add(const KernelTable& table, Stream& stream, Tensor dx, Tensor residual, Tensor dy,
-                             Tensor x, Tensor mean, Tensor rstd, Tensor gain) {
-  layer_norm_backward(table, stream, dx, dy, x, mean, rstd, gain);
-  add(table, stream, dx, dx, residual);
-}
-
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd, bool accumulate) {
   expect_matrix("layer_norm_backward_weight", "x", x);
@@ -80,14 +74,6 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
       kernel(gains, biases, grad, in, center, inverse, rows, columns, begin, end);
     });
   });
-}
-
-void layer_norm_backward_all(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgain, Tensor dbias,
-                             Tensor residual, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
-                             bool accumulate) {
-  layer_norm_backward(table, stream, dx, dy, x, mean, rstd, gain);
-  if (residual.data != nullptr) add(table, stream, dx, dx, residual);
-  layer_norm_backward_weight(table, stream, dgain, dbias, dy, x, mean, rstd, accumulate);
 }
 
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate) {
@@ -237,6 +223,19 @@ void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlo
              end - begin, part);
     });
   });
+}
+
+void add_rows(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::layer_norm, layer_norm>(ops, table);
+  bind<&OpTable::layer_norm_backward, layer_norm_backward>(ops, table);
+  bind<&OpTable::layer_norm_backward_weight, layer_norm_backward_weight>(ops, table);
+  bind<&OpTable::column_sum, column_sum>(ops, table);
+  bind<&OpTable::embedding, embedding>(ops, table);
+  bind<&OpTable::embedding_backward, embedding_backward>(ops, table);
+  bind<&OpTable::softmax_stats, softmax_stats>(ops, table);
+  bind<&OpTable::softmax_rescale, softmax_rescale>(ops, table);
+  bind<&OpTable::cross_entropy, cross_entropy>(ops, table);
+  bind<&OpTable::cross_entropy_backward, cross_entropy_backward>(ops, table);
 }
 
 }  // namespace trifold::cpu

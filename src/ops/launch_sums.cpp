@@ -1,10 +1,9 @@
-// Launchers of sums to one number and the matrix product.
+// Launchers of sums to one number.
 #include <array>
 #include <bit>
 #include <mutex>
 
 #include "core/exact_digits.h"
-#include "ops/gemm.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
@@ -84,34 +83,10 @@ void exact_sum(const KernelTable& /*table*/, Stream& stream, Tensor limbs, Tenso
   });
 }
 
-void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b,
-          bool transpose_b, double alpha, double beta) {
-  expect_matrix("gemm", "c", c);
-  expect_matrix("gemm", "a", a);
-  expect_matrix("gemm", "b", b);
-  const int64_t m = c.row_count();
-  const int64_t n = c.last_dim();
-  const int64_t k = transpose_a ? a.row_count() : a.last_dim();
-  const bool types_fit = a.dtype == b.dtype && (c.dtype == a.dtype || c.dtype == accumulate_type(a.dtype));
-  const bool fits = types_fit && a.elements() == m * k && b.elements() == k * n &&
-                    a.last_dim() == (transpose_a ? m : k) && b.last_dim() == (transpose_b ? k : n);
-  if (!fits)
-    fail("gemm: {} {} is not the product of {} {}{} and {} {}{}", name_of(c.dtype), to_string(c.shape),
-         name_of(a.dtype), to_string(a.shape), transpose_a ? " transposed" : "", name_of(b.dtype),
-         to_string(b.shape), transpose_b ? " transposed" : "");
-  dispatch_float(a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const auto product = [&](auto* out) {
-      stream.run([pool = &stream.pool(), kernels = &storage_kernels<T>(table), out,
-                  left = Matrix<T>{a.as<T>(), a.last_dim(), transpose_a},
-                  right = Matrix<T>{b.as<T>(), b.last_dim(), transpose_b}, m, n, k, alpha,
-                  beta] { gemm_tiled(*pool, *kernels, out, left, right, m, n, k, alpha, beta); });
-    };
-    if (c.dtype == a.dtype)  // NOLINT(bugprone-branch-clone): the types differ
-      product(c.as<T>());
-    else
-      product(c.as<Accumulate<T>>());
-  });
+void add_sums(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::sum_squares, sum_squares>(ops, table);
+  bind<&OpTable::weighted_sum, weighted_sum>(ops, table);
+  bind<&OpTable::exact_sum, exact_sum>(ops, table);
 }
 
 }  // namespace trifold::cpu

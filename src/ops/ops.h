@@ -1,6 +1,6 @@
 // OpTable: every arithmetic operation the engine may ask for, one typed function pointer each.
 //
-// A table is filled once per back end; a missing operation does not compile. Conventions:
+// A table is filled once per back end; one that lacks an operation is refused when it is made. Conventions:
 //   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done when the
 //   stream
 //     is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the enqueued

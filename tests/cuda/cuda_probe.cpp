@@ -25,8 +25,8 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "cuda/probe.h"
+#include "ops/composed.h"
 #include "ops/cuda/attention_graphs.cuh"
-#include "ops/cuda/entries.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
 
@@ -75,6 +75,7 @@ class CudaProbe final : public ProbeDevice {
   }
 
   double unfused(const ProductCase& each) override {
+    using Parts = Composed<cuda::raw_ops<cuda::F32Products::Exact>>;
     // As the operations of a layer see them, by rows.
     const Tensor w = a_.tensor(DType::BF16, {each.k, each.m});
     const Tensor x = b_.tensor(DType::BF16, {each.n, each.k});
@@ -83,21 +84,19 @@ class CudaProbe final : public ProbeDevice {
     const Tensor bias = bias_.tensor(DType::BF16, {each.m});
     switch (each.variant) {
       case Variant::Bias:
-        return time([&] {
-          cuda::composed_affine(ops_.gemm, stream_, y, x, w.reshape({each.m, each.k}), bias);
-        });
+        return time([&] { Parts::affine(stream_, y, x, w.reshape({each.m, each.k}), bias); });
       case Variant::GeluAux:
         return time([&] {
-          cuda::composed_affine(ops_.gemm, stream_, z, x, w.reshape({each.m, each.k}), bias);
+          Parts::affine(stream_, z, x, w.reshape({each.m, each.k}), bias);
           ops_.gelu(stream_, y, z);
         });
       case Variant::DGelu:
-        return time([&] { cuda::composed_gelu_backward(ops_.gemm, stream_, y, x, w, z); });
+        return time([&] { Parts::affine_backward_gelu(stream_, y, x, w, z); });
       case Variant::BiasGradient: {
         const Tensor in = a_.tensor(DType::BF16, {each.k, each.m}),
                      dy = b_.tensor(DType::BF16, {each.k, each.n});
         const Tensor dw = d_.tensor(DType::F32, {each.n, each.m}), db = bias_.tensor(DType::F32, {each.n});
-        return time([&] { cuda::composed_backward_weight(ops_.gemm, stream_, dw, db, dy, in, true); });
+        return time([&] { Parts::affine_backward_weight(stream_, dw, db, dy, in, true); });
       }
       default:
         fail("{} has nothing to fuse", name_of(each.variant));

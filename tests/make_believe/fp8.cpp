@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "make_believe/temporaries.h"
+#include "ops/composed.h"
 #include "support/fp8.h"
 
 namespace trifold::test {
@@ -49,23 +50,8 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   product(stream, y, {x, false, Fp8::E4M3}, {w, false, Fp8::E4M3}, bias, 0);
 }
 
-void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
-  affine(stream, y, x, w, bias);
-  cpu_ops().add(stream, y, residual, y);
-}
-
-void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
-  affine(stream, z, x, w, bias);
-  cpu_ops().gelu(stream, y, z);
-}
-
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
   product(stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
-}
-
-void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
-  affine_backward_input(stream, dz, dy, w, 0);
-  cpu_ops().gelu_backward(stream, dz, dz, z);
 }
 
 void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
@@ -76,11 +62,9 @@ void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Ten
 OpTable make_narrow() {
   OpTable table = cpu_ops();
   table.affine = affine;
-  table.affine_add = affine_add;
-  table.affine_gelu = affine_gelu;
   table.affine_backward_input = affine_backward_input;
-  table.affine_backward_gelu = affine_backward_gelu;
   table.affine_backward_weight = affine_backward_weight;
+  add_composed_epilogues<narrow_ops>(table);
   return table;
 }
 

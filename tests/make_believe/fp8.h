@@ -5,7 +5,7 @@
 
 namespace trifold::test {
 
-// The processor's table with these five entries.
+// The processor's table with these entries.
 const OpTable& narrow_ops();
 
 }  // namespace trifold::test

@@ -16,6 +16,7 @@
 #include "make_believe/fp8.h"
 #include "make_believe/products.h"
 #include "make_believe/tf32.h"
+#include "ops/contract.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -97,19 +98,116 @@ std::pair<std::vector<Tensor>, bool> counted_arguments(const Args&... args) {
   return result;
 }
 
+// What the CUDA table takes of the queue's memory for an operation with these arguments
+// (ops/cuda/workspace.h).
+struct TakesNothing {
+  static size_t bytes(const auto&...) { return 0; }
+};
+template <auto Entry>
+struct Workspace : TakesNothing {};
+
+// Products, and sums over rows, which take no more.
+struct TakesAsProducts {
+  static size_t bytes(const auto&...) { return cuda::kProductWorkspace; }
+};
+template <>
+struct Workspace<&OpTable::gemm> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine_add> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine_gelu> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine_backward_input> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine_backward_gelu> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::affine_backward_weight> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::linear> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::layer_norm_backward_weight> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::layer_norm_backward_all> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::rms_norm_backward_weight> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::rms_norm_backward_all> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::column_sum> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::sum_squares> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::weighted_sum> : TakesAsProducts {};
+template <>
+struct Workspace<&OpTable::exact_sum> : TakesAsProducts {};
+
+template <bool Deterministic>
+struct TakesAsAttention {
+  static size_t bytes(Tensor, Tensor, Tensor, Tensor out, Tensor, const Attention& how) {
+    if (!cuda::is_for_cudnn(how, out.dtype)) return size_t{0};
+    return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
+                                      how.lengths.data != nullptr, Deterministic});
+  }
+};
+template <>
+struct Workspace<&OpTable::attention_backward> : TakesAsAttention<true> {};
+
+template <>
+struct Workspace<&OpTable::embedding_backward> {
+  static size_t bytes(Tensor, Tensor, Tensor ids, Tensor, int64_t) {
+    return cuda::embedding_workspace(ids.elements());
+  }
+};
+
+template <>
+struct Workspace<&OpTable::sort_lookups> {
+  static size_t bytes(std::span<const LookupOrder>, std::span<const BagLookup> lookups) {
+    std::vector<int64_t> keys;
+    for (const BagLookup& lookup : lookups) keys.push_back(lookup.ids.elements());
+    return cuda::sort_workspace(keys);
+  }
+};
+
+struct TakesAsUpdates {
+  static size_t bytes(Tensor dy, std::span<const RowUpdate> updates, const auto&...) {
+    int64_t lookups = 0, widest = 0;
+    for (const RowUpdate& update : updates) {
+      lookups = std::max(lookups, update.order->row.elements());
+      widest = std::max(widest, update.table.last_dim());
+    }
+    return cuda::update_workspace(static_cast<int64_t>(updates.size()), lookups, widest, size_of(dy.dtype));
+  }
+};
+template <>
+struct Workspace<&OpTable::update_rows> : TakesAsUpdates {};
+template <>
+struct Workspace<&OpTable::row_squares> : TakesAsUpdates {};
+template <>
+struct Workspace<&OpTable::row_gradients> : TakesAsUpdates {};
+
+template <auto Entry>
+Counts::Operation& counted() {
+  static auto& operation = *new Counts::Operation(__PRETTY_FUNCTION__);
+  return operation;
+}
+
 // An entry of a table of the processor, as one of the device: put on the queue of the stream.
-template <auto Entry, const OpTable& (*Table)() = cpu_ops>
+template <auto Entry, const OpTable& (*Table)(), class Takes = Workspace<Entry>>
 struct On;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), const OpTable& (*Table)()>
-struct On<Entry, Table> {
+template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), const OpTable& (*Table)(), class Takes>
+struct On<Entry, Table, Takes> {
   static void call(Stream& stream, Args... args) {
     if (stream.mode() == Stream::Mode::Dry) return;
     auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
-    static auto& counted = *new Counts::Operation(__PRETTY_FUNCTION__);
+    if (const size_t bytes = Takes::bytes(args...); bytes > 0)
+      stream.enqueue([queue, bytes] { queue->workspace(bytes); });
+    Counts::Operation& operation = counted<Entry>();
     const auto [tensors, adds] = counted_arguments(args...);
-    Products::instance().meet(counted.name(), tensors);
-    if (!counted.call(tensors, adds)) return;
+    Products::instance().meet(operation.name(), tensors);
+    if (!operation.call(tensors, adds)) return;
     // Held, not copied: a closure of all that would be too large for a stream's queue.
     auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
         Held<std::decay_t<Args>>(queue->device(), args)...);
@@ -128,177 +226,26 @@ void copy(Stream& stream, Tensor y, Tensor x) {
   stream.enqueue([queue = stream.queue(), y, x] { queue->copy(y.data, x.data, x.bytes()); });
 }
 
-// What the CUDA table takes of the queue's memory for operations of recommenders (ops/cuda/workspace.h).
-void take_workspace(Stream& stream, size_t bytes) {
-  stream.enqueue([queue = stream.queue(), bytes] { queue->workspace(bytes); });
-}
-
-// An entry that takes as much of the queue's memory as the CUDA table's, which Bytes(its arguments) says.
-template <auto Entry, auto Bytes, const OpTable& (*Table)() = cpu_ops>
-struct OnTaking;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), auto Bytes, const OpTable& (*Table)()>
-struct OnTaking<Entry, Bytes, Table> {
-  static void call(Stream& stream, Args... args) {
-    if (const size_t bytes = Bytes(args...); bytes > 0) take_workspace(stream, bytes);
-    On<Entry, Table>::call(stream, args...);
-  }
-};
-
-// Products, and sums over rows, which take no more.
-constexpr auto kOfProducts = [](const auto&...) { return cuda::kProductWorkspace; };
-template <bool Deterministic>
-constexpr auto kOfAttention = [](Tensor, Tensor, Tensor, Tensor out, Tensor, const Attention& how) {
-  if (!cuda::is_for_cudnn(how, out.dtype)) return size_t{0};
-  return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
-                                    how.lengths.data != nullptr, Deterministic});
-};
-constexpr auto kOfEmbedding = [](Tensor, Tensor, Tensor ids, Tensor, int64_t) {
-  return cuda::embedding_workspace(ids.elements());
-};
-
-template <const OpTable& (*Table)() = cpu_ops>
-void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
-  take_workspace(stream, cuda::kProductWorkspace);
-  On<&OpTable::linear, Table>::call(stream, y, x, w, bias, relu);
-}
-
-void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups) {
-  std::vector<int64_t> keys;
-  for (const BagLookup& lookup : lookups) keys.push_back(lookup.ids.elements());
-  take_workspace(stream, cuda::sort_workspace(keys));
-  On<&OpTable::sort_lookups>::call(stream, orders, lookups);
-}
-
-size_t update_workspace(std::span<const RowUpdate> updates, Tensor dy) {
-  int64_t lookups = 0, widest = 0;
-  for (const RowUpdate& update : updates) {
-    lookups = std::max(lookups, update.order->row.elements());
-    widest = std::max(widest, update.table.last_dim());
-  }
-  return cuda::update_workspace(static_cast<int64_t>(updates.size()), lookups, widest, size_of(dy.dtype));
-}
-
-// Entries that go over touched rows: (stream, dy, updates, and what else they take).
-template <auto Entry>
-struct OnRows;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Tensor, std::span<const RowUpdate>, Args...)>
-struct OnRows<Entry> {
-  static void call(Stream& stream, Tensor dy, std::span<const RowUpdate> updates, Args... args) {
-    take_workspace(stream, update_workspace(updates, dy));
-    On<Entry>::call(stream, dy, updates, args...);
-  }
-};
-
-OpTable make_table(Device& device) {
-  OpTable table = cpu_ops();
-  table.name = "make-believe";
-  table.device = &device;
-  table.fill = On<&OpTable::fill>::call;
-  table.copy = copy;
-  table.convert = On<&OpTable::convert>::call;
-  table.scale = On<&OpTable::scale>::call;
-  table.add = On<&OpTable::add>::call;
-  table.reduce = On<&OpTable::reduce>::call;
-  table.fill_rows = On<&OpTable::fill_rows>::call;
-  table.gemm = OnTaking<&OpTable::gemm, kOfProducts>::call;
-  table.affine = OnTaking<&OpTable::affine, kOfProducts>::call;
-  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts>::call;
-  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts>::call;
-  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts>::call;
-  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts>::call;
-  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts>::call;
-  table.gelu = On<&OpTable::gelu>::call;
-  table.gelu_backward = On<&OpTable::gelu_backward>::call;
-  table.gelu_erf = On<&OpTable::gelu_erf>::call;
-  table.gelu_erf_backward = On<&OpTable::gelu_erf_backward>::call;
-  table.tanh = On<&OpTable::tanh>::call;
-  table.tanh_backward = On<&OpTable::tanh_backward>::call;
-  table.swiglu = On<&OpTable::swiglu>::call;
-  table.swiglu_backward = On<&OpTable::swiglu_backward>::call;
-  table.dropout = On<&OpTable::dropout>::call;
-  table.dropout_add = On<&OpTable::dropout_add>::call;
-  table.layer_norm = On<&OpTable::layer_norm>::call;
-  table.layer_norm_backward = On<&OpTable::layer_norm_backward>::call;
-  table.layer_norm_backward_add = On<&OpTable::layer_norm_backward_add>::call;
-  table.layer_norm_backward_weight = OnTaking<&OpTable::layer_norm_backward_weight, kOfProducts>::call;
-  table.layer_norm_backward_all = OnTaking<&OpTable::layer_norm_backward_all, kOfProducts>::call;
-  table.rms_norm = On<&OpTable::rms_norm>::call;
-  table.rms_norm_backward = On<&OpTable::rms_norm_backward>::call;
-  table.rms_norm_backward_add = On<&OpTable::rms_norm_backward_add>::call;
-  table.rms_norm_backward_weight = OnTaking<&OpTable::rms_norm_backward_weight, kOfProducts>::call;
-  table.rms_norm_backward_all = OnTaking<&OpTable::rms_norm_backward_all, kOfProducts>::call;
-  table.column_sum = OnTaking<&OpTable::column_sum, kOfProducts>::call;
-  table.rotary = On<&OpTable::rotary>::call;
-  table.embedding = On<&OpTable::embedding>::call;
-  table.embedding_backward = OnTaking<&OpTable::embedding_backward, kOfEmbedding>::call;
-  table.attention = On<&OpTable::attention>::call;
-  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention<true>>::call;
-  table.softmax_stats = On<&OpTable::softmax_stats>::call;
-  table.softmax_rescale = On<&OpTable::softmax_rescale>::call;
-  table.cross_entropy = On<&OpTable::cross_entropy>::call;
-  table.cross_entropy_backward = On<&OpTable::cross_entropy_backward>::call;
-  table.sum_squares = OnTaking<&OpTable::sum_squares, kOfProducts>::call;
-  table.weighted_sum = OnTaking<&OpTable::weighted_sum, kOfProducts>::call;
-  table.chunk_squares = On<&OpTable::chunk_squares>::call;
-  table.exact_sum = OnTaking<&OpTable::exact_sum, kOfProducts>::call;
-  table.adamw = On<&OpTable::adamw>::call;
-  table.sgd = On<&OpTable::sgd>::call;
-  table.adagrad = On<&OpTable::adagrad>::call;
-  table.lamb_moments = On<&OpTable::lamb_moments>::call;
-  table.lamb = On<&OpTable::lamb>::call;
-  table.linear = linear<>;
-  table.relu_backward = On<&OpTable::relu_backward>::call;
-  table.embedding_bags = On<&OpTable::embedding_bags>::call;
-  table.sort_lookups = sort_lookups;
-  table.update_rows = OnRows<&OpTable::update_rows>::call;
-  table.row_squares = OnRows<&OpTable::row_squares>::call;
-  table.row_gradients = OnRows<&OpTable::row_gradients>::call;
-  table.dot_interaction = On<&OpTable::dot_interaction>::call;
-  table.dot_interaction_backward = On<&OpTable::dot_interaction_backward>::call;
-  table.cross = On<&OpTable::cross>::call;
-  table.cross_backward = On<&OpTable::cross_backward>::call;
-  table.sigmoid = On<&OpTable::sigmoid>::call;
-  table.click_loss = On<&OpTable::click_loss>::call;
-  table.click_loss_backward = On<&OpTable::click_loss_backward>::call;
-  table.copy_columns = On<&OpTable::copy_columns>::call;
-  return table;
-}
-
-// With the products of another table of the processor.
+// With the operations of a table of the processor.
 template <const OpTable& (*Table)()>
-void set_products(OpTable& table) {
-  table.affine = OnTaking<&OpTable::affine, kOfProducts, Table>::call;
-  table.affine_add = OnTaking<&OpTable::affine_add, kOfProducts, Table>::call;
-  table.affine_gelu = OnTaking<&OpTable::affine_gelu, kOfProducts, Table>::call;
-  table.affine_backward_input = OnTaking<&OpTable::affine_backward_input, kOfProducts, Table>::call;
-  table.affine_backward_gelu = OnTaking<&OpTable::affine_backward_gelu, kOfProducts, Table>::call;
-  table.affine_backward_weight = OnTaking<&OpTable::affine_backward_weight, kOfProducts, Table>::call;
-}
-
-OpTable make_tf32_table(Device& device) {
-  OpTable table = make_table(device);
-  table.name = "make-believe, tf32";
-  set_products<tf32_ops>(table);
-  table.gemm = OnTaking<&OpTable::gemm, kOfProducts, tf32_ops>::call;
-  table.linear = linear<tf32_ops>;
-  return table;
-}
-
-OpTable make_fp8_table(Device& device) {
-  OpTable table = make_table(device);
-  table.name = "make-believe, fp8";
-  set_products<narrow_ops>(table);
+OpTable make_table(Device& device, const char* name, bool deterministic) {
+  OpTable table{};
+  table.name = deterministic ? name : "make-believe, in any order";
+  table.device = &device;
+  Operations::for_each([&](auto operation) {
+    constexpr auto kEntry = decltype(operation)::kEntry;
+    table.*kEntry = On<kEntry, Table>::call;
+  });
+  table.copy = copy;
+  if (!deterministic)
+    table.attention_backward = On<&OpTable::attention_backward, Table, TakesAsAttention<false>>::call;
   return table;
 }
 
 OpTable make_table_of(Device& device, const CudaTable& which) {
-  OpTable table = which.fp8    ? make_fp8_table(device)
-                  : which.tf32 ? make_tf32_table(device)
-                               : make_table(device);
-  if (which.deterministic) return table;
-  table.name = "make-believe, in any order";
-  table.attention_backward = OnTaking<&OpTable::attention_backward, kOfAttention<false>>::call;
-  return table;
+  if (which.fp8) return make_table<narrow_ops>(device, "make-believe, fp8", which.deterministic);
+  if (which.tf32) return make_table<tf32_ops>(device, "make-believe, tf32", which.deterministic);
+  return make_table<cpu_ops>(device, "make-believe", which.deterministic);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 
 namespace {
 
+using trifold::cuda::F32Products;
+
 // Devices and their tables are made when they are asked for first, and live as long as the process: CUDA may
 // be gone before static objects die.
 struct Opened {
@@ -47,8 +49,9 @@ const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& wh
   const std::lock_guard lock(mutex);
   if (const auto made = opened.tables.find(which); made != opened.tables.end()) return &made->second;
   trifold::OpTable table =
-      which.fp8 ? trifold::cuda::make_fp8_table(&opened.device) : trifold::cuda::make_table(&opened.device);
-  if (which.tf32) trifold::cuda::set_products(table, trifold::cuda::F32Products::Tf32);
+      which.fp8
+          ? trifold::cuda::make_fp8_table(&opened.device)
+          : trifold::cuda::make_table(&opened.device, which.tf32 ? F32Products::Tf32 : F32Products::Exact);
   if (!which.deterministic) table.attention_backward = trifold::cuda::attention_backward_in_any_order;
   return &opened.tables.emplace(which, table).first->second;
 }

@@ -258,4 +258,9 @@ void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, T
   backward_as(stream, dqkv, dout, qkv, out, lse, how, false);
 }
 
+void add_attention(OpTable& ops) {
+  ops.attention = attention;
+  ops.attention_backward = attention_backward;
+}
+
 }  // namespace trifold::cuda

@@ -20,10 +20,10 @@
 
 namespace trifold::cuda {
 
-void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
-void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                        const Attention& how);
-// The same with other bits each time where cuDNN computes it (--no-deterministic-mode).
+// Sets the raw entries for attention.
+void add_attention(OpTable& ops);
+
+// attention_backward of a table, with other bits each time where cuDNN computes it (--no-deterministic-mode).
 void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                      Tensor lse, const Attention& how);
 

@@ -235,4 +235,25 @@ void weighted_sum(Stream& stream, Tensor total, Tensor x, Tensor weight) {
   });
 }
 
+void add_elementwise(OpTable& ops) {
+  ops.fill = fill;
+  ops.convert = convert;
+  ops.scale = scale;
+  ops.add = add;
+  ops.reduce = reduce;
+  ops.fill_rows = fill_rows;
+  ops.gelu = gelu;
+  ops.gelu_backward = gelu_backward;
+  ops.gelu_erf = gelu_erf;
+  ops.gelu_erf_backward = gelu_erf_backward;
+  ops.tanh = tanh;
+  ops.tanh_backward = tanh_backward;
+  ops.swiglu = swiglu;
+  ops.swiglu_backward = swiglu_backward;
+  ops.dropout = dropout;
+  ops.dropout_add = dropout_add;
+  ops.sum_squares = sum_squares;
+  ops.weighted_sum = weighted_sum;
+}
+
 }  // namespace trifold::cuda

@@ -101,4 +101,14 @@ void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb&
   });
 }
 
+void add_optimizer(OpTable& ops) {
+  ops.chunk_squares = chunk_squares;
+  ops.exact_sum = exact_sum;
+  ops.adamw = adamw;
+  ops.sgd = sgd;
+  ops.adagrad = adagrad;
+  ops.lamb_moments = lamb_moments;
+  ops.lamb = lamb;
+}
+
 }  // namespace trifold::cuda

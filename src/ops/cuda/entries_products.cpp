@@ -30,23 +30,6 @@ void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, 
   });
 }
 
-void composed_affine(Gemm* gemm, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  const bool biased = bias.rank() > 0;
-  if (biased) fill_rows(stream, y, bias);
-  gemm(stream, y, x, false, w, true, 1, biased ? 1 : 0);
-}
-
-void composed_gelu_backward(Gemm* gemm, Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
-  gemm(stream, dz, dy, false, w, false, 1, 0);
-  gelu_backward(stream, dz, dz, z);
-}
-
-void composed_backward_weight(Gemm* gemm, Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
-                              bool accumulate) {
-  gemm(stream, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
-  if (db.rank() > 0) column_sum(stream, db, dy, accumulate);
-}
-
 namespace {
 
 PlainAttention plain(const char* op, const Attention& how, const Tensor& out, const Tensor& lse,

@@ -257,4 +257,21 @@ void copy_columns(Stream& stream, Tensor y, Tensor x, std::span<const ColumnCopy
   });
 }
 
+void add_recommender(OpTable& ops) {
+  ops.relu_backward = relu_backward;
+  ops.embedding_bags = embedding_bags;
+  ops.sort_lookups = sort_lookups;
+  ops.update_rows = update_rows;
+  ops.row_squares = row_squares;
+  ops.row_gradients = row_gradients;
+  ops.dot_interaction = dot_interaction;
+  ops.dot_interaction_backward = dot_interaction_backward;
+  ops.cross = cross;
+  ops.cross_backward = cross_backward;
+  ops.sigmoid = sigmoid;
+  ops.click_loss = click_loss;
+  ops.click_loss_backward = click_loss_backward;
+  ops.copy_columns = copy_columns;
+}
+
 }  // namespace trifold::cuda

@@ -338,4 +338,25 @@ void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tenso
   });
 }
 
+void add_rows(OpTable& ops) {
+  ops.layer_norm = layer_norm;
+  ops.layer_norm_backward_add = layer_norm_backward_add;
+  ops.layer_norm_backward = layer_norm_backward;
+  ops.layer_norm_backward_weight = layer_norm_backward_weight;
+  ops.rms_norm = rms_norm;
+  ops.rms_norm_backward_add = rms_norm_backward_add;
+  ops.rms_norm_backward = rms_norm_backward;
+  ops.rms_norm_backward_weight = rms_norm_backward_weight;
+  ops.layer_norm_backward_all = layer_norm_backward_all;
+  ops.rms_norm_backward_all = rms_norm_backward_all;
+  ops.column_sum = column_sum;
+  ops.rotary = rotary;
+  ops.embedding = embedding;
+  ops.embedding_backward = embedding_backward;
+  ops.softmax_stats = softmax_stats;
+  ops.softmax_rescale = softmax_rescale;
+  ops.cross_entropy = cross_entropy;
+  ops.cross_entropy_backward = cross_entropy_backward;
+}
+
 }  // namespace trifold::cuda

@@ -2,7 +2,8 @@
 
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
-#include "ops/cuda/entries.h"
+#include "ops/composed.h"
+#include "ops/contract.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
@@ -86,29 +87,27 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   product("affine", stream, y, {x, false, Fp8::E4M3}, {w, false, Fp8::E4M3}, bias, 0);
 }
 
-void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
-  affine(stream, z, x, w, bias);
-  gelu(stream, y, z);
-}
-
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
   product("affine_backward_input", stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
-}
-
-void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
-  affine(stream, y, x, w, bias);
-  add(stream, y, residual, y);
-}
-
-void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
-  affine_backward_input(stream, dz, dy, w, 0);
-  gelu_backward(stream, dz, dz, z);
 }
 
 void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
   product("affine_backward_weight", stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {},
           accumulate ? 1 : 0);
-  if (db.rank() > 0) column_sum(stream, db, dy, accumulate);
+  if (db.rank() > 0) raw_ops<F32Products::Exact>().column_sum(stream, db, dy, accumulate);
+}
+
+const OpTable& raw_fp8_ops() {
+  static const OpTable kTable = [] {
+    OpTable ops = raw_ops<F32Products::Exact>();
+    ops.name = "cuda, fp8";
+    ops.affine = affine;
+    ops.affine_backward_input = affine_backward_input;
+    ops.affine_backward_weight = affine_backward_weight;
+    add_composed_epilogues<raw_fp8_ops>(ops);
+    return ops;
+  }();
+  return kTable;
 }
 
 }  // namespace
@@ -120,15 +119,9 @@ OpTable make_fp8_table(CudaDevice* device) {
         "--fp8: {} has compute capability {}.{}, and products in 8 bits begin with 8.9 (Ada, Hopper): leave "
         "the option out",
         device->name(), found.major, found.minor);
-  OpTable table = make_table(device);
-  table.name = "cuda, fp8";
-  table.affine = affine;
-  table.affine_add = affine_add;
-  table.affine_gelu = affine_gelu;
-  table.affine_backward_input = affine_backward_input;
-  table.affine_backward_gelu = affine_backward_gelu;
-  table.affine_backward_weight = affine_backward_weight;
-  return table;
+  OpTable ops = with_contract<raw_fp8_ops>();
+  ops.device = device;
+  return ops;
 }
 
 }  // namespace trifold::cuda

@@ -1,18 +1,20 @@
 #include "ops/cuda/gemm.h"
 
+#include "ops/composed.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/lt_product.h"
+#include "ops/cuda/table.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cuda {
 
 namespace {
 
-// A product of f32 factors is computed in TF32 where kTf32 says so; other types are not touched by it.
+// A product of f32 factors is computed as kF32 says; other types are not touched by it.
 
 // What cuBLASLt is asked for c = alpha op(a) op(b) + beta c. By columns the second factor comes first, and
 // what was transposed still is.
-template <bool kTf32>
+template <F32Products kF32>
 Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                    double beta) {
   cpu::expect_matrix("gemm", "a", a);
@@ -37,7 +39,7 @@ Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpos
           .d = c.data,
           .alpha = alpha,
           .beta = beta,
-          .tf32 = kTf32 && a.dtype == DType::F32};
+          .tf32 = kF32 == F32Products::Tf32 && a.dtype == DType::F32};
 }
 
 Product with(Product product, Epilogue epilogue, void* bias, void* aux = nullptr) {
@@ -56,25 +58,25 @@ bool taken(Stream& stream, const Product& product) {
   return true;
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
           double beta) {
-  enqueue_product(stream, product_of<kTf32>(c, a, transpose_a, b, transpose_b, alpha, beta));
+  enqueue_product(stream, product_of<kF32>(c, a, transpose_a, b, transpose_b, alpha, beta));
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  if (bias.rank() == 0) return gemm<kTf32>(stream, y, x, false, w, true, 1, 0);
-  const Product product = product_of<kTf32>(y, x, false, w, true, 1, 0);
+  if (bias.rank() == 0) return gemm<kF32>(stream, y, x, false, w, true, 1, 0);
+  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
   cpu::expect("affine", "bias", bias, x.dtype, product.m);
   if (taken(stream, with(product, Epilogue::Bias, bias.data))) return;
-  composed_affine(gemm<kTf32>, stream, y, x, w, bias);
+  Composed<raw_ops<kF32>>::affine(stream, y, x, w, bias);
 }
 
 // The residual is what cuBLASLt calls c: read as the result is written.
-template <bool kTf32>
+template <F32Products kF32>
 void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
-  Product product = product_of<kTf32>(y, x, false, w, true, 1, 1);
+  Product product = product_of<kF32>(y, x, false, w, true, 1, 1);
   cpu::expect("affine_add", "residual", residual, y.dtype, y.elements());
   product.c = residual.data;
   if (bias.rank() > 0) {
@@ -82,77 +84,75 @@ void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, T
     product = with(product, Epilogue::Bias, bias.data);
   }
   if (taken(stream, product)) return;
-  affine<kTf32>(stream, y, x, w, bias);
-  add(stream, y, residual, y);
+  Composed<raw_ops<kF32>>::affine_add(stream, y, residual, x, w, bias);
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
-  const Product product = product_of<kTf32>(y, x, false, w, true, 1, 0);
+  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
   cpu::expect("affine_gelu", "z", z, y.dtype, y.elements());
   if (bias.rank() > 0 && is_16bit(x.dtype) &&
       taken(stream, with(product, Epilogue::GeluAuxBias, bias.data, z.data)))
     return;
-  affine<kTf32>(stream, z, x, w, bias);
-  gelu(stream, y, z);
+  Composed<raw_ops<kF32>>::affine_gelu(stream, y, z, x, w, bias);
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
-  gemm<kTf32>(stream, dx, dy, false, w, false, 1, beta);
+  gemm<kF32>(stream, dx, dy, false, w, false, 1, beta);
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
-  const Product product = product_of<kTf32>(dz, dy, false, w, false, 1, 0);
+  const Product product = product_of<kF32>(dz, dy, false, w, false, 1, 0);
   cpu::expect("affine_backward_gelu", "z", z, dz.dtype, dz.elements());
   if (is_16bit(dy.dtype) && taken(stream, with(product, Epilogue::DGelu, nullptr, z.data))) return;
-  composed_gelu_backward(gemm<kTf32>, stream, dz, dy, w, z);
+  Composed<raw_ops<kF32>>::affine_backward_gelu(stream, dz, dy, w, z);
 }
 
 // cuBLASLt assigns the gradient of the bias: what is added to comes from memory of its own.
-template <bool kTf32>
+template <F32Products kF32>
 void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
   const double beta = accumulate ? 1 : 0;
-  if (db.rank() == 0) return gemm<kTf32>(stream, dw, dy, true, x, false, 1, beta);
-  const Product product = product_of<kTf32>(dw, dy, true, x, false, 1, beta);
+  if (db.rank() == 0) return gemm<kF32>(stream, dw, dy, true, x, false, 1, beta);
+  const Product product = product_of<kF32>(dw, dy, true, x, false, 1, beta);
   cpu::expect("affine_backward_weight", "db", db, accumulate_type(dy.dtype), product.n);
   void* sums = dw.dtype != db.dtype ? nullptr
                : accumulate         ? bias_gradient_memory(stream, product.n)
                                     : db.data;
   if (sums == nullptr || !taken(stream, with(product, Epilogue::BiasGradient, sums)))
-    return composed_backward_weight(gemm<kTf32>, stream, dw, db, dy, x, accumulate);
-  if (accumulate) reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
+    return Composed<raw_ops<kF32>>::affine_backward_weight(stream, dw, db, dy, x, accumulate);
+  if (accumulate) raw_ops<kF32>().reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
 }
 
-template <bool kTf32>
+template <F32Products kF32>
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
-  const Product product = product_of<kTf32>(y, x, false, w, true, 1, 0);
+  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
   cpu::expect("linear", "bias", bias, x.dtype, product.m);
   if (taken(stream, with(product, relu ? Epilogue::ReluBias : Epilogue::Bias, bias.data))) return;
   enqueue_product(stream, product);
   bias_relu(stream, y, bias, relu);
 }
 
-template <bool kTf32>
-void fill_in(OpTable& table) {
-  table.gemm = gemm<kTf32>;
-  table.affine = affine<kTf32>;
-  table.affine_add = affine_add<kTf32>;
-  table.affine_gelu = affine_gelu<kTf32>;
-  table.affine_backward_input = affine_backward_input<kTf32>;
-  table.affine_backward_gelu = affine_backward_gelu<kTf32>;
-  table.affine_backward_weight = affine_backward_weight<kTf32>;
-  table.linear = linear<kTf32>;
+template <F32Products kF32>
+void fill_in(OpTable& ops) {
+  ops.gemm = gemm<kF32>;
+  ops.affine = affine<kF32>;
+  ops.affine_add = affine_add<kF32>;
+  ops.affine_gelu = affine_gelu<kF32>;
+  ops.affine_backward_input = affine_backward_input<kF32>;
+  ops.affine_backward_gelu = affine_backward_gelu<kF32>;
+  ops.affine_backward_weight = affine_backward_weight<kF32>;
+  ops.linear = linear<kF32>;
 }
 
 }  // namespace
 
-void set_products(OpTable& table, F32Products f32) {
+void add_products(OpTable& ops, F32Products f32) {
   if (f32 == F32Products::Tf32)
-    fill_in<true>(table);
+    fill_in<F32Products::Tf32>(ops);
   else
-    fill_in<false>(table);
+    fill_in<F32Products::Exact>(ops);
 }
 
 }  // namespace trifold::cuda

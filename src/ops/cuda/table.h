@@ -1,10 +1,15 @@
 // The OpTable of a CUDA device.
 #pragma once
 
+#include "ops/cuda/gemm.h"
 #include "ops/ops.h"
 
 namespace trifold::cuda {
 
-OpTable make_table(Device* device);
+// Its entries without their checks (ops/contract.h), of no device.
+template <F32Products kF32>
+const OpTable& raw_ops();
+
+OpTable make_table(Device* device, F32Products f32 = F32Products::Exact);
 
 }  // namespace trifold::cuda

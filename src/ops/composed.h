@@ -1,0 +1,98 @@
+// Operations that ops.h defines by others, made of those: entries for tables that have no faster ones. On the
+// processor a product takes so long that another pass over its result hardly shows, and the bits stay those
+// of the parts.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace trifold {
+
+// Table() is the raw table (ops/contract.h) whose entries they are made of, and which they are part of.
+template <const OpTable& (*Table)()>
+struct Composed {
+  static void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+    const bool biased = bias.rank() > 0;
+    if (biased) Table().fill_rows(stream, y, bias);
+    Table().gemm(stream, y, x, false, w, true, 1, biased ? 1 : 0);
+  }
+
+  static void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+    Table().affine(stream, y, x, w, bias);
+    Table().add(stream, y, residual, y);
+  }
+
+  static void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+    Table().affine(stream, z, x, w, bias);
+    Table().gelu(stream, y, z);
+  }
+
+  static void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+    Table().gemm(stream, dx, dy, false, w, false, 1, beta);
+  }
+
+  static void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
+    Table().affine_backward_input(stream, dz, dy, w, 0);
+    Table().gelu_backward(stream, dz, dz, z);
+  }
+
+  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                     bool accumulate) {
+    Table().gemm(stream, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
+    if (db.rank() > 0) Table().column_sum(stream, db, dy, accumulate);
+  }
+
+  static void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,
+                                      Tensor mean, Tensor rstd, Tensor gain) {
+    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
+    Table().add(stream, dx, dx, residual);
+  }
+
+  static void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
+                                      Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
+                                      bool accumulate) {
+    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
+    if (residual.data != nullptr) Table().add(stream, dx, dx, residual);
+    Table().layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, accumulate);
+  }
+
+  static void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,
+                                    Tensor rstd, Tensor gain) {
+    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
+    Table().add(stream, dx, dx, residual);
+  }
+
+  static void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy,
+                                    Tensor x, Tensor rstd, Tensor gain, bool accumulate) {
+    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
+    if (residual.data != nullptr) Table().add(stream, dx, dx, residual);
+    Table().rms_norm_backward_weight(stream, dgain, dy, x, rstd, accumulate);
+  }
+};
+
+// The products of linear layers that are a product and then another pass.
+template <const OpTable& (*Table)()>
+void add_composed_epilogues(OpTable& ops) {
+  ops.affine_add = Composed<Table>::affine_add;
+  ops.affine_gelu = Composed<Table>::affine_gelu;
+  ops.affine_backward_gelu = Composed<Table>::affine_backward_gelu;
+}
+
+// All products of linear layers.
+template <const OpTable& (*Table)()>
+void add_composed_products(OpTable& ops) {
+  ops.affine = Composed<Table>::affine;
+  ops.affine_backward_input = Composed<Table>::affine_backward_input;
+  ops.affine_backward_weight = Composed<Table>::affine_backward_weight;
+  add_composed_epilogues<Table>(ops);
+}
+
+// Backward passes of norms that do more than one thing.
+template <const OpTable& (*Table)()>
+void add_composed_norms(OpTable& ops) {
+  ops.layer_norm_backward_add = Composed<Table>::layer_norm_backward_add;
+  ops.layer_norm_backward_all = Composed<Table>::layer_norm_backward_all;
+  ops.rms_norm_backward_add = Composed<Table>::rms_norm_backward_add;
+  ops.rms_norm_backward_all = Composed<Table>::rms_norm_backward_all;
+}
+
+}  // namespace trifold

@@ -1,0 +1,97 @@
+// The list of the operations of the OpTable, each with its check.
+//
+// A back end makes a table of raw entries, which take their tensors as they are. with_contract() puts the
+// check of each operation in front of its entry, so shapes and types are checked in one place for all back
+// ends. Checks run when the operation is called, also on a Dry stream, and read no tensor's numbers. Entries
+// check the limits of their back end, such as the widest head that its kernels compute.
+//
+// A new operation needs: its declaration with its formula (ops.h), its check (here and in contract_*.cpp),
+// and for each back end a kernel and an entry (launch_*.cpp, cuda/entries_*.cpp).
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "ops/ops.h"
+
+namespace trifold {
+
+// An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
+// an Error that names the operation, the tensor and what would be right. Without a check, entries check.
+template <auto Entry, auto Check = nullptr>
+struct Operation {
+  static constexpr auto kEntry = Entry;
+  static constexpr auto kCheck = Check;
+};
+
+template <class... Each>
+struct OperationList {
+  static constexpr size_t kCount = sizeof...(Each);
+  // Calls visit(Operation<...>()) for every operation in order.
+  template <class Visit>
+  static void for_each(Visit visit) {
+    (visit(Each()), ...);
+  }
+};
+
+using Operations = OperationList<
+    Operation<&OpTable::fill>, Operation<&OpTable::copy>, Operation<&OpTable::convert>,
+    Operation<&OpTable::scale>, Operation<&OpTable::add>, Operation<&OpTable::reduce>,
+    Operation<&OpTable::fill_rows>, Operation<&OpTable::gemm>, Operation<&OpTable::affine>,
+    Operation<&OpTable::affine_add>, Operation<&OpTable::affine_gelu>,
+    Operation<&OpTable::affine_backward_input>, Operation<&OpTable::affine_backward_gelu>,
+    Operation<&OpTable::affine_backward_weight>, Operation<&OpTable::gelu>,
+    Operation<&OpTable::gelu_backward>, Operation<&OpTable::gelu_erf>, Operation<&OpTable::gelu_erf_backward>,
+    Operation<&OpTable::tanh>, Operation<&OpTable::tanh_backward>, Operation<&OpTable::swiglu>,
+    Operation<&OpTable::swiglu_backward>, Operation<&OpTable::dropout>, Operation<&OpTable::dropout_add>,
+    Operation<&OpTable::layer_norm>, Operation<&OpTable::layer_norm_backward>,
+    Operation<&OpTable::layer_norm_backward_add>, Operation<&OpTable::layer_norm_backward_weight>,
+    Operation<&OpTable::layer_norm_backward_all>, Operation<&OpTable::rms_norm>,
+    Operation<&OpTable::rms_norm_backward>, Operation<&OpTable::rms_norm_backward_add>,
+    Operation<&OpTable::rms_norm_backward_weight>, Operation<&OpTable::rms_norm_backward_all>,
+    Operation<&OpTable::column_sum>, Operation<&OpTable::rotary>, Operation<&OpTable::embedding>,
+    Operation<&OpTable::embedding_backward>, Operation<&OpTable::attention>,
+    Operation<&OpTable::attention_backward>, Operation<&OpTable::softmax_stats>,
+    Operation<&OpTable::softmax_rescale>, Operation<&OpTable::cross_entropy>,
+    Operation<&OpTable::cross_entropy_backward>, Operation<&OpTable::sum_squares>,
+    Operation<&OpTable::weighted_sum>, Operation<&OpTable::chunk_squares>, Operation<&OpTable::exact_sum>,
+    Operation<&OpTable::adamw>, Operation<&OpTable::sgd>, Operation<&OpTable::adagrad>,
+    Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>, Operation<&OpTable::linear>,
+    Operation<&OpTable::relu_backward>, Operation<&OpTable::embedding_bags>,
+    Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>, Operation<&OpTable::row_squares>,
+    Operation<&OpTable::row_gradients>, Operation<&OpTable::dot_interaction>,
+    Operation<&OpTable::dot_interaction_backward>, Operation<&OpTable::cross>,
+    Operation<&OpTable::cross_backward>, Operation<&OpTable::sigmoid>, Operation<&OpTable::click_loss>,
+    Operation<&OpTable::click_loss_backward>, Operation<&OpTable::copy_columns>>;
+static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
+                                     Operations::kCount * sizeof(OpTable::fill),
+              "an operation of the OpTable is not in the list");
+
+// Entry of the table Raw() behind Check.
+template <const OpTable& (*Raw)(), auto Entry, auto Check>
+struct Checked;
+template <const OpTable& (*Raw)(), class... Args, void (*OpTable::*Entry)(Stream&, Args...), auto Check>
+struct Checked<Raw, Entry, Check> {
+  static void call(Stream& stream, Args... args) {
+    if constexpr (!std::is_null_pointer_v<decltype(Check)>) Check(args...);
+    (Raw().*Entry)(stream, args...);
+  }
+};
+
+// The table Raw() with every entry behind its check: what callers outside the back end get. Throws where an
+// entry is missing.
+template <const OpTable& (*Raw)()>
+OpTable with_contract() {
+  OpTable ops = Raw();
+  size_t number = 0;
+  Operations::for_each([&](auto operation) {
+    using Op = decltype(operation);
+    ++number;
+    check(ops.*Op::kEntry != nullptr, "the table {} has no entry for operation {} of OpTable", ops.name,
+          number);
+    ops.*Op::kEntry = Checked<Raw, Op::kEntry, Op::kCheck>::call;
+  });
+  return ops;
+}
+
+}  // namespace trifold
