@@ -16,6 +16,26 @@
 
 namespace trifold {
 
+// Each throws an Error that names the operation, the tensor and what would be right.
+namespace contract {
+// contract_products.cpp
+void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, double alpha,
+          double beta);
+void affine(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias);
+void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Tensor& w,
+                const Tensor& bias);
+void affine_gelu(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias);
+void affine_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, double beta);
+void affine_backward_gelu(const Tensor& dz, const Tensor& dy, const Tensor& w, const Tensor& z);
+void affine_backward_weight(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
+                            bool accumulate);
+void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias, bool relu);
+void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const Attention& how);
+void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv, const Tensor& out,
+                        const Tensor& lse, const Attention& how);
+
+}  // namespace contract
+
 // An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
 // an Error that names the operation, the tensor and what would be right. Without a check, entries check.
 template <auto Entry, auto Check = nullptr>
@@ -37,10 +57,12 @@ struct OperationList {
 using Operations = OperationList<
     Operation<&OpTable::fill>, Operation<&OpTable::copy>, Operation<&OpTable::convert>,
     Operation<&OpTable::scale>, Operation<&OpTable::add>, Operation<&OpTable::reduce>,
-    Operation<&OpTable::fill_rows>, Operation<&OpTable::gemm>, Operation<&OpTable::affine>,
-    Operation<&OpTable::affine_add>, Operation<&OpTable::affine_gelu>,
-    Operation<&OpTable::affine_backward_input>, Operation<&OpTable::affine_backward_gelu>,
-    Operation<&OpTable::affine_backward_weight>, Operation<&OpTable::gelu>,
+    Operation<&OpTable::fill_rows>, Operation<&OpTable::gemm, contract::gemm>,
+    Operation<&OpTable::affine, contract::affine>, Operation<&OpTable::affine_add, contract::affine_add>,
+    Operation<&OpTable::affine_gelu, contract::affine_gelu>,
+    Operation<&OpTable::affine_backward_input, contract::affine_backward_input>,
+    Operation<&OpTable::affine_backward_gelu, contract::affine_backward_gelu>,
+    Operation<&OpTable::affine_backward_weight, contract::affine_backward_weight>, Operation<&OpTable::gelu>,
     Operation<&OpTable::gelu_backward>, Operation<&OpTable::gelu_erf>, Operation<&OpTable::gelu_erf_backward>,
     Operation<&OpTable::tanh>, Operation<&OpTable::tanh_backward>, Operation<&OpTable::swiglu>,
     Operation<&OpTable::swiglu_backward>, Operation<&OpTable::dropout>, Operation<&OpTable::dropout_add>,
@@ -50,19 +72,20 @@ using Operations = OperationList<
     Operation<&OpTable::rms_norm_backward>, Operation<&OpTable::rms_norm_backward_add>,
     Operation<&OpTable::rms_norm_backward_weight>, Operation<&OpTable::rms_norm_backward_all>,
     Operation<&OpTable::column_sum>, Operation<&OpTable::rotary>, Operation<&OpTable::embedding>,
-    Operation<&OpTable::embedding_backward>, Operation<&OpTable::attention>,
-    Operation<&OpTable::attention_backward>, Operation<&OpTable::softmax_stats>,
+    Operation<&OpTable::embedding_backward>, Operation<&OpTable::attention, contract::attention>,
+    Operation<&OpTable::attention_backward, contract::attention_backward>, Operation<&OpTable::softmax_stats>,
     Operation<&OpTable::softmax_rescale>, Operation<&OpTable::cross_entropy>,
     Operation<&OpTable::cross_entropy_backward>, Operation<&OpTable::sum_squares>,
     Operation<&OpTable::weighted_sum>, Operation<&OpTable::chunk_squares>, Operation<&OpTable::exact_sum>,
     Operation<&OpTable::adamw>, Operation<&OpTable::sgd>, Operation<&OpTable::adagrad>,
-    Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>, Operation<&OpTable::linear>,
-    Operation<&OpTable::relu_backward>, Operation<&OpTable::embedding_bags>,
-    Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>, Operation<&OpTable::row_squares>,
-    Operation<&OpTable::row_gradients>, Operation<&OpTable::dot_interaction>,
-    Operation<&OpTable::dot_interaction_backward>, Operation<&OpTable::cross>,
-    Operation<&OpTable::cross_backward>, Operation<&OpTable::sigmoid>, Operation<&OpTable::click_loss>,
-    Operation<&OpTable::click_loss_backward>, Operation<&OpTable::copy_columns>>;
+    Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>,
+    Operation<&OpTable::linear, contract::linear>, Operation<&OpTable::relu_backward>,
+    Operation<&OpTable::embedding_bags>, Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>,
+    Operation<&OpTable::row_squares>, Operation<&OpTable::row_gradients>,
+    Operation<&OpTable::dot_interaction>, Operation<&OpTable::dot_interaction_backward>,
+    Operation<&OpTable::cross>, Operation<&OpTable::cross_backward>, Operation<&OpTable::sigmoid>,
+    Operation<&OpTable::click_loss>, Operation<&OpTable::click_loss_backward>,
+    Operation<&OpTable::copy_columns>>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of the OpTable is not in the list");

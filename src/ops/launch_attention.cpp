@@ -96,29 +96,10 @@ struct Backward {
   }
 };
 
-void check_attention(const char* op, const Attention& how) {
-  check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1,
-        "{}: batch {}, seq {}, head_dim {} make no sense", op, how.batch, how.seq, how.head_dim);
-  check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
-        "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
-  if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
-  check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
-        "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
-        how.first_head + how.heads, how.global_heads);
-}
-
-int64_t qkv_elements(const Attention& how) {
-  return how.batch * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim;
-}
-
 }  // namespace
 
 void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse, Tensor qkv,
                const Attention& how) {
-  check_attention("attention", how);
-  expect("attention", "qkv", qkv, out.dtype, qkv_elements(how));
-  expect("attention", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
-  expect("attention", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention", how.dropout);
   const LateIndex first = first_head("attention", how);
   dispatch_float(out.dtype, [&](auto zero) {
@@ -135,12 +116,6 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
 
 void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
                         Tensor out, Tensor lse, const Attention& how) {
-  check_attention("attention_backward", how);
-  expect("attention_backward", "dqkv", dqkv, out.dtype, qkv_elements(how));
-  expect("attention_backward", "qkv", qkv, out.dtype, qkv_elements(how));
-  expect("attention_backward", "dout", dout, out.dtype, out.elements());
-  expect("attention_backward", "out", out, out.dtype, how.batch * how.seq * how.heads * how.head_dim);
-  expect("attention_backward", "lse", lse, accumulate_type(out.dtype), how.batch * how.heads * how.seq);
   const DropRule rule = drop_rule("attention_backward", how.dropout);
   const LateIndex first = first_head("attention_backward", how);
   dispatch_float(out.dtype, [&](auto zero) {

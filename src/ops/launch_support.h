@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/expect.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 
@@ -99,14 +100,9 @@ void set_to_zero(int64_t begin, int64_t end, T*... sums) {
   (std::fill(sums + begin, sums + end, T(0)), ...);
 }
 
-// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
-void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
-
-// Throws unless `tensor` is of floats.
-void expect_float(const char* op, const char* name, const Tensor& tensor);
-
-// Throws unless `tensor` is a floating-point matrix, that is, has at least one dim.
-void expect_matrix(const char* op, const char* name, const Tensor& tensor);
+using contract::expect;
+using contract::expect_float;
+using contract::expect_matrix;
 
 // The kernels' form of `how`; throws where the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);

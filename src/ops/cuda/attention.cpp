@@ -7,6 +7,7 @@
 
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
+#include "ops/contract.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/entries.h"
@@ -82,15 +83,6 @@ AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool 
           .deterministic = deterministic,
           .dropout = how.dropout.probability,
           .lengths = how.lengths.data != nullptr};
-}
-
-void check_tensors(const char* op, const Attention& how, const Tensor& out, const Tensor& lse,
-                   const Tensor& qkv) {
-  const int64_t rows = how.batch * how.seq;
-  cpu::expect(op, "out", out, out.dtype, rows * how.heads * how.head_dim);
-  cpu::expect(op, "qkv", qkv, out.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
-  cpu::expect(op, "lse", lse, accumulate_type(out.dtype), rows * how.heads);
-  if (how.lengths.data != nullptr) cpu::expect(op, "lengths", how.lengths, DType::I32, how.batch);
 }
 
 // The first query, key and value of packed projections, as addresses.
@@ -223,7 +215,6 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
 
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
   if (is_plain(stream, how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
-  check_tensors("attention", how, out, lse, qkv);
   const AttentionShape shape = shape_of("attention", how, out.dtype);
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", how), o = out.data,
                   l = lse.data,
@@ -236,9 +227,6 @@ void backward_as(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor ou
                  const Attention& how, bool deterministic) {
   if (is_plain(stream, how, out.dtype))
     return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
-  check_tensors("attention_backward", how, out, lse, qkv);
-  cpu::expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
-  cpu::expect("attention_backward", "dout", dout, out.dtype, out.elements());
   const AttentionShape shape = shape_of("attention_backward", how, out.dtype, deterministic);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", how), tensors] {
@@ -255,6 +243,7 @@ void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Te
 
 void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                      Tensor lse, const Attention& how) {
+  contract::attention_backward(dqkv, dout, qkv, out, lse, how);
   backward_as(stream, dqkv, dout, qkv, out, lse, how, false);
 }
 

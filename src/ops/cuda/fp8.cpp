@@ -8,7 +8,6 @@
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
 #include "ops/cuda/workspace.h"
-#include "ops/launch_support.h"
 
 namespace trifold::cuda {
 
@@ -53,9 +52,6 @@ void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const vo
 void product(const char* op, Stream& stream, Tensor y, const Factor& left, const Factor& right, Tensor bias,
              double beta) {
   expect_units(op, left, right);
-  check(left.depth() == right.depth(), "{}: factors of depths {} and {}", op, left.depth(), right.depth());
-  cpu::expect(op, "result", y, y.dtype, left.extent() * right.extent());
-  if (bias.rank() > 0) cpu::expect(op, "bias", bias, left.tensor.dtype, right.extent());
   if (y.elements() == 0) return;
   stream.enqueue([=, queue = stream.queue()] {
     auto& on = static_cast<CudaQueue&>(*queue);

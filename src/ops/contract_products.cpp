@@ -1,0 +1,109 @@
+// The contract of matrix products, the products of linear layers, and attention. Operations that are defined
+// by others have the checks of those.
+#include "ops/contract.h"
+#include "ops/expect.h"
+
+namespace trifold::contract {
+
+void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+          double /*alpha*/, double /*beta*/) {
+  expect_matrix("gemm", "c", c);
+  expect_matrix("gemm", "a", a);
+  expect_matrix("gemm", "b", b);
+  const int64_t m = c.row_count();
+  const int64_t n = c.last_dim();
+  const int64_t k = transpose_a ? a.row_count() : a.last_dim();
+  const bool types_fit = a.dtype == b.dtype && (c.dtype == a.dtype || c.dtype == accumulate_type(a.dtype));
+  const bool fits = types_fit && a.elements() == m * k && b.elements() == k * n &&
+                    a.last_dim() == (transpose_a ? m : k) && b.last_dim() == (transpose_b ? k : n);
+  if (!fits)
+    fail("gemm: {} {} is not the product of {} {}{} and {} {}{}", name_of(c.dtype), to_string(c.shape),
+         name_of(a.dtype), to_string(a.shape), transpose_a ? " transposed" : "", name_of(b.dtype),
+         to_string(b.shape), transpose_b ? " transposed" : "");
+}
+
+namespace {
+
+// y = x w^T + bias, on behalf of `op`. With a bias, all of them have one type.
+void expect_affine(const char* op, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  gemm(y, x, false, w, true, 1, 0);
+  if (bias.rank() == 0) return;
+  expect(op, "y", y, x.dtype, y.elements());
+  expect(op, "bias", bias, x.dtype, y.last_dim());
+}
+
+}  // namespace
+
+void affine(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  expect_affine("affine", y, x, w, bias);
+}
+
+void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Tensor& w,
+                const Tensor& bias) {
+  expect_affine("affine_add", y, x, w, bias);
+  expect("affine_add", "residual", residual, y.dtype, y.elements());
+}
+
+void affine_gelu(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  expect_affine("affine_gelu", z, x, w, bias);
+  expect("affine_gelu", "y", y, z.dtype, z.elements());
+  gemm(y, x, false, w, true, 1, 0);  // back ends may take the shape from y, too
+}
+
+void affine_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, double beta) {
+  gemm(dx, dy, false, w, false, 1, beta);
+}
+
+void affine_backward_gelu(const Tensor& dz, const Tensor& dy, const Tensor& w, const Tensor& z) {
+  gemm(dz, dy, false, w, false, 1, 0);
+  expect("affine_backward_gelu", "z", z, dz.dtype, dz.elements());
+}
+
+void affine_backward_weight(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
+                            bool /*accumulate*/) {
+  gemm(dw, dy, true, x, false, 1, 0);
+  if (db.rank() > 0) expect("affine_backward_weight", "db", db, accumulate_type(dy.dtype), dy.last_dim());
+}
+
+void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias, bool /*relu*/) {
+  expect_matrix("linear", "x", x);
+  expect_matrix("linear", "w", w);
+  const int64_t n = w.row_count();
+  expect("linear", "w", w, x.dtype, n * x.last_dim());
+  expect("linear", "y", y, x.dtype, x.row_count() * n);
+  expect("linear", "bias", bias, x.dtype, n);
+  gemm(y, x, false, w, true, 1, 0);  // of y not the number of elements alone
+}
+
+namespace {
+
+void expect_attention(const char* op, const Tensor& out, const Tensor& lse, const Tensor& qkv,
+                      const Attention& how) {
+  check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1,
+        "{}: batch {}, seq {}, head_dim {} make no sense", op, how.batch, how.seq, how.head_dim);
+  check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
+        "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
+  if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
+  check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
+        "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
+        how.first_head + how.heads, how.global_heads);
+  const int64_t rows = how.batch * how.seq;
+  expect(op, "qkv", qkv, out.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
+  expect(op, "out", out, out.dtype, rows * how.heads * how.head_dim);
+  expect(op, "lse", lse, accumulate_type(out.dtype), rows * how.heads);
+}
+
+}  // namespace
+
+void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const Attention& how) {
+  expect_attention("attention", out, lse, qkv, how);
+}
+
+void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv, const Tensor& out,
+                        const Tensor& lse, const Attention& how) {
+  expect_attention("attention_backward", out, lse, qkv, how);
+  expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
+  expect("attention_backward", "dout", dout, out.dtype, out.elements());
+}
+
+}  // namespace trifold::contract
