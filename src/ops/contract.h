@@ -34,6 +34,40 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const At
 void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& lse, const Attention& how);
 
+// contract_rows.cpp
+void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& gain,
+                const Tensor& bias, double eps);
+void layer_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& gain);
+void layer_norm_backward_add(const Tensor& dx, const Tensor& residual, const Tensor& dy, const Tensor& x,
+                             const Tensor& mean, const Tensor& rstd, const Tensor& gain);
+void layer_norm_backward_weight(const Tensor& dgain, const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                                const Tensor& mean, const Tensor& rstd, bool accumulate);
+void layer_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& dbias,
+                             const Tensor& residual, const Tensor& dy, const Tensor& x, const Tensor& mean,
+                             const Tensor& rstd, const Tensor& gain, bool accumulate);
+void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& gain, double eps);
+void rms_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                       const Tensor& gain);
+void rms_norm_backward_add(const Tensor& dx, const Tensor& residual, const Tensor& dy, const Tensor& x,
+                           const Tensor& rstd, const Tensor& gain);
+void rms_norm_backward_weight(const Tensor& dgain, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                              bool accumulate);
+void rms_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& residual, const Tensor& dy,
+                           const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate);
+void column_sum(const Tensor& db, const Tensor& dy, bool accumulate);
+void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how);
+void embedding(const Tensor& y, const Tensor& table, const Tensor& ids, int64_t first_id, bool accumulate);
+void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& ids, const Tensor& order,
+                        int64_t first_id);
+void softmax_stats(const Tensor& max, const Tensor& sum, const Tensor& target, const Tensor& logits,
+                   const Tensor& labels, int64_t first_id, int64_t vocab);
+void softmax_rescale(const Tensor& sum, const Tensor& local_max, const Tensor& global_max);
+void cross_entropy(const Tensor& loss, const Tensor& max, const Tensor& sum, const Tensor& target);
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& max, const Tensor& sum,
+                            const Tensor& labels, const Tensor& weight, const Factor& scale, int64_t first_id,
+                            int64_t vocab);
+
 }  // namespace contract
 
 // An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
@@ -66,19 +100,28 @@ using Operations = OperationList<
     Operation<&OpTable::gelu_backward>, Operation<&OpTable::gelu_erf>, Operation<&OpTable::gelu_erf_backward>,
     Operation<&OpTable::tanh>, Operation<&OpTable::tanh_backward>, Operation<&OpTable::swiglu>,
     Operation<&OpTable::swiglu_backward>, Operation<&OpTable::dropout>, Operation<&OpTable::dropout_add>,
-    Operation<&OpTable::layer_norm>, Operation<&OpTable::layer_norm_backward>,
-    Operation<&OpTable::layer_norm_backward_add>, Operation<&OpTable::layer_norm_backward_weight>,
-    Operation<&OpTable::layer_norm_backward_all>, Operation<&OpTable::rms_norm>,
-    Operation<&OpTable::rms_norm_backward>, Operation<&OpTable::rms_norm_backward_add>,
-    Operation<&OpTable::rms_norm_backward_weight>, Operation<&OpTable::rms_norm_backward_all>,
-    Operation<&OpTable::column_sum>, Operation<&OpTable::rotary>, Operation<&OpTable::embedding>,
-    Operation<&OpTable::embedding_backward>, Operation<&OpTable::attention, contract::attention>,
-    Operation<&OpTable::attention_backward, contract::attention_backward>, Operation<&OpTable::softmax_stats>,
-    Operation<&OpTable::softmax_rescale>, Operation<&OpTable::cross_entropy>,
-    Operation<&OpTable::cross_entropy_backward>, Operation<&OpTable::sum_squares>,
-    Operation<&OpTable::weighted_sum>, Operation<&OpTable::chunk_squares>, Operation<&OpTable::exact_sum>,
-    Operation<&OpTable::adamw>, Operation<&OpTable::sgd>, Operation<&OpTable::adagrad>,
-    Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>,
+    Operation<&OpTable::layer_norm, contract::layer_norm>,
+    Operation<&OpTable::layer_norm_backward, contract::layer_norm_backward>,
+    Operation<&OpTable::layer_norm_backward_add, contract::layer_norm_backward_add>,
+    Operation<&OpTable::layer_norm_backward_weight, contract::layer_norm_backward_weight>,
+    Operation<&OpTable::layer_norm_backward_all, contract::layer_norm_backward_all>,
+    Operation<&OpTable::rms_norm, contract::rms_norm>,
+    Operation<&OpTable::rms_norm_backward, contract::rms_norm_backward>,
+    Operation<&OpTable::rms_norm_backward_add, contract::rms_norm_backward_add>,
+    Operation<&OpTable::rms_norm_backward_weight, contract::rms_norm_backward_weight>,
+    Operation<&OpTable::rms_norm_backward_all, contract::rms_norm_backward_all>,
+    Operation<&OpTable::column_sum, contract::column_sum>, Operation<&OpTable::rotary, contract::rotary>,
+    Operation<&OpTable::embedding, contract::embedding>,
+    Operation<&OpTable::embedding_backward, contract::embedding_backward>,
+    Operation<&OpTable::attention, contract::attention>,
+    Operation<&OpTable::attention_backward, contract::attention_backward>,
+    Operation<&OpTable::softmax_stats, contract::softmax_stats>,
+    Operation<&OpTable::softmax_rescale, contract::softmax_rescale>,
+    Operation<&OpTable::cross_entropy, contract::cross_entropy>,
+    Operation<&OpTable::cross_entropy_backward, contract::cross_entropy_backward>,
+    Operation<&OpTable::sum_squares>, Operation<&OpTable::weighted_sum>, Operation<&OpTable::chunk_squares>,
+    Operation<&OpTable::exact_sum>, Operation<&OpTable::adamw>, Operation<&OpTable::sgd>,
+    Operation<&OpTable::adagrad>, Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>,
     Operation<&OpTable::linear, contract::linear>, Operation<&OpTable::relu_backward>,
     Operation<&OpTable::embedding_bags>, Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>,
     Operation<&OpTable::row_squares>, Operation<&OpTable::row_gradients>,

@@ -20,22 +20,8 @@ VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab)
   return {columns, std::clamp<int64_t>(vocab - first_id, 0, columns), first_id};
 }
 
-RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how) {
-  expect_matrix("rotary", "y", y);
-  const int64_t rows = positions.elements();
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how) {
   const auto pairs = static_cast<int64_t>(how.frequencies.size());
-  expect("rotary", "y", y, y.dtype, rows * y.last_dim());
-  expect("rotary", "x", x, y.dtype, rows * x.last_dim());
-  expect("rotary", "positions", positions, DType::I32, rows);
-  check(how.heads == 0 || (pairs >= 1 && pairs <= kRotaryPairs && 2 * pairs <= how.head_dim),
-        "rotary: {} pairs of a head of {} numbers cannot be turned: at least 1 and at most {} can", pairs,
-        how.head_dim, std::min(kRotaryPairs, how.head_dim / 2));
-  check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
-        "rotary: {} heads of {} numbers are not in {} columns", how.heads, how.head_dim, how.columns);
-  check(how.x_column >= 0 && how.x_column + how.columns <= x.last_dim() && how.y_column >= 0 &&
-            how.y_column + how.columns <= y.last_dim(),
-        "rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
-        to_string(x.shape), how.y_column, to_string(y.shape));
   return {x.last_dim(), y.last_dim(),           how.columns, how.heads, how.head_dim,
           pairs,        how.frequencies.data(), how.inverse};
 }

@@ -8,14 +8,8 @@ namespace trifold::cpu {
 
 void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                 Tensor gain, Tensor bias, double eps) {
-  expect_matrix("layer_norm", "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
-  expect("layer_norm", "y", y, x.dtype, x.elements());
-  expect("layer_norm", "mean", mean, accumulate_type(x.dtype), rows);
-  expect("layer_norm", "rstd", rstd, accumulate_type(x.dtype), rows);
-  expect("layer_norm", "gain", gain, x.dtype, columns);
-  expect("layer_norm", "bias", bias, x.dtype, columns);
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -31,14 +25,8 @@ void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean,
 
 void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
                          Tensor mean, Tensor rstd, Tensor gain) {
-  expect_matrix("layer_norm_backward", "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
-  expect("layer_norm_backward", "dx", dx, x.dtype, x.elements());
-  expect("layer_norm_backward", "dy", dy, x.dtype, x.elements());
-  expect("layer_norm_backward", "mean", mean, accumulate_type(x.dtype), rows);
-  expect("layer_norm_backward", "rstd", rstd, accumulate_type(x.dtype), rows);
-  expect("layer_norm_backward", "gain", gain, x.dtype, columns);
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
@@ -54,15 +42,8 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
 
 void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor dgain, Tensor dbias,
                                 Tensor dy, Tensor x, Tensor mean, Tensor rstd, bool accumulate) {
-  expect_matrix("layer_norm_backward_weight", "x", x);
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
-  const DType wide = accumulate_type(x.dtype);
-  expect("layer_norm_backward_weight", "dgain", dgain, wide, columns);
-  expect("layer_norm_backward_weight", "dbias", dbias, wide, columns);
-  expect("layer_norm_backward_weight", "dy", dy, x.dtype, x.elements());
-  expect("layer_norm_backward_weight", "mean", mean, wide, rows);
-  expect("layer_norm_backward_weight", "rstd", rstd, wide, rows);
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto *gains = dgain.as<Accumulate<T>>(), *biases = dbias.as<Accumulate<T>>();
@@ -77,10 +58,8 @@ void layer_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor
 }
 
 void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, bool accumulate) {
-  expect_matrix("column_sum", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
-  expect("column_sum", "db", db, accumulate_type(dy.dtype), columns);
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto* out = db.as<Accumulate<T>>();
@@ -95,11 +74,8 @@ void column_sum(const KernelTable& table, Stream& stream, Tensor db, Tensor dy, 
 
 void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, Tensor ids, int64_t first_id,
                bool accumulate) {
-  expect_matrix("embedding", "y", y);
   const int64_t columns = y.last_dim();
   const int64_t held = rows.rank() == 0 ? 0 : rows.dim(0);
-  expect("embedding", "table", rows, y.dtype, held * columns);
-  expect("embedding", "ids", ids, DType::I32, y.row_count());
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -114,13 +90,9 @@ void embedding(const KernelTable& table, Stream& stream, Tensor y, Tensor rows, 
 
 void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, Tensor dy, Tensor ids,
                         Tensor order, int64_t first_id) {
-  expect_matrix("embedding_backward", "dy", dy);
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   const int64_t held = drows.rank() == 0 ? 0 : drows.dim(0);
-  expect("embedding_backward", "dtable", drows, accumulate_type(dy.dtype), held * columns);
-  expect("embedding_backward", "ids", ids, DType::I32, rows);
-  expect("embedding_backward", "order", order, DType::I32, rows);
   const int32_t* id = ids.as<int32_t>();
   auto* by_id = order.as<int32_t>();
   stream.run([=] {
@@ -141,15 +113,8 @@ void embedding_backward(const KernelTable& table, Stream& stream, Tensor drows, 
 
 void softmax_stats(const KernelTable& table, Stream& stream, Tensor max, Tensor sum, Tensor target,
                    Tensor logits, Tensor labels, int64_t first_id, int64_t vocab) {
-  expect_matrix("softmax_stats", "logits", logits);
   const int64_t rows = max.elements();
   const VocabularyPart part = vocabulary_part(logits.last_dim(), first_id, vocab);
-  expect("softmax_stats", "logits", logits, logits.dtype, rows * part.columns);
-  const DType wide = accumulate_type(logits.dtype);
-  expect("softmax_stats", "max", max, wide, rows);
-  expect("softmax_stats", "sum", sum, wide, rows);
-  expect("softmax_stats", "target", target, wide, rows);
-  expect("softmax_stats", "labels", labels, DType::I32, rows);
   dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto *most = max.as<Accumulate<T>>(), *total = sum.as<Accumulate<T>>(), *hit = target.as<Accumulate<T>>();
@@ -166,8 +131,6 @@ void softmax_stats(const KernelTable& table, Stream& stream, Tensor max, Tensor 
 void softmax_rescale(const KernelTable& table, Stream& stream, Tensor sum, Tensor local_max,
                      Tensor global_max) {
   const int64_t rows = sum.elements();
-  expect("softmax_rescale", "local_max", local_max, sum.dtype, rows);
-  expect("softmax_rescale", "global_max", global_max, sum.dtype, rows);
   dispatch_wide_float(sum.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* total = sum.as<T>();
@@ -182,9 +145,6 @@ void softmax_rescale(const KernelTable& table, Stream& stream, Tensor sum, Tenso
 void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor max, Tensor sum,
                    Tensor target) {
   const int64_t rows = loss.elements();
-  expect("cross_entropy", "max", max, loss.dtype, rows);
-  expect("cross_entropy", "sum", sum, loss.dtype, rows);
-  expect("cross_entropy", "target", target, loss.dtype, rows);
   dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = loss.as<T>();
@@ -199,15 +159,8 @@ void cross_entropy(const KernelTable& table, Stream& stream, Tensor loss, Tensor
 void cross_entropy_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor logits,
                             Tensor max, Tensor sum, Tensor labels, Tensor weight, const Factor& scale,
                             int64_t first_id, int64_t vocab) {
-  expect_matrix("cross_entropy_backward", "logits", logits);
   const int64_t rows = max.elements();
   const VocabularyPart part = vocabulary_part(logits.last_dim(), first_id, vocab);
-  expect("cross_entropy_backward", "logits", logits, logits.dtype, rows * part.columns);
-  expect("cross_entropy_backward", "max", max, accumulate_type(logits.dtype), rows);
-  expect("cross_entropy_backward", "dlogits", dlogits, logits.dtype, rows * part.columns);
-  expect("cross_entropy_backward", "sum", sum, max.dtype, rows);
-  expect("cross_entropy_backward", "labels", labels, DType::I32, rows);
-  expect("cross_entropy_backward", "weight", weight, DType::F32, rows);
   const LateFactor factor = late("cross_entropy_backward", scale);
   dispatch_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -115,7 +115,7 @@ LateFactor late(const char* op, const Factor& factor);
 
 // Each throws unless shapes and types are those that ops.h asks for.
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
-RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how);
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how);
 // How many vectors of `width` numbers a row of x, the input of the interaction, holds.
 int64_t interaction_vectors(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self);
 void expect_lookups(const Tensor& y, std::span<const BagLookup> lookups);
