@@ -68,6 +68,19 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const T
                             const Tensor& labels, const Tensor& weight, const Factor& scale, int64_t first_id,
                             int64_t vocab);
 
+// contract_optimizer.cpp
+void sum_squares(const Tensor& total, const Tensor& x);
+void weighted_sum(const Tensor& total, const Tensor& x, const Tensor& weight);
+void chunk_squares(const Tensor& partials, const Tensor& x);
+void exact_sum(const Tensor& limbs, const Tensor& x);
+void adamw(const Tensor& p, const Tensor& copy, const Tensor& m, const Tensor& v, const Tensor& g,
+           const AdamW& rule);
+void sgd(const Tensor& p, const Tensor& copy, const Tensor& b, const Tensor& g, const Sgd& rule);
+void adagrad(const Tensor& p, const Tensor& copy, const Tensor& s, const Tensor& g, const Adagrad& rule);
+void lamb_moments(const Tensor& p_squares, const Tensor& u_squares, const Tensor& m, const Tensor& v,
+                  const Tensor& p, const Tensor& g, const Lamb& rule);
+void lamb(const Tensor& p, const Tensor& copy, const Tensor& m, const Tensor& v, const Lamb& rule);
+
 }  // namespace contract
 
 // An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
@@ -119,9 +132,12 @@ using Operations = OperationList<
     Operation<&OpTable::softmax_rescale, contract::softmax_rescale>,
     Operation<&OpTable::cross_entropy, contract::cross_entropy>,
     Operation<&OpTable::cross_entropy_backward, contract::cross_entropy_backward>,
-    Operation<&OpTable::sum_squares>, Operation<&OpTable::weighted_sum>, Operation<&OpTable::chunk_squares>,
-    Operation<&OpTable::exact_sum>, Operation<&OpTable::adamw>, Operation<&OpTable::sgd>,
-    Operation<&OpTable::adagrad>, Operation<&OpTable::lamb_moments>, Operation<&OpTable::lamb>,
+    Operation<&OpTable::sum_squares, contract::sum_squares>,
+    Operation<&OpTable::weighted_sum, contract::weighted_sum>,
+    Operation<&OpTable::chunk_squares, contract::chunk_squares>,
+    Operation<&OpTable::exact_sum, contract::exact_sum>, Operation<&OpTable::adamw, contract::adamw>,
+    Operation<&OpTable::sgd, contract::sgd>, Operation<&OpTable::adagrad, contract::adagrad>,
+    Operation<&OpTable::lamb_moments, contract::lamb_moments>, Operation<&OpTable::lamb, contract::lamb>,
     Operation<&OpTable::linear, contract::linear>, Operation<&OpTable::relu_backward>,
     Operation<&OpTable::embedding_bags>, Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>,
     Operation<&OpTable::row_squares>, Operation<&OpTable::row_gradients>,

@@ -44,7 +44,6 @@ void update(Stream& stream, Kernel kernel, const Tensor& p, WeightCopy copy, con
 void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Tensor x) {
   const int64_t count = x.elements();
   const int64_t chunks = chunks_of(count);
-  expect("chunk_squares", "partials", partials, DType::F64, chunks);
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), out = partials.as<double>(), in = x.as<T>(), count, chunks,
@@ -59,9 +58,6 @@ void chunk_squares(const KernelTable& table, Stream& stream, Tensor partials, Te
 
 void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g,
            const AdamW& rule) {
-  expect("adamw", "m", m, p.dtype, p.elements());
-  expect("adamw", "v", v, p.dtype, p.elements());
-  expect("adamw", "g", g, p.dtype, p.elements());
   const LateRule<AdamWRule> folded = late("adamw", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -73,8 +69,6 @@ void adamw(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tens
 void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g,
          const Sgd& rule) {
   const bool has_momentum = rule.momentum != 0;
-  if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
-  expect("sgd", "g", g, p.dtype, p.elements());
   const LateRule<SgdRule> folded = late("sgd", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -85,8 +79,6 @@ void sgd(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor
 
 void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g,
              const Adagrad& rule) {
-  expect("adagrad", "s", s, p.dtype, p.elements());
-  expect("adagrad", "g", g, p.dtype, p.elements());
   const LateRule<AdagradRule> folded = late("adagrad", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -99,11 +91,6 @@ void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Te
                   Tensor v, Tensor p, Tensor g, const Lamb& rule) {
   const int64_t count = p.elements();
   const int64_t chunks = chunks_of(count);
-  expect("lamb_moments", "p_squares", p_squares, DType::F64, chunks);
-  expect("lamb_moments", "u_squares", u_squares, DType::F64, chunks);
-  expect("lamb_moments", "m", m, p.dtype, count);
-  expect("lamb_moments", "v", v, p.dtype, count);
-  expect("lamb_moments", "g", g, p.dtype, count);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([pool = &stream.pool(), weight_out = p_squares.as<double>(),
@@ -122,8 +109,6 @@ void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Te
 
 void lamb(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v,
           const Lamb& rule) {
-  expect("lamb", "m", m, p.dtype, p.elements());
-  expect("lamb", "v", v, p.dtype, p.elements());
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     update<T>(stream, kernels<T>(table).lamb, p, copy_of("lamb", p, copy), late("lamb", rule),

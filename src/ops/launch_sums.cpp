@@ -33,7 +33,6 @@ void sum_in_parts(ThreadPool& pool, double* total, int64_t count, PartSum part_s
 }  // namespace
 
 void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor x) {
-  expect("sum_squares", "total", total, DType::F64, 1);
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* in = x.as<T>();
@@ -46,8 +45,6 @@ void sum_squares(const KernelTable& table, Stream& stream, Tensor total, Tensor 
 }
 
 void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor x, Tensor weight) {
-  expect("weighted_sum", "total", total, DType::F64, 1);
-  expect("weighted_sum", "weight", weight, DType::F32, x.elements());
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* in = x.as<T>();
@@ -60,15 +57,7 @@ void weighted_sum(const KernelTable& table, Stream& stream, Tensor total, Tensor
   });
 }
 
-void expect_exact_sum(const Tensor& limbs, const Tensor& x) {
-  expect("exact_sum", "limbs", limbs, DType::I64, kExactLimbs);
-  expect("exact_sum", "x", x, DType::F64, x.elements());
-  check(x.elements() <= kMostExactAdditions, "exact_sum: {} numbers are more than {} at a time", x.elements(),
-        kMostExactAdditions);
-}
-
 void exact_sum(const KernelTable& /*table*/, Stream& stream, Tensor limbs, Tensor x) {
-  expect_exact_sum(limbs, x);
   stream.run([pool = &stream.pool(), out = limbs.as<int64_t>(), in = x.as<double>(), count = x.elements()] {
     std::mutex mutex;
     pool->parallel_for(count, kSumPartUnit, [&](int64_t begin, int64_t end) {

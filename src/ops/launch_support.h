@@ -145,9 +145,6 @@ auto late(const char* op, const Rule& rule) {
 RowAction action_of(SparseKind kind);
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy);
 
-// Throws unless `exact_sum` may be given these.
-void expect_exact_sum(const Tensor& limbs, const Tensor& x);
-
 // Partial sums of chunk_squares.
 inline int64_t chunks_of(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
 

@@ -4,13 +4,11 @@
 
 namespace trifold::cuda {
 
-using cpu::chunks_of;
 using cpu::copy_of;
 using cpu::late;
 using cpu::LateRule;
 
 void chunk_squares(Stream& stream, Tensor partials, Tensor x) {
-  expect("chunk_squares", "partials", partials, DType::F64, chunks_of(x.elements()));
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "chunk_squares",
@@ -21,16 +19,12 @@ void chunk_squares(Stream& stream, Tensor partials, Tensor x) {
 }
 
 void exact_sum(Stream& stream, Tensor limbs, Tensor x) {
-  cpu::expect_exact_sum(limbs, x);
   enqueue_with_scratch(stream, "exact_sum", kExactScratch,
                        [out = limbs.as<int64_t>(), in = x.as<double>(), n = x.elements()](
                            CudaStream on, void* scratch) { exact_sum(on, scratch, out, in, n); });
 }
 
 void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule) {
-  expect("adamw", "m", m, p.dtype, p.elements());
-  expect("adamw", "v", v, p.dtype, p.elements());
-  expect("adamw", "g", g, p.dtype, p.elements());
   const LateRule<cpu::AdamWRule> folded = late("adamw", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -44,8 +38,6 @@ void adamw(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, 
 
 void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule) {
   const bool has_momentum = rule.momentum != 0;
-  if (has_momentum) expect("sgd", "b", b, p.dtype, p.elements());
-  expect("sgd", "g", g, p.dtype, p.elements());
   const LateRule<cpu::SgdRule> folded = late("sgd", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -57,8 +49,6 @@ void sgd(Stream& stream, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& r
 }
 
 void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule) {
-  expect("adagrad", "s", s, p.dtype, p.elements());
-  expect("adagrad", "g", g, p.dtype, p.elements());
   const LateRule<cpu::AdagradRule> folded = late("adagrad", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -72,11 +62,6 @@ void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Ad
 void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                   const Lamb& rule) {
   const int64_t n = p.elements();
-  expect("lamb_moments", "p_squares", p_squares, DType::F64, chunks_of(n));
-  expect("lamb_moments", "u_squares", u_squares, DType::F64, chunks_of(n));
-  expect("lamb_moments", "m", m, p.dtype, n);
-  expect("lamb_moments", "v", v, p.dtype, n);
-  expect("lamb_moments", "g", g, p.dtype, n);
   const LateRule<cpu::LambRule> folded = late("lamb_moments", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -89,8 +74,6 @@ void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, 
 }
 
 void lamb(Stream& stream, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule) {
-  expect("lamb", "m", m, p.dtype, p.elements());
-  expect("lamb", "v", v, p.dtype, p.elements());
   const LateRule<cpu::LambRule> folded = late("lamb", rule);
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);

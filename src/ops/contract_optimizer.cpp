@@ -1,0 +1,66 @@
+// The contract of sums to one number, sums of squares by chunk, and update rules.
+#include "core/exact_digits.h"
+#include "ops/contract.h"
+#include "ops/expect.h"
+
+namespace trifold::contract {
+
+void sum_squares(const Tensor& total, const Tensor& /*x*/) {
+  expect("sum_squares", "total", total, DType::F64, 1);
+}
+
+void weighted_sum(const Tensor& total, const Tensor& x, const Tensor& weight) {
+  expect("weighted_sum", "total", total, DType::F64, 1);
+  expect("weighted_sum", "weight", weight, DType::F32, x.elements());
+}
+
+namespace {
+
+int64_t norm_chunks(const Tensor& x) { return (x.elements() + kNormChunk - 1) / kNormChunk; }
+
+}  // namespace
+
+void chunk_squares(const Tensor& partials, const Tensor& x) {
+  expect("chunk_squares", "partials", partials, DType::F64, norm_chunks(x));
+}
+
+void exact_sum(const Tensor& limbs, const Tensor& x) {
+  expect("exact_sum", "limbs", limbs, DType::I64, kExactLimbs);
+  expect("exact_sum", "x", x, DType::F64, x.elements());
+  check(x.elements() <= kMostExactAdditions, "exact_sum: {} numbers are more than {} at a time", x.elements(),
+        kMostExactAdditions);
+}
+
+void adamw(const Tensor& p, const Tensor& /*copy*/, const Tensor& m, const Tensor& v, const Tensor& g,
+           const AdamW& /*rule*/) {
+  expect("adamw", "m", m, p.dtype, p.elements());
+  expect("adamw", "v", v, p.dtype, p.elements());
+  expect("adamw", "g", g, p.dtype, p.elements());
+}
+
+void sgd(const Tensor& p, const Tensor& /*copy*/, const Tensor& b, const Tensor& g, const Sgd& rule) {
+  if (rule.momentum != 0) expect("sgd", "b", b, p.dtype, p.elements());
+  expect("sgd", "g", g, p.dtype, p.elements());
+}
+
+void adagrad(const Tensor& p, const Tensor& /*copy*/, const Tensor& s, const Tensor& g,
+             const Adagrad& /*rule*/) {
+  expect("adagrad", "s", s, p.dtype, p.elements());
+  expect("adagrad", "g", g, p.dtype, p.elements());
+}
+
+void lamb_moments(const Tensor& p_squares, const Tensor& u_squares, const Tensor& m, const Tensor& v,
+                  const Tensor& p, const Tensor& g, const Lamb& /*rule*/) {
+  expect("lamb_moments", "p_squares", p_squares, DType::F64, norm_chunks(p));
+  expect("lamb_moments", "u_squares", u_squares, DType::F64, norm_chunks(p));
+  expect("lamb_moments", "m", m, p.dtype, p.elements());
+  expect("lamb_moments", "v", v, p.dtype, p.elements());
+  expect("lamb_moments", "g", g, p.dtype, p.elements());
+}
+
+void lamb(const Tensor& p, const Tensor& /*copy*/, const Tensor& m, const Tensor& v, const Lamb& /*rule*/) {
+  expect("lamb", "m", m, p.dtype, p.elements());
+  expect("lamb", "v", v, p.dtype, p.elements());
+}
+
+}  // namespace trifold::contract
