@@ -81,6 +81,23 @@ void lamb_moments(const Tensor& p_squares, const Tensor& u_squares, const Tensor
                   const Tensor& p, const Tensor& g, const Lamb& rule);
 void lamb(const Tensor& p, const Tensor& copy, const Tensor& m, const Tensor& v, const Lamb& rule);
 
+// contract_recommender.cpp
+void relu_backward(const Tensor& dx, const Tensor& db, const Tensor& dy, const Tensor& y, bool accumulate);
+void embedding_bags(const Tensor& y, std::span<const BagLookup> lookups);
+void sort_lookups(std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
+void update_rows(const Tensor& dy, std::span<const RowUpdate> updates, const SparseRule& rule);
+void row_squares(const Tensor& dy, std::span<const RowUpdate> updates, double grad_scale);
+void row_gradients(const Tensor& dy, std::span<const RowUpdate> updates);
+void dot_interaction(const Tensor& y, const Tensor& x, int64_t width, bool self);
+void dot_interaction_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, int64_t width, bool self);
+void cross(const Tensor& y, const Tensor& x0, const Tensor& u, const Tensor& x);
+void cross_backward(const Tensor& du, const Tensor& dx0, const Tensor& dy, const Tensor& x0, const Tensor& u);
+void sigmoid(const Tensor& p, const Tensor& z);
+void click_loss(const Tensor& loss, const Tensor& z, const Tensor& labels, ClickLoss how);
+void click_loss_backward(const Tensor& dz, const Tensor& z, const Tensor& labels, const Tensor& weight,
+                         const Factor& scale, ClickLoss how);
+void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
+
 }  // namespace contract
 
 // An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
@@ -138,13 +155,20 @@ using Operations = OperationList<
     Operation<&OpTable::exact_sum, contract::exact_sum>, Operation<&OpTable::adamw, contract::adamw>,
     Operation<&OpTable::sgd, contract::sgd>, Operation<&OpTable::adagrad, contract::adagrad>,
     Operation<&OpTable::lamb_moments, contract::lamb_moments>, Operation<&OpTable::lamb, contract::lamb>,
-    Operation<&OpTable::linear, contract::linear>, Operation<&OpTable::relu_backward>,
-    Operation<&OpTable::embedding_bags>, Operation<&OpTable::sort_lookups>, Operation<&OpTable::update_rows>,
-    Operation<&OpTable::row_squares>, Operation<&OpTable::row_gradients>,
-    Operation<&OpTable::dot_interaction>, Operation<&OpTable::dot_interaction_backward>,
-    Operation<&OpTable::cross>, Operation<&OpTable::cross_backward>, Operation<&OpTable::sigmoid>,
-    Operation<&OpTable::click_loss>, Operation<&OpTable::click_loss_backward>,
-    Operation<&OpTable::copy_columns>>;
+    Operation<&OpTable::linear, contract::linear>,
+    Operation<&OpTable::relu_backward, contract::relu_backward>,
+    Operation<&OpTable::embedding_bags, contract::embedding_bags>,
+    Operation<&OpTable::sort_lookups, contract::sort_lookups>,
+    Operation<&OpTable::update_rows, contract::update_rows>,
+    Operation<&OpTable::row_squares, contract::row_squares>,
+    Operation<&OpTable::row_gradients, contract::row_gradients>,
+    Operation<&OpTable::dot_interaction, contract::dot_interaction>,
+    Operation<&OpTable::dot_interaction_backward, contract::dot_interaction_backward>,
+    Operation<&OpTable::cross, contract::cross>,
+    Operation<&OpTable::cross_backward, contract::cross_backward>,
+    Operation<&OpTable::sigmoid, contract::sigmoid>, Operation<&OpTable::click_loss, contract::click_loss>,
+    Operation<&OpTable::click_loss_backward, contract::click_loss_backward>,
+    Operation<&OpTable::copy_columns, contract::copy_columns>>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of the OpTable is not in the list");

@@ -40,7 +40,6 @@ const float* floats(const Tensor& t) { return t.data == nullptr ? nullptr : t.as
 
 void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::span<const BagLookup> lookups) {
   const int64_t bags = y.row_count();
-  expect_lookups(y, lookups);
   dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), stride = y.last_dim(),
@@ -126,7 +125,6 @@ void sort_one(const LookupOrder& order, const BagLookup& lookup) {
 
 void sort_lookups(const KernelTable&, Stream& stream, std::span<const LookupOrder> orders,
                   std::span<const BagLookup> lookups) {
-  expect_orders(orders, lookups);
   stream.run([=, pool = &stream.pool()] {
     over_pieces(
         *pool, orders.size(), [](size_t) { return int64_t{1}; },
@@ -160,9 +158,8 @@ RowTask<T> task_of(const RowUpdate& update, const Tensor& dy) {
           .whole_width = update.squares.data == nullptr ? width : update.whole_width};
 }
 
-void over_touched_rows(const char* op, const KernelTable& table, Stream& stream, Tensor dy,
+void over_touched_rows(const KernelTable& table, Stream& stream, Tensor dy,
                        std::span<const RowUpdate> updates, RowAction action, const LateRule<RowRule>& rule) {
-  expect_updates(op, updates, dy, action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), kernel = recommender_kernels<T>(table).update_rows] {
@@ -189,19 +186,18 @@ void over_touched_rows(const char* op, const KernelTable& table, Stream& stream,
 
 void update_rows(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  const SparseRule& rule) {
-  over_touched_rows("update_rows", table, stream, dy, updates, action_of(rule.kind),
-                    late("update_rows", rule));
+  over_touched_rows(table, stream, dy, updates, action_of(rule.kind), late("update_rows", rule));
 }
 
 void row_squares(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                  double grad_scale) {
   LateRule<RowRule> rule;
   rule.rule.moments.grad_scale = grad_scale;
-  over_touched_rows("row_squares", table, stream, dy, updates, RowAction::Squares, rule);
+  over_touched_rows(table, stream, dy, updates, RowAction::Squares, rule);
 }
 
 void row_gradients(const KernelTable& table, Stream& stream, Tensor dy, std::span<const RowUpdate> updates) {
-  over_touched_rows("row_gradients", table, stream, dy, updates, RowAction::Store, {});
+  over_touched_rows(table, stream, dy, updates, RowAction::Store, {});
 }
 
 void add_bags(OpTable& ops, const KernelTable& table) {

@@ -6,12 +6,8 @@ namespace trifold::cpu {
 
 void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y,
                    bool accumulate) {
-  expect_matrix("relu_backward", "y", y);
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
-  expect("relu_backward", "dy", dy, y.dtype, rows * columns);
-  expect("relu_backward", "dx", dx, y.dtype, rows * columns);
-  expect("relu_backward", "db", db, accumulate_type(y.dtype), columns);
   // Strips of whole cache lines; few rows are not worth a second worker.
   const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
   const int64_t grain = std::max<int64_t>(64, (wanted + 63) / 64 * 64);
@@ -27,7 +23,7 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
 }
 
 void dot_interaction(const KernelTable& table, Stream& stream, Tensor y, Tensor x, int64_t width, bool self) {
-  const int64_t vectors = interaction_vectors("dot_interaction", x, y, width, self);
+  const int64_t vectors = x.last_dim() / width;
   const int64_t rows = x.row_count();
   const int64_t out_width = rows == 0 ? 0 : y.elements() / rows;
   dispatch_wide_float(x.dtype, [&](auto zero) {
@@ -43,8 +39,7 @@ void dot_interaction(const KernelTable& table, Stream& stream, Tensor y, Tensor 
 
 void dot_interaction_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
                               int64_t width, bool self) {
-  const int64_t vectors = interaction_vectors("dot_interaction_backward", x, dy, width, self);
-  expect("dot_interaction_backward", "dx", dx, x.dtype, x.elements());
+  const int64_t vectors = x.last_dim() / width;
   const int64_t rows = x.row_count();
   const int64_t out_width = rows == 0 ? 0 : dy.elements() / rows;
   dispatch_wide_float(x.dtype, [&](auto zero) {
@@ -61,7 +56,6 @@ void dot_interaction_backward(const KernelTable& table, Stream& stream, Tensor d
 
 void cross(const KernelTable& table, Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
   const int64_t n = y.elements();
-  for (const Tensor& t : {x0, u, x}) expect("cross", "input", t, y.dtype, n);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, n, kCheapGrain,
@@ -75,7 +69,6 @@ void cross(const KernelTable& table, Stream& stream, Tensor y, Tensor x0, Tensor
 void cross_backward(const KernelTable& table, Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0,
                     Tensor u) {
   const int64_t n = dy.elements();
-  for (const Tensor& t : {du, dx0, x0, u}) expect("cross_backward", "tensor", t, dy.dtype, n);
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(
@@ -88,7 +81,6 @@ void cross_backward(const KernelTable& table, Stream& stream, Tensor du, Tensor 
 }
 
 void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z) {
-  expect("sigmoid", "z", z, p.dtype, p.elements());
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, p.elements(), kMathGrain,
@@ -100,8 +92,6 @@ void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z) {
 void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z, Tensor labels,
                 ClickLoss how) {
   const int64_t n = loss.elements();
-  expect("click_loss", "z", z, loss.dtype, n);
-  expect("click_loss", "labels", labels, DType::F32, n);
   dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, n, kMathGrain,
@@ -115,9 +105,6 @@ void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z,
 void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
                          Tensor weight, const Factor& scale, ClickLoss how) {
   const int64_t n = dz.elements();
-  expect("click_loss_backward", "z", z, dz.dtype, n);
-  expect("click_loss_backward", "labels", labels, DType::F32, n);
-  expect("click_loss_backward", "weight", weight, DType::F32, n);
   const LateFactor factor = late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -133,7 +120,6 @@ void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Te
 
 void copy_columns(const KernelTable&, Stream& stream, Tensor y, Tensor x,
                   std::span<const ColumnCopy> copies) {
-  expect_copies(y, x, copies);
   const int64_t rows = x.row_count();
   const int64_t from_width = x.last_dim();
   const int64_t to_width = y.last_dim();

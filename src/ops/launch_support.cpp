@@ -31,4 +31,22 @@ LateFactor late(const char* op, const Factor& factor) {
   return {factor.constant, factor.number.as<double>()};
 }
 
+VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab) {
+  return {columns, std::clamp<int64_t>(vocab - first_id, 0, columns), first_id};
+}
+
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how) {
+  const auto pairs = static_cast<int64_t>(how.frequencies.size());
+  return {x.last_dim(), y.last_dim(),           how.columns, how.heads, how.head_dim,
+          pairs,        how.frequencies.data(), how.inverse};
+}
+
+WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {
+  if (copy.data == nullptr) return {};
+  const bool narrow = p.dtype == DType::F32 && (copy.dtype == DType::BF16 || copy.dtype == DType::F16);
+  expect(op, "copy", copy, narrow ? copy.dtype : p.dtype, p.elements());
+  if (!narrow) return {CopyType::Same, copy.data};
+  return {copy.dtype == DType::BF16 ? CopyType::Bfloat16 : CopyType::Float16, copy.data};
+}
+
 }  // namespace trifold::cpu

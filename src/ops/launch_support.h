@@ -111,17 +111,8 @@ LateIndex first_element(const char* op, const Dropout& how);
 LateIndex first_head(const char* op, const Attention& how);
 LateFactor late(const char* op, const Factor& factor);
 
-// ---- what every back end's launchers check alike ----
-
-// Each throws unless shapes and types are those that ops.h asks for.
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
 RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how);
-// How many vectors of `width` numbers a row of x, the input of the interaction, holds.
-int64_t interaction_vectors(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self);
-void expect_lookups(const Tensor& y, std::span<const BagLookup> lookups);
-void expect_orders(std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
-void expect_updates(const char* op, std::span<const RowUpdate> updates, const Tensor& dy, RowAction action);
-void expect_copies(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
 
 // Update rules with everything that does not depend on the element folded into constants; they throw where a
 // rule cannot be.

@@ -28,12 +28,8 @@ void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu) {
 }
 
 void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate) {
-  expect_matrix("relu_backward", "y", y);
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
-  expect("relu_backward", "dy", dy, y.dtype, rows * columns);
-  expect("relu_backward", "dx", dx, y.dtype, rows * columns);
-  expect("relu_backward", "db", db, accumulate_type(y.dtype), columns);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue_with_scratch(stream, "relu_backward", column_scratch(rows, columns, sizeof(T)),
@@ -45,7 +41,6 @@ void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bo
 }
 
 void embedding_bags(Stream& stream, Tensor y, std::span<const BagLookup> lookups) {
-  cpu::expect_lookups(y, lookups);
   dispatch_wide_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(
@@ -62,7 +57,6 @@ void embedding_bags(Stream& stream, Tensor y, std::span<const BagLookup> lookups
 }
 
 void sort_lookups(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups) {
-  cpu::expect_orders(orders, lookups);
   std::vector<SortTask> tasks;
   tasks.reserve(orders.size());
   for (size_t i = 0; i < orders.size(); ++i) {
@@ -125,7 +119,6 @@ size_t update_scratch_of(std::span<const RowUpdate> updates, size_t size_of_numb
 
 void over_touched_rows(const char* op, Stream& stream, Tensor dy, std::span<const RowUpdate> updates,
                        cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule) {
-  cpu::expect_updates(op, updates, dy, action);
   dispatch_wide_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue_with_scratch(stream, op, update_scratch_of(updates, sizeof(T)),
@@ -156,7 +149,7 @@ void row_gradients(Stream& stream, Tensor dy, std::span<const RowUpdate> updates
 }
 
 void dot_interaction(Stream& stream, Tensor y, Tensor x, int64_t width, bool self) {
-  const int64_t vectors = cpu::interaction_vectors("dot_interaction", x, y, width, self);
+  const int64_t vectors = x.last_dim() / width;
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "dot_interaction",
@@ -167,8 +160,7 @@ void dot_interaction(Stream& stream, Tensor y, Tensor x, int64_t width, bool sel
 }
 
 void dot_interaction_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, int64_t width, bool self) {
-  const int64_t vectors = cpu::interaction_vectors("dot_interaction_backward", x, dy, width, self);
-  expect("dot_interaction_backward", "dx", dx, x.dtype, x.elements());
+  const int64_t vectors = x.last_dim() / width;
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "dot_interaction_backward",
@@ -180,7 +172,6 @@ void dot_interaction_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, in
 
 void cross(Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
   const int64_t n = y.elements();
-  for (const Tensor& t : {x0, u, x}) expect("cross", "input", t, y.dtype, n);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "cross",
@@ -192,7 +183,6 @@ void cross(Stream& stream, Tensor y, Tensor x0, Tensor u, Tensor x) {
 
 void cross_backward(Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u) {
   const int64_t n = dy.elements();
-  for (const Tensor& t : {du, dx0, x0, u}) expect("cross_backward", "tensor", t, dy.dtype, n);
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "cross_backward",
@@ -202,7 +192,6 @@ void cross_backward(Stream& stream, Tensor du, Tensor dx0, Tensor dy, Tensor x0,
 }
 
 void sigmoid(Stream& stream, Tensor p, Tensor z) {
-  expect("sigmoid", "z", z, p.dtype, p.elements());
   dispatch_wide_float(p.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "sigmoid", [out = p.as<T>(), in = z.as<T>(), n = p.elements()](CudaStream on) {
@@ -213,8 +202,6 @@ void sigmoid(Stream& stream, Tensor p, Tensor z) {
 
 void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss how) {
   const int64_t n = loss.elements();
-  expect("click_loss", "z", z, loss.dtype, n);
-  expect("click_loss", "labels", labels, DType::F32, n);
   dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "click_loss",
@@ -227,9 +214,6 @@ void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss 
 void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight,
                          const Factor& scale, ClickLoss how) {
   const int64_t n = dz.elements();
-  expect("click_loss_backward", "z", z, dz.dtype, n);
-  expect("click_loss_backward", "labels", labels, DType::F32, n);
-  expect("click_loss_backward", "weight", weight, DType::F32, n);
   const cpu::LateFactor factor = cpu::late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -242,7 +226,6 @@ void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Ten
 }
 
 void copy_columns(Stream& stream, Tensor y, Tensor x, std::span<const ColumnCopy> copies) {
-  cpu::expect_copies(y, x, copies);
   const int64_t rows = x.row_count();
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
