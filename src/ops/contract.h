@@ -10,14 +10,15 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
+#include "core/error.h"
 #include "ops/ops.h"
 
 namespace trifold {
 
-// Each throws an Error that names the operation, the tensor and what would be right.
+// The checks. Each throws an Error that names the operation, the tensor and what would be right.
 namespace contract {
+
 // contract_products.cpp
 void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, double alpha,
           double beta);
@@ -98,11 +99,29 @@ void click_loss_backward(const Tensor& dz, const Tensor& z, const Tensor& labels
                          const Factor& scale, ClickLoss how);
 void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
 
+// contract_elementwise.cpp
+void fill(const Tensor& y, double value);
+void copy(const Tensor& y, const Tensor& x);
+void convert(const Tensor& y, const Tensor& x);
+void scale(const Tensor& y, const Factor& a);
+void add(const Tensor& y, const Tensor& a, const Tensor& b);
+void reduce(const Tensor& y, const Tensor& x, Reduce how);
+void fill_rows(const Tensor& y, const Tensor& row);
+void gelu(const Tensor& y, const Tensor& x);
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
+void gelu_erf(const Tensor& y, const Tensor& x);
+void gelu_erf_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
+void tanh(const Tensor& y, const Tensor& x);
+void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y);
+void swiglu(const Tensor& y, const Tensor& x);
+void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
+void dropout(const Tensor& y, const Tensor& x, const Dropout& how);
+void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& how);
+
 }  // namespace contract
 
-// An entry of the OpTable and its check, a function of the entry's arguments without the stream, which throws
-// an Error that names the operation, the tensor and what would be right. Without a check, entries check.
-template <auto Entry, auto Check = nullptr>
+// An entry of the OpTable and its check, a function of the entry's arguments without the stream.
+template <auto Entry, auto Check>
 struct Operation {
   static constexpr auto kEntry = Entry;
   static constexpr auto kCheck = Check;
@@ -119,17 +138,22 @@ struct OperationList {
 };
 
 using Operations = OperationList<
-    Operation<&OpTable::fill>, Operation<&OpTable::copy>, Operation<&OpTable::convert>,
-    Operation<&OpTable::scale>, Operation<&OpTable::add>, Operation<&OpTable::reduce>,
-    Operation<&OpTable::fill_rows>, Operation<&OpTable::gemm, contract::gemm>,
+    Operation<&OpTable::fill, contract::fill>, Operation<&OpTable::copy, contract::copy>,
+    Operation<&OpTable::convert, contract::convert>, Operation<&OpTable::scale, contract::scale>,
+    Operation<&OpTable::add, contract::add>, Operation<&OpTable::reduce, contract::reduce>,
+    Operation<&OpTable::fill_rows, contract::fill_rows>, Operation<&OpTable::gemm, contract::gemm>,
     Operation<&OpTable::affine, contract::affine>, Operation<&OpTable::affine_add, contract::affine_add>,
     Operation<&OpTable::affine_gelu, contract::affine_gelu>,
     Operation<&OpTable::affine_backward_input, contract::affine_backward_input>,
     Operation<&OpTable::affine_backward_gelu, contract::affine_backward_gelu>,
-    Operation<&OpTable::affine_backward_weight, contract::affine_backward_weight>, Operation<&OpTable::gelu>,
-    Operation<&OpTable::gelu_backward>, Operation<&OpTable::gelu_erf>, Operation<&OpTable::gelu_erf_backward>,
-    Operation<&OpTable::tanh>, Operation<&OpTable::tanh_backward>, Operation<&OpTable::swiglu>,
-    Operation<&OpTable::swiglu_backward>, Operation<&OpTable::dropout>, Operation<&OpTable::dropout_add>,
+    Operation<&OpTable::affine_backward_weight, contract::affine_backward_weight>,
+    Operation<&OpTable::gelu, contract::gelu>, Operation<&OpTable::gelu_backward, contract::gelu_backward>,
+    Operation<&OpTable::gelu_erf, contract::gelu_erf>,
+    Operation<&OpTable::gelu_erf_backward, contract::gelu_erf_backward>,
+    Operation<&OpTable::tanh, contract::tanh>, Operation<&OpTable::tanh_backward, contract::tanh_backward>,
+    Operation<&OpTable::swiglu, contract::swiglu>,
+    Operation<&OpTable::swiglu_backward, contract::swiglu_backward>,
+    Operation<&OpTable::dropout, contract::dropout>, Operation<&OpTable::dropout_add, contract::dropout_add>,
     Operation<&OpTable::layer_norm, contract::layer_norm>,
     Operation<&OpTable::layer_norm_backward, contract::layer_norm_backward>,
     Operation<&OpTable::layer_norm_backward_add, contract::layer_norm_backward_add>,
@@ -179,7 +203,7 @@ struct Checked;
 template <const OpTable& (*Raw)(), class... Args, void (*OpTable::*Entry)(Stream&, Args...), auto Check>
 struct Checked<Raw, Entry, Check> {
   static void call(Stream& stream, Args... args) {
-    if constexpr (!std::is_null_pointer_v<decltype(Check)>) Check(args...);
+    Check(args...);
     (Raw().*Entry)(stream, args...);
   }
 };

@@ -1,7 +1,7 @@
 // The kernels behind the CPU OpTable: loops over raw memory on the calling thread, compiled once per
 // instruction set.
 //
-// A kernel sees pointers and counts only; the launchers (ops/launch.h) check tensors, split work over a pool
+// A kernel sees pointers and counts only; the launchers (ops/launch.h) take tensors, split work over a pool
 // and call kernels on the parts. Whatever is summed is summed by one kernel call in a fixed order, or by
 // fixed chunks that the launcher adds in order, so results do not depend on the number of threads. This
 // header is all that the per-instruction-set files share with the rest of the program. It must stay free of

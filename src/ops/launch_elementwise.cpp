@@ -32,7 +32,6 @@ void fill(const KernelTable& table, Stream& stream, Tensor y, double value) {
 }
 
 void copy(const KernelTable&, Stream& stream, Tensor y, Tensor x) {
-  expect("copy", "x", x, y.dtype, y.elements());
   if (y.bytes() == 0) return;
   auto* out = static_cast<std::byte*>(y.data);
   const auto* in = static_cast<const std::byte*>(x.data);
@@ -42,12 +41,7 @@ void copy(const KernelTable&, Stream& stream, Tensor y, Tensor x) {
 }
 
 void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  expect_float("convert", "y", y);
-  expect_float("convert", "x", x);
   if (y.dtype == x.dtype) return copy(table, stream, y, x);
-  check(y.elements() == x.elements() && (y.dtype == DType::F32 || x.dtype == DType::F32),
-        "convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
-        name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
   const bool to_f32 = y.dtype == DType::F32;
   dispatch_float(to_f32 ? x.dtype : y.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -76,8 +70,6 @@ void scale(const KernelTable& table, Stream& stream, Tensor y, const Factor& a) 
 }
 
 void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b) {
-  expect("add", "a", a, y.dtype, y.elements());
-  expect("add", "b", b, y.dtype, y.elements());
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -91,7 +83,6 @@ void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b)
 }
 
 void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how) {
-  expect("reduce", "x", x, y.dtype, y.elements());
   if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, how);
   if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, how);
   if (how == Reduce::Sum) return add(table, stream, y, y, x);
@@ -106,8 +97,6 @@ void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce
 }
 
 void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
-  expect_matrix("fill_rows", "y", y);
-  expect("fill_rows", "row", row, y.dtype, y.last_dim());
   auto* out = static_cast<std::byte*>(y.data);
   const auto* in = static_cast<const std::byte*>(row.data);
   const auto bytes = static_cast<int64_t>(row.bytes());
@@ -120,8 +109,7 @@ namespace {
 
 // y = f(x), one number at a time; `entry` names f in the table of a type.
 template <class Entry>
-void map_one(const KernelTable& table, Stream& stream, const char* name, Tensor y, Tensor x, Entry entry) {
-  expect(name, "x", x, y.dtype, y.elements());
+void map_one(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Entry entry) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -134,10 +122,7 @@ void map_one(const KernelTable& table, Stream& stream, const char* name, Tensor 
 
 // dx = dy f'(x)
 template <class Entry>
-void map_slope(const KernelTable& table, Stream& stream, const char* name, Tensor dx, Tensor dy, Tensor x,
-               Entry entry) {
-  expect(name, "dy", dy, dx.dtype, dx.elements());
-  expect(name, "x", x, dx.dtype, dx.elements());
+void map_slope(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Entry entry) {
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
@@ -153,25 +138,22 @@ void map_slope(const KernelTable& table, Stream& stream, const char* name, Tenso
 }  // namespace
 
 void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  map_one(table, stream, "gelu", y, x, [](const auto& kernels) { return kernels.gelu; });
+  map_one(table, stream, y, x, [](const auto& kernels) { return kernels.gelu; });
 }
 
 void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  map_slope(table, stream, "gelu_backward", dx, dy, x,
-            [](const auto& kernels) { return kernels.gelu_backward; });
+  map_slope(table, stream, dx, dy, x, [](const auto& kernels) { return kernels.gelu_backward; });
 }
 
 void gelu_erf(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  map_one(table, stream, "gelu_erf", y, x, [](const auto& kernels) { return kernels.gelu_erf; });
+  map_one(table, stream, y, x, [](const auto& kernels) { return kernels.gelu_erf; });
 }
 
 void gelu_erf_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  map_slope(table, stream, "gelu_erf_backward", dx, dy, x,
-            [](const auto& kernels) { return kernels.gelu_erf_backward; });
+  map_slope(table, stream, dx, dy, x, [](const auto& kernels) { return kernels.gelu_erf_backward; });
 }
 
 void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  expect("tanh", "x", x, y.dtype, y.elements());
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -183,8 +165,6 @@ void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
 }
 
 void tanh_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor y) {
-  expect("tanh_backward", "dy", dy, dx.dtype, dx.elements());
-  expect("tanh_backward", "y", y, dx.dtype, dx.elements());
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
@@ -219,14 +199,11 @@ void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* resi
 }  // namespace
 
 void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how) {
-  expect("dropout", "x", x, y.dtype, y.elements());
   drop(table, stream, y, nullptr, x, drop_rule("dropout", how), first_element("dropout", how));
 }
 
 void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
                  const Dropout& how) {
-  expect("dropout_add", "residual", residual, y.dtype, y.elements());
-  expect("dropout_add", "x", x, y.dtype, y.elements());
   drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), first_element("dropout_add", how));
 }
 

@@ -1,5 +1,5 @@
 // What launchers share: choosing the kernels of a type (`kernels` of wide ones alone, `storage_kernels` of
-// all), checking tensors, and sizes of parts.
+// all), sizes of parts, and, for the entries of CUDA too, arguments in the form that kernels take.
 #pragma once
 
 #include <algorithm>
@@ -101,8 +101,10 @@ void set_to_zero(int64_t begin, int64_t end, T*... sums) {
 }
 
 using contract::expect;
-using contract::expect_float;
-using contract::expect_matrix;
+
+// ---- arguments in the form that kernels take. What an operation takes beside its tensors is checked here,
+// as it
+// ---- is brought into that form, on behalf of `op`.
 
 // The kernels' form of `how`; throws where the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);

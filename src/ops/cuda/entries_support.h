@@ -12,10 +12,6 @@
 
 namespace trifold::cuda {
 
-using cpu::expect;
-using cpu::expect_float;
-using cpu::expect_matrix;
-
 // Memory for a launch on a stream of the host, whose kernels are emulated: they have run when the launch
 // returns.
 void* host_workspace(size_t bytes);

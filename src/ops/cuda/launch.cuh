@@ -3,7 +3,7 @@
 //   * A .cu file holds kernels and the functions that launch them. Those take a CudaStream first, then raw
 //     pointers and counts, and are declared in a header beside it that ordinary code can include. A .cu file
 //     includes nothing of the project but this and core/float16.h: nvcc reads it once per architecture.
-//   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) check tensors, choose the
+//   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) take tensors, choose the
 //   type
 //     and hand the launch to `enqueue` (ops/cuda/enqueue.h), which also tells of launches that failed.
 //   * Kernels are launched with TRIFOLD_LAUNCH and nothing else, so that the same file compiles for the CPU

@@ -1,0 +1,77 @@
+// The contract of movement, elementwise operations and dropout.
+#include "ops/contract.h"
+#include "ops/expect.h"
+
+namespace trifold::contract {
+
+void fill(const Tensor& y, double /*value*/) { expect_float("fill", "y", y); }
+
+void copy(const Tensor& y, const Tensor& x) { expect("copy", "x", x, y.dtype, y.elements()); }
+
+void convert(const Tensor& y, const Tensor& x) {
+  expect_float("convert", "y", y);
+  expect_float("convert", "x", x);
+  const bool types_fit = y.dtype == x.dtype || y.dtype == DType::F32 || x.dtype == DType::F32;
+  check(y.elements() == x.elements() && types_fit,
+        "convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
+        name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
+}
+
+void scale(const Tensor& y, const Factor& /*a*/) { expect_float("scale", "y", y); }
+
+void add(const Tensor& y, const Tensor& a, const Tensor& b) {
+  expect("add", "a", a, y.dtype, y.elements());
+  expect("add", "b", b, y.dtype, y.elements());
+}
+
+void reduce(const Tensor& y, const Tensor& x, Reduce /*how*/) {
+  expect("reduce", "x", x, y.dtype, y.elements());
+}
+
+void fill_rows(const Tensor& y, const Tensor& row) {
+  expect_matrix("fill_rows", "y", y);
+  expect("fill_rows", "row", row, y.dtype, y.last_dim());
+}
+
+void gelu(const Tensor& y, const Tensor& x) { expect("gelu", "x", x, y.dtype, y.elements()); }
+
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
+  expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("gelu_backward", "x", x, dx.dtype, dx.elements());
+}
+
+void gelu_erf(const Tensor& y, const Tensor& x) { expect("gelu_erf", "x", x, y.dtype, y.elements()); }
+
+void gelu_erf_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
+  expect("gelu_erf_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("gelu_erf_backward", "x", x, dx.dtype, dx.elements());
+}
+
+void tanh(const Tensor& y, const Tensor& x) { expect("tanh", "x", x, y.dtype, y.elements()); }
+
+void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  expect("tanh_backward", "dy", dy, dx.dtype, dx.elements());
+  expect("tanh_backward", "y", y, dx.dtype, dx.elements());
+}
+
+void swiglu(const Tensor& y, const Tensor& x) {
+  expect_matrix("swiglu", "y", y);
+  expect("swiglu", "x", x, y.dtype, 2 * y.elements());
+}
+
+void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
+  expect_matrix("swiglu_backward", "dy", dy);
+  expect("swiglu_backward", "dx", dx, dy.dtype, 2 * dy.elements());
+  expect("swiglu_backward", "x", x, dy.dtype, 2 * dy.elements());
+}
+
+void dropout(const Tensor& y, const Tensor& x, const Dropout& /*how*/) {
+  expect("dropout", "x", x, y.dtype, y.elements());
+}
+
+void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& /*how*/) {
+  expect("dropout_add", "residual", residual, y.dtype, y.elements());
+  expect("dropout_add", "x", x, y.dtype, y.elements());
+}
+
+}  // namespace trifold::contract
