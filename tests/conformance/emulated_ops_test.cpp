@@ -1,11 +1,19 @@
 // The CUDA table's kernels on the processor, under the emulation of blocks and warps: every entry against the
 // processor's table, and with the threads of a block in another order between barriers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
 
 #include "conformance/op_table.h"
 #include "conformance/race_report.h"
+#include "core/error.h"
+#include "ops/contract.h"
 #include "ops/cuda/emulation/emulated_ops.h"
 #include "ops/cuda/emulation/emulation.cuh"
 #include "ops/cuda/kernels/kernels.h"
@@ -96,6 +104,75 @@ TEST(ClearBehind, ClearsTheEndsOfRowsBehindTheLengths) {
 }
 
 TEST(OpTableCases, CoverEveryEntry) { expect_every_entry_has_a_case(); }
+
+// ---- calls that are refused ----
+
+// Arguments that fit no operation: `dtype` for every tensor, each of another length.
+struct WrongArguments {
+  explicit WrongArguments(DType type) : dtype(type) {
+    lookups[0].table = {nullptr, DType::F32, {3, 99}};
+    updates[0].table = {nullptr, DType::F32, {3, 99}};
+    updates[0].order = &order;
+    copies[0].width = 99;
+  }
+  WrongArguments(const WrongArguments&) = delete;
+  WrongArguments& operator=(const WrongArguments&) = delete;
+
+  template <class Arg>
+  std::decay_t<Arg> make() {
+    using Value = std::decay_t<Arg>;
+    if constexpr (std::is_same_v<Value, Tensor>)
+      return {nullptr, dtype, {2, ++length}};
+    else if constexpr (std::is_same_v<Value, Factor>)
+      return 1.0;
+    else if constexpr (std::is_same_v<Value, std::span<const BagLookup>>)
+      return lookups;
+    else if constexpr (std::is_same_v<Value, std::span<const LookupOrder>>)
+      return {};
+    else if constexpr (std::is_same_v<Value, std::span<const RowUpdate>>)
+      return updates;
+    else if constexpr (std::is_same_v<Value, std::span<const ColumnCopy>>)
+      return copies;
+    else
+      return Value{};
+  }
+
+  DType dtype;
+  int64_t length = 0;  // of the last tensor
+  LookupOrder order{};
+  std::vector<BagLookup> lookups = std::vector<BagLookup>(1);
+  std::vector<RowUpdate> updates = std::vector<RowUpdate>(1);
+  std::vector<ColumnCopy> copies = std::vector<ColumnCopy>(1);
+};
+
+// What a table says of such a call; nothing where it takes it, for the stream is a dry one.
+template <class... Args>
+std::string refusal(const OpTable& ops, void (*OpTable::*entry)(Stream&, Args...), Stream& dry, DType dtype) {
+  WrongArguments wrong(dtype);
+  const std::tuple<std::decay_t<Args>...> arguments{wrong.make<Args>()...};
+  try {
+    std::apply([&](const auto&... each) { (ops.*entry)(dry, each...); }, arguments);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Contract, RefusesInTheSameWordsWhateverComputes) {
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  size_t number = 0;
+  Operations::for_each([&](auto operation) {
+    SCOPED_TRACE(fmt::format("operation {} of OpTable, counted from 1", ++number));
+    bool is_refused = false;
+    for (const DType dtype : {DType::U8, DType::F32}) {
+      const std::string text = refusal(cpu_ops(), decltype(operation)::kEntry, dry, dtype);
+      EXPECT_EQ(refusal(cuda::emulated_ops(), decltype(operation)::kEntry, dry, dtype), text);
+      is_refused = is_refused || !text.empty();
+    }
+    EXPECT_TRUE(is_refused);
+  });
+}
 
 // ---- the emulation itself ----
 
