@@ -1,7 +1,6 @@
 #include "models/block_flops.h"
 
 #include "config/model_family.h"
-#include "models/language_family.h"
 
 namespace trifold {
 
@@ -26,8 +25,13 @@ double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab)
          static_cast<double>(padded_vocab);
 }
 
-BlockFlops flops_of_head(const ModelConfig& config, int64_t padded_vocab) {
-  return language_family(config).head_flops(config, padded_vocab);
+// Each linear pair has one sum in forward (of its output) and one in backward (of the gradient of its input).
+// Sequence parallelism makes a gather and a scatter of each, which move as much, and gathers the inputs of
+// the two column-parallel layers once more for their weight gradients (half a sum each).
+TensorSums sums_of_layer(const MeshConfig& layout) {
+  TensorSums sums{2, 2, layout.sequence_parallel ? 1.0 : 0.0};
+  if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += 2;
+  return sums;
 }
 
 }  // namespace trifold

@@ -36,7 +36,7 @@ struct LanguageFamily {
   const char* (*head_rows)(const ModelConfig& config);
   // What the head counts for in the balance of stages and in MFU: flops of its forward for one sample.
   double (*head_cost)(const ModelConfig& config, int64_t padded_vocab);
-  // Of its products for one sample, as a plan counts them (models/block_flops.h).
+  // Of its products for one sample, as a plan counts them.
   BlockFlops (*head_flops)(const ModelConfig& config, int64_t padded_vocab);
 
   // ---- Data ----

@@ -59,7 +59,13 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   std::unique_ptr<Layer> embedding;
   const ParamId tokens = family.make_embedding(first, config, padded_vocab, embedding);
   model.params.pad_after(tokens, *config.vocab_size);
-  model.blocks.push_back({std::move(embedding), first.slots(), 0, embedding_cost(config)});
+  const double moves = embedding_cost(config);
+  model.blocks.push_back({.layer = std::move(embedding),
+                          .kind = BlockKind::Embedding,
+                          .slots = first.slots(),
+                          .cost = moves,
+                          .parts = {moves, 0, moves},
+                          .tensor_sums = {1, 0, 0}});
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
@@ -67,7 +73,13 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
     const double flops = flops_of_layer(config, RecomputeGranularity::None).forward;
-    model.blocks.push_back({std::move(block), builder.slots(), flops, flops});
+    model.blocks.push_back({.layer = std::move(block),
+                            .kind = BlockKind::Layer,
+                            .slots = builder.slots(),
+                            .flops = flops,
+                            .cost = flops,
+                            .parts = flops_of_layer(config, layout.recompute_granularity),
+                            .tensor_sums = sums_of_layer(layout)});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
@@ -77,7 +89,13 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   if (const char* rows = family.head_rows(config))
     model.params.pad_after(model.params.find(rows), *config.vocab_size);
   const double flops = family.head_cost(config, padded_vocab);
-  model.blocks.push_back({std::move(head), last.slots(), flops, flops});
+  model.blocks.push_back({.layer = std::move(head),
+                          .kind = BlockKind::Head,
+                          .slots = last.slots(),
+                          .flops = flops,
+                          .cost = flops,
+                          .parts = family.head_flops(config, padded_vocab),
+                          .tensor_sums = {1, 0, 0}});
   return model;
 }
 

@@ -2,6 +2,18 @@
 
 namespace trifold {
 
+const char* name_of(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::Embedding:
+      return "embedding";
+    case BlockKind::Layer:
+      return "layer";
+    case BlockKind::Head:
+      return "head";
+  }
+  return "?";
+}
+
 double Model::train_flops_per_sample() const {
   double flops = 0;
   for (const Block& block : blocks) flops += 3 * block.flops;

@@ -2,6 +2,7 @@
 // is counted by; its layer is const after construction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,11 +11,38 @@
 
 namespace trifold {
 
+// What a block is in its model. Blocks of one kind have the same layers, so they take the same time.
+enum class BlockKind : uint8_t { Embedding, Layer, Head };
+constexpr size_t kBlockKinds = 3;
+
+// "embedding", "layer" or "head": its name in files of measured times.
+const char* name_of(BlockKind kind);
+
+// Flops of one sample in F, I and W (pipeline/action.h), recomputation included. Causal attention counts half
+// of its square.
+struct BlockFlops {
+  double forward = 0;
+  double input = 0;   // gradient of the input
+  double weight = 0;  // gradient of the weights
+};
+
+// Whole activations [R, C] that are summed over the tensor axis in F, I and W of one micro-batch. A gather or
+// a scatter alone is half a sum.
+struct TensorSums {
+  double forward = 0;
+  double input = 0;
+  double weight = 0;
+};
+
 struct Block {
   std::unique_ptr<Layer> layer;
+  BlockKind kind = BlockKind::Layer;
   int slots = 0;     // tensors it saves for one micro-batch
   double flops = 0;  // of matrix products in one forward of one sample
   double cost = 0;   // of one forward of one sample, in flops: what stages are balanced by
+  // What plans count: matrix products, and for an embedding, which has none, its moves as in `cost`.
+  BlockFlops parts = {};
+  TensorSums tensor_sums = {};
 };
 
 struct Model {

@@ -32,8 +32,23 @@ PretrainConfig small_stack(PretrainConfig run) {
 }
 
 constexpr size_t kF = 0, kI = 1, kW = 2, kB = 3, kParts = 4;
-constexpr size_t kKinds = 3;  // of blocks: embedding, layer, head
-using Samples = std::array<std::array<std::vector<double>, kParts>, kKinds>;
+using Samples = std::array<std::array<std::vector<double>, kParts>, kBlockKinds>;  // by kind of block
+
+// Blocks [from, to), which follow each other and are of one kind.
+struct BlockRange {
+  BlockKind kind;
+  size_t from, to;
+};
+
+std::vector<BlockRange> ranges_of(const Model& model) {
+  std::vector<BlockRange> ranges;
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    const BlockKind kind = model.blocks[i].kind;
+    if (ranges.empty() || ranges.back().kind != kind) ranges.push_back({kind, i, i});
+    ranges.back().to = i + 1;
+  }
+  return ranges;
+}
 
 // A micro-batch with its backward taken apart, and one with a whole one.
 RankPlan both_backwards() {
@@ -126,19 +141,17 @@ class BlockTimer {
             sums.rows(1, 2)};
   }
 
-  // Calls work(block) for every block in the order of the part, and adds a sample to each kind of blocks.
+  // Calls work(block) for every block in the order of the part, and adds a sample to the kind of each range.
   template <class Work>
   void time_blocks(size_t part, Samples& samples, Work&& work) {
-    const size_t count = replica_.model().blocks.size();
-    const std::array<size_t, kKinds + 1> bounds{0, 1, count - 1, count};
-    for (size_t step = 0; step < kKinds; ++step) {
-      const size_t kind = part == kF ? step : kKinds - 1 - step;
-      const size_t from = bounds[kind];
-      const size_t to = bounds[kind + 1];
+    const std::vector<BlockRange> ranges = ranges_of(replica_.model());
+    for (size_t step = 0; step < ranges.size(); ++step) {
+      const BlockRange& range = ranges[part == kF ? step : ranges.size() - 1 - step];
       const double seconds = timed([&] {
-        for (size_t i = from; i < to; ++i) work(part == kF ? i : to - 1 - (i - from));
+        for (size_t i = range.from; i < range.to; ++i) work(part == kF ? i : range.to - 1 - (i - range.from));
       });
-      samples[kind][part].push_back(seconds / static_cast<double>(to - from));
+      samples[static_cast<size_t>(range.kind)][part].push_back(seconds /
+                                                               static_cast<double>(range.to - range.from));
     }
   }
 
@@ -215,14 +228,14 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);
   for (double& mean : means) mean /= world.size();
   BlockBench result;
-  const auto times_of = [&](size_t kind) {
-    const double* of = &means[kind * kParts];
+  const auto times_of = [&](BlockKind kind) {
+    const double* of = &means[static_cast<size_t>(kind) * kParts];
     return BlockBench::Times{.f = of[kF], .i = of[kI], .w = of[kW], .b = of[kB]};
   };
-  result.embedding = times_of(0);
-  result.layer = times_of(1);
-  result.head = times_of(2);
-  const double* rest = &means[kKinds * kParts];
+  result.embedding = times_of(BlockKind::Embedding);
+  result.layer = times_of(BlockKind::Layer);
+  result.head = times_of(BlockKind::Head);
+  const double* rest = &means[kBlockKinds * kParts];
   result.update_seconds = rest[0];
   result.message_latency = rest[1];
   result.bytes_per_second = large / std::max(rest[2] - rest[1], 1e-9);

@@ -6,20 +6,10 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
-#include "models/block_flops.h"
-#include "models/gpt.h"
 
 namespace trifold {
 
 namespace {
-
-// The three kinds of blocks a GPT has.
-enum class BlockKind { Embedding, Layer, Head };
-
-BlockKind kind_of(const Model& model, size_t block) {
-  if (block == 0) return BlockKind::Embedding;
-  return block + 1 == model.blocks.size() ? BlockKind::Head : BlockKind::Layer;
-}
 
 size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
 
@@ -27,35 +17,6 @@ size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type
 double activation_elements(const PretrainConfig& config) {
   return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length) *
          static_cast<double>(config.model.hidden_size);
-}
-
-// Whole activations that are summed over the tensor axis in each part of a block. Each linear pair has one
-// sum in forward (of its output) and one in backward (of the gradient of its input). Sequence parallelism
-// makes a gather and a scatter of each, which move as much, and gathers the inputs of the two column-parallel
-// layers once more for their weight gradients (half a sum each).
-struct Sums {
-  double f = 0;
-  double i = 0;
-  double w = 0;
-};
-
-Sums sums_of(BlockKind kind, const MeshConfig& mesh) {
-  Sums sums;
-  if (kind == BlockKind::Embedding) sums = {1, 0, 0};
-  if (kind == BlockKind::Head) sums = {1, 0, 0};
-  if (kind == BlockKind::Layer) {
-    sums = {2, 2, mesh.sequence_parallel ? 1.0 : 0.0};
-    if (mesh.recompute_granularity == RecomputeGranularity::Full) sums.i += 2;
-  }
-  return sums;
-}
-
-// An embedding has no products; its moves are counted as its share of a stage is (models/model.h).
-BlockFlops counted_flops(const PretrainConfig& config, const Model& model, size_t block) {
-  const BlockKind kind = kind_of(model, block);
-  if (kind == BlockKind::Embedding) return {model.blocks[block].cost, 0, model.blocks[block].cost};
-  if (kind == BlockKind::Layer) return flops_of_layer(config.model, config.mesh.recompute_granularity);
-  return flops_of_head(config.model, padded_vocab_size(config.model, config.mesh.tensor_model_parallel_size));
 }
 
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
@@ -68,19 +29,32 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
       static_cast<double>(run.batch.micro_batch_size) / tensor / (config.peak_gflops * 1e9);
   const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
   const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const BlockFlops flops = counted_flops(run, model, block);
-    const Sums sums = sums_of(kind_of(model, block), run.mesh);
-    costs.blocks.push_back({flops.forward * per_flop + sums.f * sum, flops.input * per_flop + sums.i * sum,
-                            flops.weight * per_flop + sums.w * sum, 0});
+  for (const Block& block : model.blocks) {
+    const BlockFlops& flops = block.parts;
+    const TensorSums& sums = block.tensor_sums;
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum,
+                            flops.input * per_flop + sums.input * sum,
+                            flops.weight * per_flop + sums.weight * sum, 0});
   }
   return costs;
 }
 
 // A layer waits for its weights where they are sharded, beside its own computation.
-BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers = {}) {
+BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) {
   const PartSeconds all = cost.all();
   return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
+}
+
+const BlockCost& cost_of(const BlockCosts& costs, BlockKind kind) {
+  switch (kind) {
+    case BlockKind::Embedding:
+      return costs.embedding;
+    case BlockKind::Layer:
+      return costs.layer;
+    case BlockKind::Head:
+      return costs.head;
+  }
+  fail("a block of kind {} has no forecast", static_cast<int>(kind));
 }
 
 PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
@@ -89,12 +63,9 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   const GatherSeconds gathers =
       work.pipeline == 1 ? layer_gathers(hardware, software, work, blocks.layer) : GatherSeconds{};
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const BlockKind kind = kind_of(model, block);
-    costs.blocks.push_back(kind == BlockKind::Embedding ? block_seconds(blocks.embedding)
-                           : kind == BlockKind::Layer   ? block_seconds(blocks.layer, gathers)
-                                                        : block_seconds(blocks.head));
-  }
+  for (const Block& block : model.blocks)
+    costs.blocks.push_back(block_seconds(cost_of(blocks, block.kind),
+                                         block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
   costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;
   costs.bytes_per_second = std::numeric_limits<double>::infinity();  // the bytes are in message_latency
   if (!software.overlap_messages) costs.waited_message = costs.message_latency;
@@ -133,12 +104,7 @@ PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
   costs.bytes_per_second = blocks.at("bytes_per_second").number();
   costs.update_seconds = blocks.at("update_seconds").number();
   if (!(costs.bytes_per_second > 0)) bad_input("bytes_per_second is not above 0");
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const BlockKind kind = kind_of(model, block);
-    costs.blocks.push_back(block_from(blocks.at(kind == BlockKind::Embedding ? "embedding"
-                                                : kind == BlockKind::Layer   ? "layer"
-                                                                             : "head")));
-  }
+  for (const Block& block : model.blocks) costs.blocks.push_back(block_from(blocks.at(name_of(block.kind))));
   return costs;
 }
 
@@ -159,9 +125,9 @@ std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& mode
   const double sum =
       2.0 * (tensor - 1) / tensor * activation_elements(config) * static_cast<double>(element_bytes(config));
   std::vector<double> bytes;
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const Sums sums = sums_of(kind_of(model, block), config.mesh);
-    bytes.push_back((sums.f + sums.i + sums.w) * sum);
+  for (const Block& block : model.blocks) {
+    const TensorSums& sums = block.tensor_sums;
+    bytes.push_back((sums.forward + sums.input + sums.weight) * sum);
   }
   return bytes;
 }

@@ -97,12 +97,14 @@ void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}) {
   const Model model = make_model(config, mesh, 1, layout);
   const std::vector<BlockFlops> work = walk(model, mesh, config);
   ASSERT_EQ(work.size(), 3U);
-  const BlockFlops stated[] = {flops_of_layer(config, layout.recompute_granularity),
-                               flops_of_head(config, padded_vocab_size(config, 1))};
-  for (size_t i = 0; i < 2; ++i) {  // the embedding has no products
-    EXPECT_DOUBLE_EQ(stated[i].forward, work[i + 1].forward) << "block " << i + 1;
-    EXPECT_DOUBLE_EQ(stated[i].input, work[i + 1].input) << "block " << i + 1;
-    EXPECT_DOUBLE_EQ(stated[i].weight, work[i + 1].weight) << "block " << i + 1;
+  EXPECT_EQ(model.blocks[0].kind, BlockKind::Embedding);
+  EXPECT_EQ(model.blocks[1].kind, BlockKind::Layer);
+  EXPECT_EQ(model.blocks[2].kind, BlockKind::Head);
+  for (size_t i = 1; i < 3; ++i) {  // the embedding has no products
+    const BlockFlops& stated = model.blocks[i].parts;
+    EXPECT_DOUBLE_EQ(stated.forward, work[i].forward) << "block " << i;
+    EXPECT_DOUBLE_EQ(stated.input, work[i].input) << "block " << i;
+    EXPECT_DOUBLE_EQ(stated.weight, work[i].weight) << "block " << i;
   }
 }
 
