@@ -9,11 +9,11 @@ namespace trifold::cuda {
 
 namespace {
 
-// A product of f32 factors is computed as kF32 says; other types are not touched by it.
+// A product of f32 factors is computed as Precision says; other types are not touched by it.
 
 // What cuBLASLt is asked for c = alpha op(a) op(b) + beta c. By columns the second factor comes first, and
 // what was transposed still is.
-template <F32Products kF32>
+template <F32Products Precision>
 Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                    double beta) {
   const int64_t m = c.row_count();
@@ -32,7 +32,7 @@ Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpos
           .d = c.data,
           .alpha = alpha,
           .beta = beta,
-          .tf32 = kF32 == F32Products::Tf32 && a.dtype == DType::F32};
+          .tf32 = Precision == F32Products::Tf32 && a.dtype == DType::F32};
 }
 
 Product with(Product product, Epilogue epilogue, void* bias, void* aux = nullptr) {
@@ -51,85 +51,85 @@ bool taken(Stream& stream, const Product& product) {
   return true;
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
           double beta) {
-  enqueue_product(stream, product_of<kF32>(c, a, transpose_a, b, transpose_b, alpha, beta));
+  enqueue_product(stream, product_of<Precision>(c, a, transpose_a, b, transpose_b, alpha, beta));
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  if (bias.rank() == 0) return gemm<kF32>(stream, y, x, false, w, true, 1, 0);
-  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
+  if (bias.rank() == 0) return gemm<Precision>(stream, y, x, false, w, true, 1, 0);
+  const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
   if (taken(stream, with(product, Epilogue::Bias, bias.data))) return;
-  Composed<raw_ops<kF32>>::affine(stream, y, x, w, bias);
+  Composed<raw_ops<Precision>>::affine(stream, y, x, w, bias);
 }
 
 // The residual is what cuBLASLt calls c: read as the result is written.
-template <F32Products kF32>
+template <F32Products Precision>
 void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
-  Product product = product_of<kF32>(y, x, false, w, true, 1, 1);
+  Product product = product_of<Precision>(y, x, false, w, true, 1, 1);
   product.c = residual.data;
   if (bias.rank() > 0) {
     product = with(product, Epilogue::Bias, bias.data);
   }
   if (taken(stream, product)) return;
-  Composed<raw_ops<kF32>>::affine_add(stream, y, residual, x, w, bias);
+  Composed<raw_ops<Precision>>::affine_add(stream, y, residual, x, w, bias);
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
-  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
+  const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
   if (bias.rank() > 0 && is_16bit(x.dtype) &&
       taken(stream, with(product, Epilogue::GeluAuxBias, bias.data, z.data)))
     return;
-  Composed<raw_ops<kF32>>::affine_gelu(stream, y, z, x, w, bias);
+  Composed<raw_ops<Precision>>::affine_gelu(stream, y, z, x, w, bias);
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
-  gemm<kF32>(stream, dx, dy, false, w, false, 1, beta);
+  gemm<Precision>(stream, dx, dy, false, w, false, 1, beta);
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
-  const Product product = product_of<kF32>(dz, dy, false, w, false, 1, 0);
+  const Product product = product_of<Precision>(dz, dy, false, w, false, 1, 0);
   if (is_16bit(dy.dtype) && taken(stream, with(product, Epilogue::DGelu, nullptr, z.data))) return;
-  Composed<raw_ops<kF32>>::affine_backward_gelu(stream, dz, dy, w, z);
+  Composed<raw_ops<Precision>>::affine_backward_gelu(stream, dz, dy, w, z);
 }
 
 // cuBLASLt assigns the gradient of the bias: what is added to comes from memory of its own.
-template <F32Products kF32>
+template <F32Products Precision>
 void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
   const double beta = accumulate ? 1 : 0;
-  if (db.rank() == 0) return gemm<kF32>(stream, dw, dy, true, x, false, 1, beta);
-  const Product product = product_of<kF32>(dw, dy, true, x, false, 1, beta);
+  if (db.rank() == 0) return gemm<Precision>(stream, dw, dy, true, x, false, 1, beta);
+  const Product product = product_of<Precision>(dw, dy, true, x, false, 1, beta);
   void* sums = dw.dtype != db.dtype ? nullptr
                : accumulate         ? bias_gradient_memory(stream, product.n)
                                     : db.data;
   if (sums == nullptr || !taken(stream, with(product, Epilogue::BiasGradient, sums)))
-    return Composed<raw_ops<kF32>>::affine_backward_weight(stream, dw, db, dy, x, accumulate);
-  if (accumulate) raw_ops<kF32>().reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
+    return Composed<raw_ops<Precision>>::affine_backward_weight(stream, dw, db, dy, x, accumulate);
+  if (accumulate) raw_ops<Precision>().reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
-  const Product product = product_of<kF32>(y, x, false, w, true, 1, 0);
+  const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
   if (taken(stream, with(product, relu ? Epilogue::ReluBias : Epilogue::Bias, bias.data))) return;
   enqueue_product(stream, product);
   bias_relu(stream, y, bias, relu);
 }
 
-template <F32Products kF32>
+template <F32Products Precision>
 void fill_in(OpTable& ops) {
-  ops.gemm = gemm<kF32>;
-  ops.affine = affine<kF32>;
-  ops.affine_add = affine_add<kF32>;
-  ops.affine_gelu = affine_gelu<kF32>;
-  ops.affine_backward_input = affine_backward_input<kF32>;
-  ops.affine_backward_gelu = affine_backward_gelu<kF32>;
-  ops.affine_backward_weight = affine_backward_weight<kF32>;
-  ops.linear = linear<kF32>;
+  ops.gemm = gemm<Precision>;
+  ops.affine = affine<Precision>;
+  ops.affine_add = affine_add<Precision>;
+  ops.affine_gelu = affine_gelu<Precision>;
+  ops.affine_backward_input = affine_backward_input<Precision>;
+  ops.affine_backward_gelu = affine_backward_gelu<Precision>;
+  ops.affine_backward_weight = affine_backward_weight<Precision>;
+  ops.linear = linear<Precision>;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ void copy(Stream& stream, Tensor y, Tensor x) {
 
 }  // namespace
 
-template <F32Products kF32>
+template <F32Products Precision>
 const OpTable& raw_ops() {
   static const OpTable kTable = [] {
     OpTable ops{};
@@ -28,7 +28,7 @@ const OpTable& raw_ops() {
     add_rows(ops);
     add_optimizer(ops);
     add_recommender(ops);
-    add_products(ops, kF32);
+    add_products(ops, Precision);
     add_attention(ops);
     return ops;
   }();

@@ -7,7 +7,7 @@
 namespace trifold::cuda {
 
 // Its entries without their checks (ops/contract.h), of no device.
-template <F32Products kF32>
+template <F32Products Precision>
 const OpTable& raw_ops();
 
 OpTable make_table(Device* device, F32Products f32 = F32Products::Exact);
