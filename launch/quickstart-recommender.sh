@@ -9,16 +9,6 @@ cd "$(dirname "$0")/.."
 
 headline() { printf '\n== %s\n' "$*"; }
 
-build() {
-  mkdir -p build
-  if ! { cmake --preset release -DTRIFOLD_BUILD_TESTS=OFF -DTRIFOLD_MPI=OFF &&
-    cmake --build build/release --target trifold --parallel "$(nproc)"; } >build/quickstart.log 2>&1; then
-    tail -n 40 build/quickstart.log
-    echo "The build failed; all of its output is in build/quickstart.log." >&2
-    return 1
-  fi
-}
-
 # The AUC after each evaluation as bars between 0.5 and the best seen.
 curve() {
   python3 - "$1" <<'PYTHON'
@@ -42,7 +32,7 @@ ranks=$(($(nproc) < 2 ? 1 : 2))
 headline "Packages"
 tools/install_dependencies.sh --program
 headline "Building the program (a few minutes the first time; build/quickstart.log has the details)"
-build
+tools/build_program.sh
 mkdir -p "$out"
 
 headline "Training on synthetic clicks, $ranks rank(s)"

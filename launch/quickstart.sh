@@ -24,16 +24,6 @@ new_folder() {
   echo "$folder"
 }
 
-build() {
-  mkdir -p build
-  if ! { cmake --preset release -DTRIFOLD_BUILD_TESTS=OFF -DTRIFOLD_MPI=OFF &&
-    cmake --build build/release --target trifold --parallel "$(nproc)"; } >build/quickstart.log 2>&1; then
-    tail -n 40 build/quickstart.log
-    echo "The build failed; all of its output is in build/quickstart.log." >&2
-    return 1
-  fi
-}
-
 case ${1:-} in -*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 out=$(new_folder "${1:-}")
 trifold=build/release/launch/trifold
@@ -42,7 +32,7 @@ ranks=$(($(nproc) < 2 ? 1 : 2))
 headline "Packages"
 tools/install_dependencies.sh --program
 headline "Building the program (a few minutes the first time; build/quickstart.log has the details)"
-build
+tools/build_program.sh
 mkdir -p "$out"
 
 headline "Training: 0.8 million parameters, 2000 steps of 12 sequences of 64 characters, $ranks rank(s)"
