@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing, then builds and tests everything that this machine can run. Names what was skipped, and why.
+# Installs what is missing, builds Trifold and tests what this machine can run. Names what was skipped, and why.
 #
-#   tests/run.sh           everything but the long tests: under 25 minutes on two cores
+#   tests/run.sh           the release build and all of its tests but the long ones
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
-#   tests/run.sh --long    the above, and: tests of the label long (real training runs, speed figures), the unit tests
+#   tests/run.sh --all     what continuous integration runs: the above, layout, shell scripts, unit tests with
+#                          AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, clang-tidy
+#   tests/run.sh --long    --all, and: tests of the label long (real training runs, speed figures), the unit tests
 #                          as clang optimises them, fuzzers, and launch/quickstart.sh from start to end
 #
 # Builds go under build/, one folder per preset. Exit status: 0 when all is well; 1 with the failing parts named.
@@ -11,11 +13,11 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-mode=all
+mode=user
 case ${1:-} in
   '') ;;
-  --quick | --long) mode=${1#--} ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  --quick | --all | --long) mode=${1#--} ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 jobs=${TRIFOLD_JOBS:-$(nproc)}
@@ -138,14 +140,19 @@ if [[ $mode == quick ]]; then
 fi
 
 say_what_is_not_here
-part "Layout of the source" tools/format.sh --check
-part "Shell scripts" shell_scripts
 if [[ $mode == long ]]; then
   part "Tests of all labels" release_tests
 else
   skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
   part "Tests of all labels but long" release_tests -LE '^long$'
 fi
+if [[ $mode == user ]]; then
+  skip "sanitizers, clang-tidy, layout, shell scripts" "they are for those who change the code; tests/run.sh --all runs them"
+  finish
+fi
+
+part "Layout of the source" tools/format.sh --check
+part "Shell scripts" shell_scripts
 part "clang; unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" asan_unit
 part "gcc; unit tests with ThreadSanitizer" tsan_unit
 part "clang-tidy" tools/tidy.sh
