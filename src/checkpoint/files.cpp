@@ -115,13 +115,13 @@ void File::expect(size_t bytes, int64_t offset) const {
 
 void File::resize(int64_t bytes) const {
   const bool done = ::ftruncate(fd_, bytes) == 0;
-  check(done, "{} cannot be given {} bytes: {}", path_.string(), bytes, std::strerror(errno));
+  check(done, "{} cannot be resized to {} bytes: {}", path_.string(), bytes, std::strerror(errno));
 }
 
 void File::reserve(int64_t bytes) const {
   if (bytes == 0 || ::fallocate(fd_, 0, 0, bytes) == 0) return;
-  check(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR,
-        "there is no room for the {} bytes of {}: {}", bytes, path_.string(), std::strerror(errno));
+  check(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR, "no space for the {} bytes of {}: {}",
+        bytes, path_.string(), std::strerror(errno));
 }
 
 void File::sync() const {

@@ -267,7 +267,7 @@ int64_t Hdf5File::reserve(const std::string& dataset, DType dtype, const Shape& 
         H5Dcreate2(id_, dataset.c_str(), file_type(dtype), space, H5P_DEFAULT, properties, H5P_DEFAULT),
         H5Dclose, "make the dataset");
     const haddr_t offset = H5Dget_offset(set);
-    check(offset != HADDR_UNDEF, "HDF5 cannot tell where the dataset is: {}", reason());
+    check(offset != HADDR_UNDEF, "HDF5 does not give the offset of the dataset: {}", reason());
     set.close();
     return static_cast<int64_t>(offset);
   });

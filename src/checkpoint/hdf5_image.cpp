@@ -140,7 +140,7 @@ void keep_in_image(int64_t access_properties, Hdf5Image& image) {
   Hdf5Image* const info = &image;
   check(image_driver() >= 0 &&
             H5Pset_driver(access_properties, image_driver(), static_cast<const void*>(&info)) >= 0,
-        "HDF5 cannot be told to work in memory");
+        "HDF5 cannot work in memory");
 }
 
 }  // namespace trifold

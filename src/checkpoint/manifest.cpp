@@ -79,7 +79,7 @@ FileInfo parse_file(const JsonView& value) {
   FileInfo file;
   file.name = value.at("name").text();
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
-    bad_input("'{}' is not the plain name of a file beside the manifest", printable(file.name));
+    bad_input("'{}' is not the plain name of a file in the folder of the manifest", printable(file.name));
   const std::string role = value.at("role").text();
   const auto* const known = std::find(std::begin(kRoles), std::end(kRoles), role);
   if (known == std::end(kRoles))
@@ -107,7 +107,7 @@ void check_global_shape(const TensorInfo& tensor) {
   int64_t left = kMostElements;
   for (int64_t extent : tensor.global.extents()) {
     if (extent < 1 || extent > left)
-      bad_input("tensor {} has no sensible shape: {}", tensor.name, to_string(tensor.global));
+      bad_input("tensor {} has an impossible shape: {}", tensor.name, to_string(tensor.global));
     left /= extent;
   }
 }
@@ -223,8 +223,8 @@ std::string dataset_path(const std::string& tensor, const Rect& rect) {
 
 void check_tensor_name(const std::string& name) {
   check(is_storable_name(name),
-        "'{}' is no name for a stored tensor: parts of letters, digits, '.', '_' and '-', separated by '/', "
-        "are",
+        "'{}' is not a valid name for a stored tensor: names are parts of letters, digits, '.', '_' and "
+        "'-', separated by '/'",
         printable(name));
 }
 

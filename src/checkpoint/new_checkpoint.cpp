@@ -192,7 +192,7 @@ void NewCheckpoint::tidy_up() {
     if (options_.retain > 0) retire_checkpoints(root_, options_);
     options_.reach(SavePhase::Done);
   } catch (const std::exception& error) {
-    fail("the checkpoint {} is complete, but what comes after it failed: {}", final_path_.string(),
+    fail("the checkpoint {} is complete, but a later step of the save failed: {}", final_path_.string(),
          error.what());
   }
 }

@@ -66,7 +66,7 @@ SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t 
   tensor.begin = offsets[0];
   tensor.end = offsets[1];
   if (tensor.begin > tensor.end || tensor.end > data_bytes)
-    bad_input("its bytes [{}, {}) do not lie in the {} behind the header", tensor.begin, tensor.end,
+    bad_input("its bytes [{}, {}) do not lie in the {} after the header", tensor.begin, tensor.end,
               data_bytes);
   if (tensor.bytes() != bytes)
     bad_input("its shape takes {} bytes as {}, but it is given {}", bytes, tensor.dtype, tensor.bytes());
@@ -79,7 +79,7 @@ void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) 
   for (const SafeTensor& tensor : by_place) {
     if (tensor.begin != at)
       bad_input(
-          "tensor '{}' should begin at byte {} behind the header, where the one before it ends, not at {}",
+          "tensor '{}' should begin at byte {} after the header, where the previous one ends, not at {}",
           printable(tensor.name), at, tensor.begin);
     at = tensor.end;
   }
@@ -146,7 +146,7 @@ std::map<std::string, std::string> parse_index(std::string_view text) {
     const std::string file = entry.text();
     if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos ||
         file.find('\0') != std::string::npos)
-      bad_input("'{}' is not the plain name of a file beside it", printable(file));
+      bad_input("'{}' is not the plain name of a file in its folder", printable(file));
     files[name] = file;
   });
   if (files.empty()) bad_input("it lists no tensor");

@@ -131,13 +131,13 @@ void check_not_taken(const fs::path& root) {
 SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
   std::error_code error;
   fs::create_directories(root, error);
-  if (error) bad_input("the folder {} cannot be made: {}", root.string(), error.message());
+  if (error) bad_input("the folder {} cannot be created: {}", root.string(), error.message());
   fd_ = open_folder(root);
   try {
     if (const int none = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
       warnings_.push_back(
-          fmt::format("the file system of {} has no locks ({}): nothing keeps another run from saving there "
-                      "too, so see to it that none does",
+          fmt::format("the file system of {} has no locks ({}), so another run could save there too: make "
+                      "sure that none does",
                       root.string(), std::strerror(none)));
     write_owner(fd_);
     remove_remains();
@@ -160,7 +160,7 @@ void SaveFolder::remove_remains() {
     std::error_code error;
     fs::remove_all(path, error);
     if (error)
-      warnings_.push_back(fmt::format("{} is left of a save that was cut short, and cannot be removed: {}",
+      warnings_.push_back(fmt::format("{}, the remains of an interrupted save, cannot be removed: {}",
                                       path.string(), error.message()));
   }
 }
@@ -190,7 +190,7 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
 }
 
 std::string cannot_be_removed(const fs::path& old, const std::error_code& error) {
-  return fmt::format("the old checkpoint {} cannot be removed and goes on taking up room: {}", old.string(),
+  return fmt::format("the old checkpoint {} cannot be removed and still takes up space: {}", old.string(),
                      error.message());
 }
 

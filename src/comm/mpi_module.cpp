@@ -63,7 +63,7 @@ Function* in_mpi_module(void* module, const char* name) {
 void end_late_start(std::chrono::milliseconds timeout, LastWords last_words) {
   last_words(
       fmt::format("rank {} ({}) gave up after {} in MPI_Init, where it waits for the other ranks to start: "
-                  "those that do not say the same did not come",
+                  "ranks that do not print this message are missing",
                   mpi_launch_rank().value_or(0), this_process(), to_string(timeout))
           .c_str());
   _exit(1);

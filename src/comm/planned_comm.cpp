@@ -35,7 +35,7 @@ class PlannedCommunicator final : public Communicator {
 
  private:
   [[noreturn]] static void refuse(const char* what) {
-    fail("{}: these ranks are only planned, there is nobody to talk to", what);
+    fail("{}: these ranks are only planned and cannot communicate", what);
   }
   static void expect_dry(const char* what, const Stream& stream) {
     if (stream.mode() != Stream::Mode::Dry) refuse(what);

@@ -93,7 +93,7 @@ std::string time_out_text(const std::vector<RankReport>& reports, int teller,
   else
     text = name_ranks(guilty) + (!dead.empty() ? " do not answer"
                                  : disk        ? " wait for the disk"
-                                               : " do not come: they wait for no other rank");
+                                               : " are missing: they wait for no other rank");
   std::string after = to_string(timeout);
   if (for_disk)
     after = fmt::format("{} ({} times the time-out of {}, the limit while ranks wait for the disk)",

@@ -103,7 +103,7 @@ class Clicks(ProgramTest):
         manifest["tables"][0]["name"] = "the \x1b[31mpage"
         (self.folder / "c" / "clicks.json").write_text(json.dumps(manifest))
         (self.folder / "c" / "C1.ids").rename(self.folder / "c" / manifest["tables"][0]["name"].replace("/", ""))
-        told = self.refused("--train-data", "c", "--save", "d", words=["is no name for a table: a checkpoint could not hold it"])
+        told = self.refused("--train-data", "c", "--save", "d", words=["is not a valid name for a table: a checkpoint could not hold it"])
         self.assertNotIn("\x1b", told)
 
     def test_what_is_given_beside_a_folder(self):

@@ -63,13 +63,13 @@ TEST(Manifest, RefusesNonsense) {
   EXPECT_TRUE(
       has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = -1; }), "file is -1; a whole number"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].byte_offset = 990; }), "does not fit"));
-  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {INT64_MAX, 4}; }), "no sensible shape"));
-  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {0, 4}; }), "no sensible shape"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {INT64_MAX, 4}; }), "an impossible shape"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].global = {0, 4}; }), "an impossible shape"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.files[0].name = "../shard.h5"; }), "plain name"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[1].name = "param/a"; }), "listed twice"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[1].name = "param/a/b"; }), "folder"));
-  EXPECT_TRUE(
-      has(refusal([](Manifest& m) { m.tensors[1].name = "param//b"; }), "no name for a stored tensor"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[1].name = "param//b"; }),
+                  "not a valid name for a stored tensor"));
 }
 
 TEST(Manifest, RefusesOtherVersionsAndMissingFields) {

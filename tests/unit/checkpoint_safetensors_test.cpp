@@ -47,7 +47,7 @@ TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
            {R"({"a": )" + entry("F32", "[5]", "[0, 20]") + "}", "4 bytes follow the last tensor"},
            {R"({"a": )" + entry("F32", "[5]", "[4, 24]") + "}", "tensor 'a' should begin at byte 0"},
            {R"({"a": )" + entry("F32", "[5]", "[0, 24]") + "}", "takes 20 bytes as F32, but it is given 24"},
-           {R"({"a": )" + entry("F32", "[7]", "[0, 28]") + "}", "do not lie in the 24 behind the header"},
+           {R"({"a": )" + entry("F32", "[7]", "[0, 28]") + "}", "do not lie in the 24 after the header"},
            {R"({"a": )" + entry("F31", "[6]", "[0, 24]") + "}", "the type 'F31' is not known"},
            {R"({"a": )" + entry("F32", "[-6]", "[0, 24]") + "}", "a.shape[0] is -6; a whole number"},
            {R"({"a": )" + entry("F32", "[6.0]", "[0, 24]") + "}", "a.shape[0] is 6.0; a whole number"},

@@ -189,7 +189,7 @@ TEST(SaveCheckpoint, RefusesRanksThatDisagree) {
 }
 
 TEST(SaveCheckpoint, AFailureOfOneRankIsAnErrorOnAll) {
-  expect_refused("rank 2: 'bad name' is no name for a stored tensor", [](int rank) {
+  expect_refused("rank 2: 'bad name' is not a valid name for a stored tensor", [](int rank) {
     Boxes boxes = state_of(rank);
     if (rank == 2) boxes.add("bad name", DType::F32, {4}, {{0}, {4}});
     return boxes;

@@ -78,7 +78,7 @@ TEST(RankReport, TheSilentAreToldFirst) {
       "  rank 0 (host a) waits 2.0 s in barrier\n"
       "  rank 1 (host a) waits 2.0 s in barrier");
   EXPECT_EQ(told({wait(0), gone, idle}).find("rank 1 (host c) does not answer: it is stopped"), 0U);
-  EXPECT_EQ(told({wait(0), {1, "", true, false, ""}, idle}).find("ranks 1 and 2 do not come"), 0U);
+  EXPECT_EQ(told({wait(0), {1, "", true, false, ""}, idle}).find("ranks 1 and 2 are missing"), 0U);
   EXPECT_EQ(told({wait(0), wait(1)}).find("every rank waits for another"), 0U);
 }
 

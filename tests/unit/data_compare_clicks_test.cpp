@@ -84,7 +84,7 @@ TEST(CompareClicks, NamesThatCannotBeStoredAreRefused) {
   for (const char* name : {"\"C1\"", "C 1", "", "a/b", "..", "na\xc3\xafve", "a\nb"}) {
     const ClickSchema bad{0, {{name, 3, 1}}, "none", false};
     expect_has(error_of([&] { check_schema(bad); }),
-               "is no name for a table: a checkpoint could not hold it");
+               "is not a valid name for a table: a checkpoint could not hold it");
   }
   check_schema({0, {{"cat_0.bin", 3, 1}, {"C-1", 3, 1}}, "none", false});
 }

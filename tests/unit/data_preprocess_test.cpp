@@ -279,7 +279,7 @@ TEST(ClickFolder, DamagedManifests) {
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
   expect_has(with("\"samples\": 2", "\"samples\": 3"), "has 2 samples");
-  expect_has(with("\"C1\"", "\"../C1\""), "is no name for a table");
+  expect_has(with("\"C1\"", "\"../C1\""), "is not a valid name for a table");
   test::write_file(path, good);
   test::write_file(dir.file("out/C1.ids"), "\2");
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");

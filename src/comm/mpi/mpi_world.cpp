@@ -69,7 +69,7 @@ class Library {
   void end_late_finish() const {
     last_words(
         fmt::format("rank {} ({}) gave up after {} in MPI_Finalize, where it waits for the other ranks to "
-                    "end: those that do not say the same did not come",
+                    "end: ranks that do not print this message are missing",
                     rank, this_process(), to_string(timeout))
             .c_str());
     MPI_Abort(MPI_COMM_WORLD, 1);
