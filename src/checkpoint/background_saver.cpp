@@ -34,7 +34,7 @@ size_t mib(size_t bytes) {
   return bytes / kMib + (bytes % kMib > 0 ? 1 : 0);
 }
 
-// What the ranks of each host need together, and the least that any of them says is left.
+// The memory that the ranks of each host need together, and the least that any of them reports as free.
 std::string shortage(const std::vector<std::string>& of_ranks) {
   struct Host {
     size_t need = 0, left = SIZE_MAX;

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The first byte of what a rank sends tells what the rest is.
+// The first byte that a rank sends is the kind of the rest.
 constexpr char kDone = 'd';
 constexpr char kFailed = 'f';
 constexpr char kBadInput = 'b';

@@ -36,8 +36,8 @@ FirstStep first_step_of(const fs::path& checkpoint) {
   return {FirstStep::Outcome::NotFinite, std::move(why)};
 }
 
-// One short write; a kill in the middle leaves a file that says nothing. It need not be on the disk before
-// the run goes on.
+// One short write; a kill in the middle leaves a file without a meaning. The run does not wait until it is on
+// the disk.
 void note_first_step(const fs::path& checkpoint, const FirstStep& first) {
   std::error_code missing;
   if (first.outcome == FirstStep::Outcome::Unknown || !fs::is_directory(checkpoint, missing)) return;

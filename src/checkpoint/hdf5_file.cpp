@@ -27,7 +27,7 @@ class Lock {
   std::lock_guard<std::mutex> guard_;
 };
 
-// The innermost messages of HDF5's error stack: they say what happened, the outer ones only who called.
+// The innermost messages of HDF5's error stack: they give the cause, the outer ones only the callers.
 std::string reason() {
   std::vector<std::string> lines;
   const auto collect = [](unsigned, const H5E_error2_t* entry, void* to) -> herr_t {

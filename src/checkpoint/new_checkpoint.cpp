@@ -25,7 +25,7 @@ constexpr std::pair<SavePhase, std::string_view> kPhases[] = {
     {SavePhase::Committed, "committed"},         {SavePhase::LatestWritten, "latest-written"},
     {SavePhase::OldMovedAway, "old-moved-away"}, {SavePhase::Done, "done"}};
 
-// The file of virtual datasets that shows whole tensors to people's tools.
+// The file of virtual datasets that shows whole tensors to other tools.
 void write_view(const fs::path& folder, Manifest& manifest) {
   const fs::path path = folder / kViewName;
   Hdf5File view = Hdf5File::create(path);
@@ -44,8 +44,8 @@ void write_view(const fs::path& folder, Manifest& manifest) {
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
 
-// Gives the finished folder its name. An older checkpoint of the same step ends up under a name that is none:
-// the one that is returned, empty where there was none.
+// Gives the finished folder its name. An older checkpoint of the same step is moved to a temporary name,
+// which is returned; empty if there was none.
 fs::path rename_to(const fs::path& folder, const fs::path& final_path) {
   sync_to_disk(folder);
   fs::path old;

@@ -24,7 +24,7 @@ std::string list_of(const std::vector<std::string>& problems) {
   return text;
 }
 
-// What keeps `wanted` from being loaded out of `stored`; empty when nothing does.
+// The reason why `wanted` cannot be loaded from `stored`; empty if it can.
 std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatConversion conversion) {
   const ShardSpec& spec = wanted.spec;
   if (stored == nullptr) return fmt::format("tensor {} is missing", spec.name);

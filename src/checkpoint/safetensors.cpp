@@ -86,7 +86,7 @@ void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) 
   if (at != data_bytes) bad_input("{} bytes follow the last tensor", data_bytes - at);
 }
 
-// Hears what the library reads, and refuses a name that the outermost object has twice.
+// Receives the events of the parser, and rejects a name that the outermost object has twice.
 class OuterNames final : public nlohmann::json_sax<json> {
  public:
   bool key(std::string& name) override {
@@ -111,8 +111,8 @@ class OuterNames final : public nlohmann::json_sax<json> {
   std::unordered_set<std::string> names_;
 };
 
-// JSON whose outermost object has no name twice: the library would keep the last without a word. (It can hand
-// out names while it builds the tree as well, but then takes quadratic time.)
+// JSON whose outermost object has no name twice: the library would silently keep the last one. (It can report
+// names while it builds the tree as well, but then takes quadratic time.)
 json parse_once(std::string_view text) {
   json value = parse_json(text, {}, kHeaderLimits);
   if (!value.is_object()) bad_input("it is no JSON object");
@@ -153,7 +153,7 @@ std::map<std::string, std::string> parse_index(std::string_view text) {
   return files;
 }
 
-// Everything that goes wrong in `body` is of the input, and of the file `where`.
+// Turns every error of `body` into a BadInput that names the file `where`.
 template <class Body>
 auto reading(const std::string& where, Body&& body) {
   try {

@@ -78,7 +78,7 @@ std::string owner_of(int folder) {
   return std::string(line.substr(0, line.find('\n')));
 }
 
-// A hint for whoever is refused: that it cannot be written, on a full disk say, is no reason to stop.
+// A hint for runs that are rejected: if it cannot be written, as on a full disk, that is no reason to stop.
 void write_owner(int folder) {
   const int file = ::openat(folder, std::string(kOwnerName).c_str(),
                             O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -96,8 +96,8 @@ bool means_no_locks(int error) {
 }
 
 // Takes the lock of an open folder. BadInput where another process has it. Returns 0, or the error by which
-// the file system says that it has no locks. Whoever only looks (check_not_taken) holds the lock for a
-// moment, which is waited for.
+// the file system says that it has no locks. A mere check (check_not_taken) holds the lock for a moment,
+// which is waited for.
 int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
   constexpr int kTries = 20;
   for (int tries = 1; lock(folder, how | LOCK_NB) != 0;) {

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What one rank tells the others about its boxes: before the write without, after it with the facts of its
+// The description of a rank's boxes for the others: before the write without, after it with the facts of its
 // file.
 struct ShardTable {
   std::vector<TensorInfo> boxes;  // one piece each

@@ -30,7 +30,7 @@ std::optional<int> number_in(const char* variable) {
   return number;
 }
 
-// How this process came to be, for messages.
+// How this process was started, for messages.
 std::string launch_text() {
   const std::optional<int> size = mpi_launch_size();
   if (!size) return "MPI was asked for";
@@ -59,7 +59,7 @@ Function* in_mpi_module(void* module, const char* name) {
   return reinterpret_cast<Function*>(function_in(module, kMpiModuleFile, name));
 }
 
-// For when MPI does not start within the time-out: MPI_Init waits for the other ranks for ever.
+// Ends the process if MPI does not start within the time-out: MPI_Init waits without limit for the others.
 void end_late_start(std::chrono::milliseconds timeout, LastWords last_words) {
   last_words(
       fmt::format("rank {} ({}) gave up after {} in MPI_Init, where it waits for the other ranks to start: "

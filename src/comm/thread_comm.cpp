@@ -95,7 +95,7 @@ Tensor ThreadCommunicator::input(int rank, DType dtype, int64_t begin, int64_t e
 }
 
 // This rank's part of all tensors: the sum grows in rank 0's tensor, which holds x0 already, and is copied
-// from there, block by block, into the others. Nobody else touches this part meanwhile.
+// from there, block by block, into the others. No other rank touches this part meanwhile.
 void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, Stream& stream) {
   const Part part = part_of(inout.elements(), rank_, size());
   const int64_t block = block_bytes(stream) / static_cast<int64_t>(size_of(inout.dtype));

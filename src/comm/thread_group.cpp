@@ -114,8 +114,9 @@ ThreadGroup::ThreadGroup(ThreadGroups& world, std::vector<int> world_ranks)
       slots_(world_ranks_.size()),
       mail_(world_ranks_.size() * world_ranks_.size()) {}
 
-// A sleeper counts itself before it looks for the last time, and whoever makes it ready looks for sleepers
-// after that: one of the two sees the other (all of these atomics are sequentially consistent).
+// A rank counts itself as sleeping before it checks for the last time, and the rank that makes it ready
+// checks for sleepers after that: one of them sees the other (all of these atomics are sequentially
+// consistent).
 void ThreadGroup::wake() {
   if (sleepers_.load() > 0) wake_all();
 }
@@ -203,9 +204,9 @@ class ThreadGroup::Working {
   Slot& slot_;
 };
 
-// A rank starts working by raising its flag and then looking whether the world is aborted; a leaving rank
-// does it the other way round. So either the worker sees the abort and touches nothing, or the leaver sees
-// the flag and waits.
+// A rank starts working by raising its flag and then checking whether the world is aborted; a leaving rank
+// does the reverse. So either the worker sees the abort and touches nothing, or the leaving rank sees the
+// flag and waits.
 void ThreadGroup::leave() const {
   for (const Slot& other : slots_)
     while (other.working.load()) std::this_thread::yield();
@@ -335,7 +336,7 @@ bool ThreadGroup::take_one(int rank, Batch& batch, Copy copy) {
   return false;
 }
 
-// Takes back what nobody has begun to read, and waits for those who have.
+// Withdraws sends that no rank has begun to read, and waits for the others.
 void ThreadGroup::withdraw(int rank, Batch& batch) {
   std::unique_lock lock(mutex_);
   for (size_t i = 0; i < batch.sends.size(); ++i) {

@@ -22,7 +22,7 @@ const char* kind_of(mode_t mode) {
   return "something else";
 }
 
-// Closes a descriptor at the end of its scope, unless it was let go.
+// Closes a descriptor at the end of its scope, unless it was released.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}

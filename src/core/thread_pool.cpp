@@ -12,7 +12,7 @@ namespace trifold {
 
 namespace {
 
-// Longer than the gap between two operations of a step, shorter than anyone notices. A time and not a count,
+// Longer than the gap between two operations of a step, too short to be noticed. A time and not a count,
 // because a pause lasts from 10 to 50 nanoseconds, depending on the processor.
 constexpr std::chrono::microseconds kSpin{50};
 constexpr int kPausesPerLook = 16;  // at the clock

@@ -16,8 +16,8 @@ namespace {
 
 using trifold::cuda::F32Products;
 
-// Devices and their tables are made when they are asked for first, and live as long as the process: CUDA may
-// be gone before static objects die.
+// Devices and their tables are created on first use and live as long as the process: CUDA may be shut down
+// before static objects are destroyed.
 struct Opened {
   explicit Opened(int index) : device(index) {}
   trifold::cuda::CudaDevice device;

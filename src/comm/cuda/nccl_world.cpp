@@ -21,7 +21,7 @@ constexpr std::chrono::minutes kConnecting{1};   // for which a communicator is 
 
 }  // namespace
 
-// Says that a thread waits for NCCL, so that the watch hears of other ranks meanwhile.
+// Marks a thread as waiting for NCCL, so that the watch looks for news of other ranks meanwhile.
 class NcclWorld::Calling {
  public:
   explicit Calling(NcclWorld& world) : world_(world) {
@@ -75,7 +75,7 @@ std::chrono::milliseconds NcclWorld::time_to_connect() const {
 // "rank 3 (host a, pid 12)"
 std::string NcclWorld::this_rank() const { return fmt::format("rank {} ({})", host_.rank(), this_process()); }
 
-// Aborts the world because of an error of this rank; the others hear whose it is.
+// Aborts the world because of an error of this rank, which the others learn.
 void NcclWorld::tell_and_abort(const Error& error) noexcept {
   try {
     abort(fmt::format("{}: {}", this_rank(), error.what()));
@@ -122,7 +122,7 @@ void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHa
   accept(begun, made->nccl, what, made->group, time_to_connect());
 }
 
-// Waits until a call that NCCL goes on with in the background has been made.
+// Waits until a call that NCCL continues in the background is complete.
 void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::string& what,
                        const std::string& group, std::chrono::milliseconds timeout) {
   WaitClock clock(timeout);
@@ -179,7 +179,7 @@ void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std
 
 // What is wrong with something enqueued; empty while nothing is.
 std::string NcclWorld::trouble_with(Pending& pending) {
-  // Whoever calls on this communicator asks NCCL too; two that ask at once would end one job twice.
+  // Callers on this communicator query NCCL too; two simultaneous queries would end one job twice.
   if (const std::unique_lock calling(pending.handle->calling, std::try_to_lock);
       calling && pending.handle->nccl != nullptr) {
     const ncclComm_t communicator = pending.handle->nccl;
@@ -273,7 +273,7 @@ void NcclWorld::abort(std::string_view why) noexcept {
   host_.abort(why);  // first, for the other ranks' sake: what follows may wait for this device
   for (const SharedHandle& handle : doomed) handle->calling.lock();  // whoever waits there sees aborted_
   marks_->use();
-  // One group, so that NCCL tells all kernels to end before it waits for any of them.
+  // One group, so that NCCL stops all kernels before it waits for any of them.
   static_cast<void>(nccl_.group_start());
   for (const SharedHandle& handle : doomed)
     if (handle->nccl != nullptr) static_cast<void>(nccl_.abort(handle->nccl));

@@ -224,7 +224,7 @@ void MpiCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
   });
 }
 
-// Sender and receiver compare their row counts, then all ranks hear of the first pair that differs.
+// Sender and receiver compare their row counts, then all ranks learn of the first pair that differs.
 void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<const int64_t> in_rows) {
   struct Difference {
     int32_t sender;

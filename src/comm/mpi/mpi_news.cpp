@@ -1,5 +1,5 @@
-// What the ranks of an MPI world tell each other besides their data: that one has failed, and, when a wait
-// takes too long, what each of them does.
+// News between the ranks of an MPI world, in addition to their data: that one has failed, and, after a
+// time-out, what each of them is doing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ void MpiWorld::tell(int world_rank, const News& news) {
   MPI_Request_free(&request);
 }
 
-// The message must leave before this process ends, but a rank that is gone must not keep it.
+// The message must leave before this process ends, but a rank that is gone must not delay that.
 void MpiWorld::tell_others(std::string_view why) {
   if (broken()) return;
   auto* news = new News;  // stays: MPI may read it until the process ends
@@ -164,7 +164,7 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
   throw Error(why);
 }
 
-// Others may be stopped, and never hear of it: the launcher ends them.
+// Other ranks may be stopped and never receive it: the launcher ends them.
 void MpiWorld::end_job(const std::string& why) {
   last_words_(why.c_str());
   MPI_Abort(MPI_COMM_WORLD, 1);

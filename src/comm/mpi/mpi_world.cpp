@@ -65,7 +65,7 @@ class Library {
     if (last_words != nullptr) watch.emplace(timeout, [this] { end_late_finish(); });
     MPI_Finalize();
   }
-  // MPI_Finalize waits for the other ranks for ever.
+  // MPI_Finalize waits for the other ranks without limit.
   void end_late_finish() const {
     last_words(
         fmt::format("rank {} ({}) gave up after {} in MPI_Finalize, where it waits for the other ranks to "
@@ -98,8 +98,8 @@ Library& library() {
   return mpi;
 }
 
-// Looks often while an answer is likely, then gives the core away, then sleeps: a rank that waits for a late
-// one must not take cores from ranks that compute.
+// Polls often while an answer is likely, then yields the core, then sleeps: a rank that waits for a late one
+// must not take cores from ranks that compute.
 class Backoff {
  public:
   void pause() {
@@ -112,7 +112,7 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   void reset() { looks_ = 0; }
-  // The wait is one that others may come to ask about.
+  // Other ranks may ask about this wait.
   bool is_long() const { return looks_ >= kLooks; }
 
  private:
