@@ -82,9 +82,8 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh) {
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero) {
   return table
       .add("zero-stage", &zero.zero_stage,
-           "What data-parallel ranks share out: 1 the optimizer state, 2 also gradients, 3 also the weights; "
-           "0 "
-           "nothing.")
+           "State that data-parallel ranks shard: 1 the optimizer state, 2 also gradients, 3 also the "
+           "weights; 0 nothing.")
       .range(0, 3)
       .of_execution();
 }

@@ -72,7 +72,7 @@ void TokenBlocks::go_to(const BlockStart& start) {
   epoch_has_documents_ = epoch_has_tokens_ = start.place.part > 0 || start.place.offset > 0;
 }
 
-// Documents are shared out in runs of about kShare bytes; the result has one list for each, in their order.
+// Documents are divided into runs of about kShare bytes; the result has one list for each, in their order.
 std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>& stop) {
   std::vector<size_t> cuts{0};
   size_t open = 0;

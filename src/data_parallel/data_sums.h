@@ -4,11 +4,11 @@
 // A sum in bf16 rounds twice, however many ranks there are: each rank's contribution once, and the sum once.
 // Between them it is made in f32 or better, in rank order, by the rank whose part it is, which an all-to-all
 // has given the contributions of all: adding up 16-bit numbers around a ring would round p - 1 times. The sum
-// is rounded where nobody else needs it, too, so that a rank that keeps its part has the bits of one that is
-// told all of it, whatever is shared out. An element's bits depend on nothing but the contributions to it.
+// is rounded even where no other rank needs it, so that a rank that keeps only its slice has the bits of one
+// that receives everything, in every ZeRO stage. An element's bits depend only on the contributions to it.
 //
-// Ranks that hold sums of their groups round these as contributions once more. Sums over other axes, and of
-// the two uses of a tied weight, are made before, and not here.
+// Ranks that hold sums of their groups round these once more as contributions. Sums over other axes, and of
+// the two uses of a tied weight, are made earlier, and not here.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// GradLayout: where the gradients of a rank lie in memory, worked out before anything is allocated. What it
-// counts is what GradientBuffer holds.
+// GradLayout: the placement of a rank's gradients in memory, computed before anything is allocated. It counts
+// what GradientBuffer holds.
 //
 // Where units are reduced once a step, each lies whole in memory of its own. Where they are reduced after
 // each micro-batch (policy `each` of --zero-reduce), a unit *passes*: this rank keeps the sums of its slice,

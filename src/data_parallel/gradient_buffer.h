@@ -60,7 +60,7 @@ class GradientBuffer final : public GradSink {
   void reduce(int block, Stream& stream) override;
   void reduce_tied(Stream& stream) override;
 
-  // Whether this rank has its slice of each unit's sums only; with whom it shares them out says the layout.
+  // Whether this rank has only its slice of each unit's sums; the layout says which ranks have the others.
   bool shared_out() const { return how_.slices; }
   // How many ranks have slices of their own of the sums of a parameter: 1 where each has all of them.
   int slices(ParamId id) const { return how_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }

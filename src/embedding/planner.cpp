@@ -42,7 +42,7 @@ struct Piece {
 std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput& input) {
   const int ranks = placement.ranks();
   std::vector<RankLoad> loads(static_cast<size_t>(ranks));
-  // The batch is shared out rounded up: the last ranks may have padding, which travels like samples.
+  // Each rank's part of the batch is rounded up: the last ranks may have padding, which is sent like samples.
   const int64_t rounded_up = (input.global_batch + ranks - 1) / ranks;
   const auto share = static_cast<double>(rounded_up);
   const double batch = share * ranks;

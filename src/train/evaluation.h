@@ -1,4 +1,4 @@
-// Mean loss of a model over a range of samples, shared out over the data-parallel ranks.
+// Mean loss of a model over a range of samples, divided among the data-parallel ranks.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a configuration would do on a whole mesh, worked out on one machine: stages, plan, time, memory and
+// Forecast of a configuration on a whole mesh, computed on one machine: stages, plan, time, memory and
 // traffic of every pipeline rank. No rank is started and nothing of the model is allocated.
 //
 // Times come from counts: matrix-product flops at the given rate, bytes at the given bandwidth, with ring
@@ -48,7 +48,7 @@ struct PlanReport {
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;    // of each pipeline rank
   std::vector<TrafficReport> traffic;  // of each pipeline rank
-  // Of both policies where gradients are shared out and there is a choice; else empty.
+  // Of both policies if gradients are sharded and there is a choice; else empty.
   std::vector<ReductionReport> reductions;
   double step_seconds = 0;                   // of one global batch
   double flops = 0;                          // model flops of one step, see Model::train_flops_per_sample
@@ -85,7 +85,7 @@ PlanOutcome plan_outcome(const PlanConfig& config);
 // The memory of each pipeline rank alone, without a simulation.
 struct PlannedRank {
   MemoryReport memory;
-  int64_t parameters = 0;  // elements of the weights it holds where they are not shared out
+  int64_t parameters = 0;  // elements of the weights it holds if they are not sharded
 };
 std::vector<PlannedRank> plan_ranks(const PlanConfig& config);
 

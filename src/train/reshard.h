@@ -1,5 +1,5 @@
 // Resharding: a checkpoint as a run on another mesh would have saved it, without such a run. No rank, no
-// model's memory: the target's boxes are worked out from planned meshes, and elements pass through a small
+// model's memory: the target's boxes are computed from planned meshes, and elements pass through a small
 // buffer.
 #pragma once
 

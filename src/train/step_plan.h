@@ -32,8 +32,8 @@ int batches_of_plan(const PretrainConfig& config, int64_t done);
 // when the file cannot be read or is for another number of ranks or stages.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
 
-// Whether gradients can be reduced after each micro-batch: where data-parallel ranks share them out and
-// updates are not inside the plan.
+// Whether gradients can be reduced after each micro-batch: if data-parallel ranks shard them and updates are
+// not inside the plan.
 bool can_reduce_each(const PretrainConfig& config);
 // Whether they are: where they can be, as --zero-reduce says; unless it says, where a step has one
 // micro-batch, which gives the bits of a reduction after the last.

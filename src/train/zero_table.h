@@ -16,7 +16,7 @@ struct ZeroBytes {
   double all() const { return parameters + gradients + optimizer; }
 };
 
-// The paper's formula for `parameters` parameters of a rank and `shared` ranks that share out: with weights
+// The paper's formula for `parameters` parameters of a rank and `shared` ranks that shard: with weights
 // of w bytes, gradients of as many, and k bytes of optimizer state a parameter, (2 w + k) Psi for stage 0, of
 // which stage 1 divides k, stage 2 also the gradients' w and stage 3 the weights' w too.
 ZeroBytes zero_formula(int stage, double parameters, int shared, double weight_bytes, double optimizer_bytes);
@@ -28,7 +28,7 @@ struct ZeroTableRow {
 };
 
 struct ZeroTable {
-  int shared = 1;                  // data-parallel ranks that share out
+  int shared = 1;                  // data-parallel ranks that shard
   double weight_bytes = 0;         // of a parameter
   double gradient_bytes = 0;       // as this engine accumulates it; the formula takes that of a weight
   double optimizer_bytes = 0;      // of a parameter, masters included

@@ -1,5 +1,5 @@
-// What data-parallel ranks share out instead of each holding all of it (Rajbhandari et al., "ZeRO: Memory
-// optimizations toward training trillion parameter models", SC 2020).
+// What data-parallel ranks shard instead of replicating it (Rajbhandari et al., "ZeRO: Memory optimizations
+// toward training trillion parameter models", SC 2020).
 #pragma once
 
 namespace trifold {
@@ -13,8 +13,8 @@ struct ZeroStage {
   bool operator==(const ZeroStage&) const = default;
 };
 
-// What becomes of --zero-stage on a mesh, decided once: groups of `group` data-parallel ranks that follow
-// each other, of which there are `groups`, share out what `stage` says. Nothing, where a group is one rank.
+// The effect of --zero-stage on a mesh, decided once: `groups` groups of `group` consecutive data-parallel
+// ranks shard the state that `stage` names. A group of one rank shards nothing.
 struct ZeroSharing {
   ZeroStage stage;
   int group = 1;
