@@ -1,14 +1,14 @@
 // GradLayout: the placement of a rank's gradients in memory, computed before anything is allocated. It counts
 // what GradientBuffer holds.
 //
-// Where units are reduced once a step, each lies whole in memory of its own. Where they are reduced after
-// each micro-batch (policy `each` of --zero-reduce), a unit *passes*: this rank keeps the sums of its slice,
-// and the whole of the unit is there only from the first gradient of a micro-batch to its reduction. Units
-// that are never there together share a place, always the same one, so addresses repeat.
+// If units are reduced once a step, each has memory of its own. If they are reduced after each micro-batch
+// (policy `each` of --zero-reduce), a unit is *transient* (`passes`): this rank keeps the sums of its slice,
+// and the whole unit has memory only from the first gradient of a micro-batch to its reduction. Units that
+// never have memory at the same time share a place, always the same one, so addresses repeat.
 //
-// The two uses of a tied weight that are both on this rank have one region where one micro-batch is added up
-// before a reduction: the head's gradient is complete before the embedding's comes, which is added to it as
-// one sum (OpTable::embedding_backward). That gives the bits of two regions that are added up at the end.
+// If both uses of a tied weight are on this rank, they share memory where one micro-batch is summed before a
+// reduction: the head's gradient is complete before the embedding's is added to it as one sum
+// (OpTable::embedding_backward). That gives the bits of two gradients that are added at the end.
 //
 // Sums that travel in bf16 (DataSums) need work space, half as large as the largest unit.
 #pragma once

@@ -1,6 +1,6 @@
-// Memory for units that come and go: those that are never there together share a place, always the same one,
-// so addresses repeat. A greedy colouring: largest unit first, each takes the first place that no unit it is
-// together with has, so a place is as large as the first that took it.
+// Memory for transient units: those that are never in memory at the same time share a place, always the same
+// one, so addresses repeat. A greedy colouring: largest unit first, each takes the first place that no unit
+// in memory at the same time has, so a place is as large as the first unit that took it.
 #pragma once
 
 #include <cstdint>
