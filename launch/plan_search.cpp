@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "config/choices.h"
 #include "config/schedule.h"
@@ -11,6 +13,8 @@
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "train/output_files.h"
+#include "train/plan_report.h"
+#include "train/plan_svg.h"
 
 namespace trifold::launch {
 
@@ -96,11 +100,32 @@ SearchJson search_json(const LayoutSearch& search) {
           {"meshes", std::move(meshes)}};
 }
 
+// The best three, one below the other.
+std::string search_svg(const PlanConfig& config, const LayoutSearch& search) {
+  constexpr size_t kDrawn = 3;
+  std::vector<Timeline> timelines;
+  for (size_t place = 0; place < std::min(kDrawn, search.best.size()); ++place) {
+    const FoundLayout& found = search.best[place];
+    PlanConfig one = config;
+    one.search = false;
+    one.search_over.clear();
+    one.search_schedules.clear();
+    one.run = found.run;
+    const std::string subtitle =
+        fmt::format("step {}, bubble {:.2f} %, {} a rank, bound by {}", step_text(found.step_seconds),
+                    100 * found.bubble, bytes_text(found.bytes), found.bound);
+    timelines.push_back(
+        {make_plan_report(one).simulation, {fmt::format("{}. {}", place + 1, layout_text(found)), subtitle}});
+  }
+  return timelines_svg(timelines);
+}
+
 }  // namespace
 
 int run_search(const PlanConfig& config) {
   const LayoutSearch search = search_layouts(config);
   print_search(search);
+  if (config.svg) write_file("--svg", *config.svg, search_svg(config, search));
   if (config.json) write_file("--json", *config.json, search_json(search).dump(2) + "\n");
   return kDone;
 }

@@ -239,7 +239,9 @@ OptionTable options_of(PlanConfig& config) {
   table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
   table.change("memory-limit").absent("none");
   table.group("Plan");
-  table.add("svg", &config.svg, "Draw the step in this file: a row a rank, time to the right.")
+  table
+      .add("svg", &config.svg,
+           "Draw the step in this file: a row a rank, time to the right; with --search the best three.")
       .files("FILE.svg")
       .absent("none");
   table

@@ -130,12 +130,9 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
     problems.add("--search-schedules has no effect where --search-over leaves the schedule out");
   if (!config.hardware)
     problems.add("--search needs --hardware NAME or FILE.json: the device that steps are timed for");
-  const std::pair<const char*, bool> options[] = {{"svg", config.svg.has_value()},
-                                                  {"schedule-csv", config.schedule_csv.has_value()}};
-  for (const auto& [option, given] : options)
-    if (given)
-      problems.add("--{} has no effect with --search: plan the layout that it finds with the line it prints",
-                   option);
+  if (config.schedule_csv)
+    problems.add(
+        "--schedule-csv has no effect with --search: plan the layout that it finds with the line it prints");
   check_search(config.run, axes, "--search", problems);
 }
 

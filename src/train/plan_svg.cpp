@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
+
+#include "train/plan_colors.h"
 
 namespace trifold {
 
@@ -15,77 +17,6 @@ namespace {
 
 // Up to here every action is a box of its own.
 constexpr size_t kMostBoxes = 12'000;
-
-// What is told apart by colour.
-enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read };
-
-struct LookInfo {
-  const char* name;
-  std::array<int, 3> color;  // of the first stage of a rank
-  const char* legend;
-};
-
-constexpr std::array<LookInfo, 11> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
-                                           {"B", {0xe6, 0x9f, 0x00}, "B backward"},
-                                           {"I", {0xd5, 0x5e, 0x00}, "I input gradient"},
-                                           {"W", {0x00, 0x9e, 0x73}, "W weight gradient"},
-                                           {"S", {0x6b, 0x6b, 0x6b}, "send"},
-                                           {"R", {0xb0, 0xb0, 0xb0}, "receive"},
-                                           {"G", {0xcc, 0x79, 0xa7}, "gradient reduction"},
-                                           {"U", {0x20, 0x20, 0x20}, "weight update"},
-                                           {"L", {0x56, 0xb4, 0xe9}, "lookup"},
-                                           {"V", {0xcc, 0x79, 0xa7}, "vectors and their gradients"},
-                                           {"N", {0x8c, 0x8c, 0x8c}, "next batch"}}};
-
-Look look_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::F:
-      return Look::F;
-    case ActionKind::B:
-      return Look::B;
-    case ActionKind::I:
-      return Look::I;
-    case ActionKind::W:
-      return Look::W;
-    case ActionKind::SendF:
-    case ActionKind::SendB:
-      return Look::Send;
-    case ActionKind::RecvF:
-    case ActionKind::RecvB:
-      return Look::Receive;
-    case ActionKind::Step:
-    case ActionKind::UpdateRows:
-      return Look::Step;
-    case ActionKind::Lookup:
-      return Look::Lookup;
-    case ActionKind::Collect:
-    case ActionKind::Return:
-      return Look::Travel;
-    case ActionKind::Read:
-      return Look::Read;
-    default:
-      return Look::Reduce;
-  }
-}
-
-bool in_band(Look look) { return look == Look::Send || look == Look::Receive || look == Look::Reduce; }
-
-// The colour of the `chunk`-th of `chunks` stages: later ones are mixed with more white.
-std::array<int, 3> shade(Look look, size_t chunk, size_t chunks) {
-  std::array<int, 3> color = kLooks[static_cast<size_t>(look)].color;
-  const double white = chunks < 2 ? 0 : 0.55 * static_cast<double>(chunk) / static_cast<double>(chunks - 1);
-  for (int& part : color) part += static_cast<int>(std::lround((255 - part) * white));
-  return color;
-}
-
-std::string hex(const std::array<int, 3>& color) {
-  return fmt::format("#{:02x}{:02x}{:02x}", color[0], color[1], color[2]);
-}
-
-// White letters on dark boxes.
-bool is_dark(const std::array<int, 3>& color) {
-  return 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] < 128;
-}
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -122,7 +53,9 @@ double tick_step(double span, int count) {
 
 class Picture {
  public:
-  Picture(const Simulation& simulation, const PictureText& text) : simulation_(simulation), text_(text) {
+  // `scope` is in front of its styles where it shares a document: a selector of an element around it.
+  Picture(const Simulation& simulation, const PictureText& text, std::string scope = "")
+      : simulation_(simulation), text_(text), scope_(std::move(scope)) {
     for (const TimelineEntry& entry : simulation.timeline) {
       stages_[entry.rank].insert(entry.action.stage);
       looks_.insert(look_of(entry.action.kind));
@@ -132,8 +65,21 @@ class Picture {
     lay_out();
   }
 
+  double width() const { return kLeft + plot_ + kRight; }
+  double height() const { return bottom() + kBelow; }
+  double makespan() const { return std::max(simulation_.makespan, 1e-12); }
+  double most() const { return detailed_ ? 2000.0 : 2800.0; }  // pixels of time
+  double scale() const { return scale_; }                      // pixels a second
+  void use_scale(double scale) {
+    scale_ = scale;
+    plot_ = scale * makespan();
+    place_rows();
+  }
+
+  // All but the paper.
   std::string draw() {
-    open();
+    styles();
+    titles();
     rows();
     axis();
     if (detailed_)
@@ -141,7 +87,6 @@ class Picture {
     else
       paths();
     legend();
-    out_ += "</svg>\n";
     return std::move(out_);
   }
 
@@ -167,33 +112,34 @@ class Picture {
       if (is_compute(entry.action.kind) && entry.action.block == Action::kAll)
         lengths.push_back(entry.end - entry.begin);
     std::sort(lengths.begin(), lengths.end());
-    const double makespan = std::max(simulation_.makespan, 1e-12);
-    const double typical = lengths.empty() ? makespan : std::max(lengths[lengths.size() / 3], makespan / 1e6);
-    plot_ = std::clamp(25 * makespan / typical, 860.0, detailed_ ? 2000.0 : 2800.0);
-    scale_ = plot_ / makespan;
-    top_ += kLegendLine * (lay_out_legend([](const LegendItem&, double, int) {}) - 1);
+    const double typical =
+        lengths.empty() ? makespan() : std::max(lengths[lengths.size() / 3], makespan() / 1e6);
+    use_scale(std::clamp(25 * makespan() / typical, 860.0, most()) / makespan());
   }
 
-  void open() {
-    const double width = kLeft + plot_ + kRight;
-    const double height = bottom() + 58;
-    print(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 0 {:.0f} "
-        "{:.0f}\">\n",
-        width, height, width, height);
-    print(
-        "<style>text{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;fill:#333}}"
-        ".n{{font-size:11px;text-anchor:middle}}.t{{font-size:11px;text-anchor:middle;fill:#666}}"
-        ".r{{font-size:{}px;text-anchor:end}}.s{{font-size:9px;text-anchor:end;fill:#888}}"
-        ".l{{font-size:12px}}",
-        row_ >= 12 ? 12 : 9);
+  // Below the legend, which may take several lines.
+  void place_rows() {
+    top_ = kTop + kLegendLine * (lay_out_legend([](const LegendItem&, double, int) {}) - 1);
+  }
+
+  void styles() {
+    print("<style>");
+    print("{}text{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;fill:#333}}", scope_);
+    print("{}.n{{font-size:11px;text-anchor:middle}}", scope_);
+    print("{}.t{{font-size:11px;text-anchor:middle;fill:#666}}", scope_);
+    print("{}.r{{font-size:{}px;text-anchor:end}}", scope_, row_ >= 12 ? 12 : 9);
+    print("{}.s{{font-size:9px;text-anchor:end;fill:#888}}", scope_);
+    print("{}.l{{font-size:12px}}", scope_);
     for (const Look look : looks_)
       for (size_t chunk = 0; chunk < chunks_; ++chunk) {
         const std::string color = hex(shade(look, chunk, chunks_));
-        print(".{0}{1}{{fill:{2}}}.p{0}{1}{{stroke:{2};fill:none}}", kLooks[static_cast<size_t>(look)].name,
-              chunk, color);
+        print("{3}.{0}{1}{{fill:{2}}}{3}.p{0}{1}{{stroke:{2};fill:none}}", look_info(look).name, chunk, color,
+              scope_);
       }
-    print("</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+    print("</style>\n");
+  }
+
+  void titles() {
     print("<text x=\"{}\" y=\"27\" style=\"font-size:17px;font-weight:bold\">{}</text>\n", kMargin,
           escaped(text_.title));
     print("<text x=\"{}\" y=\"47\" class=\"l\" style=\"fill:#555\">{}</text>\n", kMargin,
@@ -256,8 +202,8 @@ class Picture {
       const double gap = width > 3 ? 0.8 : 0;  // a hair of paper between neighbours
       const double above = y(static_cast<size_t>(entry.rank)) + (in_band(look) ? row_ + 1 : 0);
       print("<rect class=\"{}{} box\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}>",
-            kLooks[static_cast<size_t>(look)].name, chunk, left, above, width - gap,
-            in_band(look) ? band_ : row_, in_band(look) || width < 6 ? "" : " rx=\"1.5\"");
+            look_info(look).name, chunk, left, above, width - gap, in_band(look) ? band_ : row_,
+            in_band(look) || width < 6 ? "" : " rx=\"1.5\"");
       print("<title>{}: {:.4g} to {:.4g} {}</title></rect>\n", to_string(entry.action),
             entry.begin / unit.seconds, entry.end / unit.seconds, unit.name);
       if (!in_band(look)) number(entry, look, chunk, left, above, width);
@@ -304,8 +250,7 @@ class Picture {
       print(
           "<path class=\"p{}{}\" transform=\"translate({} {:.1f}) scale(.1)\" stroke-width=\"{:.0f}\" "
           "d=\"{}\"/>\n",
-          kLooks[static_cast<size_t>(look)].name, chunk, kLeft, y(static_cast<size_t>(rank)) + row_ / 2,
-          10 * row_, line.text);
+          look_info(look).name, chunk, kLeft, y(static_cast<size_t>(rank)) + row_ / 2, 10 * row_, line.text);
     }
   }
 
@@ -324,7 +269,7 @@ class Picture {
     std::vector<LegendItem> items;
     for (const Look look : looks_)
       if (detailed_ || !in_band(look))
-        items.push_back({"", {hex(shade(look, 0, chunks_))}, kLooks[static_cast<size_t>(look)].legend});
+        items.push_back({"", {hex(shade(look, 0, chunks_))}, look_info(look).legend});
     items.push_back({"", {"#eeeeec"}, "idle"});
     if (chunks_ < 2) return items;
     LegendItem stages{"stages of a rank:", {}, "first to last"};
@@ -370,21 +315,53 @@ class Picture {
   static constexpr double kRight = 26;
   static constexpr double kLetter = 6.6;  // of the legend, on average
   static constexpr double kLegendLine = 18;
+  static constexpr double kTop = 92;
+  static constexpr double kBelow = 58;
 
   const Simulation& simulation_;
   const PictureText& text_;
+  std::string scope_;
   std::map<int, std::set<int>> stages_;  // of each rank
   std::set<Look> looks_;
   size_t chunks_ = 1;
   bool detailed_ = true;
-  double top_ = 92, row_ = 26, band_ = 5, gap_ = 9, plot_ = 860, scale_ = 1;
+  double top_ = kTop, row_ = 26, band_ = 5, gap_ = 9, plot_ = 860, scale_ = 1;
   std::string out_;
 };
+
+std::string document(double width, double height, const std::string& content) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n"
+      "<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{2}</svg>\n",
+      width, height, content);
+}
 
 }  // namespace
 
 std::string timeline_svg(const Simulation& simulation, const PictureText& text) {
-  return Picture(simulation, text).draw();
+  Picture picture(simulation, text);
+  return document(picture.width(), picture.height(), picture.draw());
+}
+
+std::string timelines_svg(const std::vector<Timeline>& timelines) {
+  std::vector<Picture> pictures;
+  double scale = 0, most = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    pictures.emplace_back(timelines[i].simulation, timelines[i].text, fmt::format(".timeline{} ", i));
+    scale = std::max(scale, pictures.back().scale());
+    most = std::min(most, pictures.back().most() / pictures.back().makespan());
+  }
+  std::string content;
+  double width = 0, height = 0;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    pictures[i].use_scale(std::min(scale, most));
+    content += fmt::format("<g class=\"timeline{}\" transform=\"translate(0 {:.1f})\">\n{}</g>\n", i, height,
+                           pictures[i].draw());
+    width = std::max(width, pictures[i].width());
+    height += pictures[i].height();
+  }
+  return document(width, height, content);
 }
 
 }  // namespace trifold

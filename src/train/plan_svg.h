@@ -3,8 +3,7 @@
 // Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
 // pointer; computation stands in the row, messages and reductions in a thin band below it. Where there are
 // too many to be seen one by one, the boxes of a row and colour become one <path>, and messages are left out.
-// Colours are those of Okabe and Ito, which people with any colour vision can tell apart; several stages of a
-// rank are shades of one colour.
+// Colours: train/plan_colors.h.
 #pragma once
 
 #include <string>
@@ -22,5 +21,13 @@ struct PictureText {
 
 // The text of an SVG file, complete with title, legend and time axis.
 std::string timeline_svg(const Simulation& simulation, const PictureText& text);
+
+struct Timeline {
+  Simulation simulation;
+  PictureText text;
+};
+
+// The same of several steps, one below the other on one scale of time, so that their lengths compare.
+std::string timelines_svg(const std::vector<Timeline>& timelines);
 
 }  // namespace trifold

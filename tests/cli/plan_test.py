@@ -93,7 +93,7 @@ class Plan(ProgramTest):
     def test_a_search_finds_layouts_that_plan_as_it_says(self):
         model = ["--num-layers", 12, "--hidden-size", 1024, "--num-attention-heads", 16, "--seq-length", 1024,
                  "--vocab-size", 8192, "--global-batch-size", 64, "--ranks", 16, "--bf16", "--hardware", "a100-40gb"]
-        out, _ = self.trifold("plan", *model, "--search", "--json", "search.json")
+        out, _ = self.trifold("plan", *model, "--search", "--json", "search.json", "--svg", "search.svg")
         search = json.loads(self.read("search.json"))
         self.assertIn(f"search      {search['candidates']} layouts of 16 ranks on a100-40gb", out)
         self.assertEqual(len(search["layouts"]), 10)
@@ -107,6 +107,10 @@ class Plan(ProgramTest):
         plan = json.loads(self.read("plan.json"))
         self.assertEqual(plan["step_seconds"], best["step_seconds"])
         self.assertEqual(max(rank["bytes"] for rank in plan["pipeline_ranks"]), best["bytes"])
+        picture = self.read("search.svg")
+        for place, found in enumerate(search["layouts"][:3], 1):
+            self.assertRegex(picture, rf">{place}\. tp {found['tensor_model_parallel_size']} ")
+        self.assertEqual(picture.count("<g class=\"timeline"), 3)
         # The rest stays as its options say.
         out, _ = self.trifold("plan", *model, "--tp", 2, "--pp", 4, "--micro-batch-size", 1, "--search",
                               "--search-over", "schedule,stages")
@@ -120,7 +124,7 @@ class Plan(ProgramTest):
 
         search = [*MODEL, "--search", "--hardware", "h100"]
         self.refused(*search, "--memory-limit", 0.0001, command=plan, words=["none of", "the least"])
-        self.refused(*search, "--svg", "a.svg", command=plan, words=["--svg", "--search"])
+        self.refused(*search, "--schedule-csv", "a.csv", command=plan, words=["--schedule-csv", "--search"])
         self.refused(*MODEL, "--search", command=plan, words=["--search needs --hardware"])
         self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])
         self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])

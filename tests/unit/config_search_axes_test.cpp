@@ -146,7 +146,8 @@ TEST(SearchOptions, NeedNoLayout) {
 TEST(SearchOptions, WhatASearchCannotUseIsRefused) {
   expect_contains(refusal_of(search_words()), "--search needs --global-batch-size");
   const Words complete_words = search_words() + Words{"--global-batch-size", "64"};
-  expect_contains(refusal_of(complete_words + Words{"--svg", "a.svg"}), "--svg has no effect with --search");
+  expect_contains(refusal_of(complete_words + Words{"--schedule-csv", "a.csv"}),
+                  "--schedule-csv has no effect with --search");
   expect_contains(refusal_of(complete_words + Words{"--schedule", "a.csv"}), "a.csv");
   expect_contains(refusal_of(complete_words + Words{"--decoder-first-pipeline-num-layers", "3"}),
                   "--search-over");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <set>
 
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
@@ -77,6 +78,24 @@ TEST(PlanSvg, TheLegendStaysWithinThePicture) {
     EXPECT_LT(std::stod((*at)[1]) + 6.6 * static_cast<double>((*at)[3].length()), std::stod(size[1]))
         << (*at)[3];
   EXPECT_GE(entries, 9);
+}
+
+// Boxes of one length are as wide in each of them, and each has colours of its own.
+TEST(PlanSvg, SeveralStepsHaveOneScale) {
+  size_t few = 0, many = 0;
+  const std::vector<Timeline> steps = {{simulated(Schedule::OneFOneB, 4, 1, 8, few), {"1. short", "a"}},
+                                       {simulated(Schedule::Interleaved, 4, 2, 16, many), {"2. long", "b"}}};
+  const std::string svg = timelines_svg(steps);
+  EXPECT_EQ(count(svg, " box\""), few + many);
+  EXPECT_EQ(count(svg, "<svg "), 1U);
+  const std::regex box("class=\"F0 box\" x=\"[^\"]*\" y=\"[^\"]*\" width=\"([^\"]*)\"");
+  std::set<std::string> widths;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), box), end; at != end; ++at) widths.insert((*at)[1]);
+  EXPECT_EQ(widths.size(), 1U);
+  for (const char* scope : {".timeline0 ", ".timeline1 "})
+    EXPECT_EQ(count(svg, scope + std::string(".F0{")), 1U) << scope;
+  EXPECT_EQ(count(svg, ".timeline0 .F1{"), 0U);
+  EXPECT_EQ(count(svg, ".timeline1 .F1{"), 1U);
 }
 
 TEST(PlanSvg, ManyActionsMakeNoHugeFile) {
