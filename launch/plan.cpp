@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "config/commands.h"
+#include "config/pipeline_choice.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "launch/commands.h"
@@ -17,6 +18,7 @@
 #include "models/language_model.h"
 #include "pipeline/torch_schedule.h"
 #include "train/hardware_forecast.h"
+#include "train/layout_memory.h"
 #include "train/memory_fit.h"
 #include "train/output_files.h"
 #include "train/plan_report.h"
@@ -310,12 +312,24 @@ PlanConfig read_plan_line(const std::vector<std::string>& words) {
   bad_input("a line holds the options of one plan, without --search, --help and --print-config");
 }
 
+bool fits(size_t bytes, const HardwareForecast& forecast) {
+  return static_cast<double>(bytes) <= forecast.hardware.usable_bytes();
+}
+
+// Bytes are an estimate: nothing is planned.
 Json closed_form(const PlanConfig& config) {
   if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
   const PretrainConfig& run = config.run;
   const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
-  const StepTime time = make_forecast(config, model).closed_form;
-  return {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
+  const HardwareForecast forecast = make_forecast(config, model);
+  const StepTime& time = forecast.closed_form;
+  Json answer = {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
+  const auto schedule = chosen_schedule(run.pipeline);
+  if (!schedule || is_async(*schedule)) return answer;
+  const size_t bytes = LayoutMemory().most_bytes(run, forecast.work.stage_layers);
+  answer["bytes"] = bytes;
+  answer["fits"] = fits(bytes, forecast);
+  return answer;
 }
 
 Json simulated(const PlanConfig& config) {
@@ -326,7 +340,7 @@ Json simulated(const PlanConfig& config) {
   if (outcome.forecast) {
     answer["closed_form_seconds"] = outcome.forecast->closed_form.all();
     answer["parts"] = parts_json(outcome.forecast->closed_form);
-    answer["fits"] = static_cast<double>(most) <= outcome.forecast->hardware.usable_bytes();
+    answer["fits"] = fits(most, *outcome.forecast);
   }
   return answer;
 }

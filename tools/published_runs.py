@@ -9,7 +9,11 @@ them run in one process (`--lines`). Printed for each source: rows, rows planned
 step's time, and how many pairs of rows the forecast puts into the right order: pairs that train a model of the same size on
 as many devices in another way and were measured to differ by more than 5 %. The last line averages over the sources.
 
-The default forecasts in closed form. --simulate runs every plan through the simulator instead (minutes).
+The last column counts how often the forecast is right about whether a run fits in the memory of its devices: all rows
+ran but those whose notes say OOM. Bytes are what Trifold needs for the same layout. Not counted are runs with
+context-parallel ranks, because it has none, and those of which it is not known what they recomputed.
+
+The default forecasts in closed form, and estimates bytes. --simulate runs every plan through the simulator instead (minutes).
 --most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.
 What a run's program did follows from its source and columns alone; nothing is fitted here.
 """
@@ -203,6 +207,8 @@ def mesh_options(row, data):
         stage = 2
     if data * context > 1:
         options += ["--zero-stage", stage]
+    if data > 1 and stage == 3:  # gradients are shared out as soon as they are there
+        options += ["--zero-reduce", "each"]
     modern = source_of(row).startswith(("torchtitan", "nvidia", "llama3", "single")) and whole(row, "seq_len") > 2048
     if tensor > 1 and (row["seq_parallel"] == "1" or modern):
         options += ["--sequence-parallel"]
@@ -268,12 +274,20 @@ def measured_seconds(row):
     return flops / (devices * rate * 1e12)
 
 
-def plannable(row):
+def described(row):
+    """Whether a row says what was run, of a program whose model is Trifold's."""
     needed = ("layers", "hidden", "heads", "seq_len", "gpus", "tp", "pp", "dp")
-    if any(number(row[name]) is None for name in needed):
-        return False
     other_model = "SYSTEM=MegaScale" in row["notes"] or row["notes"].startswith("+")
-    return not other_model and measured_seconds(row) is not None
+    return not other_model and all(number(row[name]) is not None for name in needed)
+
+
+def plannable(row):
+    return described(row) and measured_seconds(row) is not None
+
+
+def ran(row):
+    """Whether it fitted in its devices' memory."""
+    return not row["notes"].startswith("OOM")
 
 
 # ---- The comparison ----------------------------------------------------------------------------------------
@@ -320,8 +334,18 @@ def main():
     arguments = parser.parse_args()
 
     with open(arguments.rows, encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if arguments.source in row["row_id"] and plannable(row)]
+        rows = [row for row in csv.DictReader(file) if arguments.source in row["row_id"] and described(row)]
+    rows = [row for row in rows if plannable(row) or not ran(row)]
     answers = forecasts(arguments.program, rows, arguments.simulate)
+    fitting = defaultdict(list)
+    for row, answer in zip(rows, answers, strict=True):
+        if "fits" not in answer or whole(row, "cp", 1) > 1 or not row["recompute"]:
+            continue
+        fitting[source_of(row)].append(answer["fits"] == ran(row))
+        if arguments.show and not fitting[source_of(row)][-1]:
+            print(f"{row['row_id']:40} {answer['bytes'] / 2**30:.1f} GiB, and it {'ran' if ran(row) else 'did not fit'}")
+    answers = [answer for row, answer in zip(rows, answers, strict=True) if ran(row)]
+    rows = [row for row in rows if ran(row)]
     results, planned, refused = defaultdict(list), defaultdict(int), []
     for row, answer in zip(rows, answers, strict=True):
         planned[source_of(row)] += 1
@@ -337,17 +361,20 @@ def main():
     for name, error in refused:
         print(f"refused: {name}: {error}")
 
-    print(f"{'source':36} {'rows':>5} {'planned':>8} {'error':>8} {'pairs':>10}")
+    print(f"{'source':36} {'rows':>5} {'planned':>8} {'error':>8} {'pairs':>10} {'fits':>8}")
     errors, right, pairs = [], 0, 0
     for source in planned:
         each = [abs(seconds / measured - 1) for _, seconds, measured in results[source]]
         good, all_pairs = count_pairs(results[source])
         right, pairs = right + good, pairs + all_pairs
         errors.append(sum(each) / len(each) if each else 1)
-        print(f"{source:36} {planned[source]:5} {len(each):8} {100 * errors[-1]:6.1f} % {good:5}/{all_pairs}")
+        print(f"{source:36} {planned[source]:5} {len(each):8} {100 * errors[-1]:6.1f} % {f'{good}/{all_pairs}':>10} "
+              f"{sum(fitting[source]):4}/{len(fitting[source])}")
     average = 100 * sum(errors) / len(errors)
     share = 100 * (len(rows) - len(refused)) / len(rows)
-    print(f"{'average of sources':36} {len(rows):5} {share:6.1f} % {average:6.1f} % {right:5}/{pairs}")
+    verdicts = [right_one for each in fitting.values() for right_one in each]
+    print(f"{'average of sources':36} {len(rows):5} {share:6.1f} % {average:6.1f} % {f'{right}/{pairs}':>10} "
+          f"{sum(verdicts):4}/{len(verdicts)}")
     if arguments.most is not None and (average > arguments.most or share < 98):
         print(f"the average may be at most {arguments.most} %, and 98 % of the rows have to be planned")
         return 1
