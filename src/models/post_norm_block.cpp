@@ -40,7 +40,9 @@ Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor inner = up_.forward_activated(run, maybe.keep, activation_, h, saved);
   const Tensor sum2 = down_.forward_added(run, add2_, h, inner, saved);
   release();
-  return norm2_.forward(run, sum2, saved);
+  const Tensor y = run.output().take(run.dtype, sum2.shape);
+  norm2_.forward_to(run, y, sum2, saved);
+  return y;
 }
 
 Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {

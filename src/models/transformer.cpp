@@ -52,7 +52,8 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   release();
   const Tensor inner =
       up_.forward_activated(run, maybe.keep, activation_, norm2_.forward(maybe, h, saved), saved);
-  const Tensor y = down_.forward_added(run, add2_, h, inner, saved);
+  Run last = run.keeping_in(run.output());
+  const Tensor y = down_.forward_added(last, add2_, h, inner, saved);
   release();
   return y;
 }

@@ -91,7 +91,12 @@ struct Run {
   Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
   Tensor weight_sum;  // f64 [1], += the sum of the loss weights
   TensorWatch* watch = nullptr;
+  // Where the output of a block goes that another rank continues with: it need not live as long as `keep`.
+  // Null where it is kept.
+  Arena* outgoing = nullptr;
 
+  // What a block takes its output from.
+  Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
   // For whoever watches; nothing is done when nobody does.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr) watch->see(layer, what, tensor, stream);

@@ -7,7 +7,7 @@ Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor inside = repeat(run, saved, run.scratch);
-  const Tensor y = run.keep.take(inside.dtype, inside.shape);
+  const Tensor y = run.output().take(inside.dtype, inside.shape);
   run.ops.copy(run.stream, y, inside);
   run.scratch.release(mark);
   return y;

@@ -11,10 +11,13 @@ namespace {
 
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
-std::array<Arena*, 3> arenas_of(const Run& run) { return {&run.keep, &run.flow, &run.scratch}; }
+// The output's may be what is kept.
+std::array<Arena*, 4> arenas_of(const Run& run) {
+  return {&run.keep, &run.flow, &run.scratch, &run.output()};
+}
 
-std::array<Arena::Mark, 3> fill_of(const Run& run) {
-  return {run.keep.mark(), run.flow.mark(), run.scratch.mark()};
+std::array<Arena::Mark, 4> fill_of(const Run& run) {
+  return {run.keep.mark(), run.flow.mark(), run.scratch.mark(), run.output().mark()};
 }
 
 }  // namespace
@@ -104,7 +107,7 @@ std::unique_ptr<DeviceGraph> written_down(DeviceQueue& queue, FunctionRef<void()
   return graph;
 }
 
-void restore(const Run& run, const std::array<Arena::Mark, 3>& fill) {
+void restore(const Run& run, const std::array<Arena::Mark, 4>& fill) {
   const auto arenas = arenas_of(run);
   for (size_t i = 0; i < arenas.size(); ++i) arenas[i]->restore(fill[i]);
 }

@@ -62,7 +62,7 @@ class BlockGraphs {
   // Of a block's part: sets of addresses that are kept. Each graph takes memory of the device.
   static constexpr int kMostGraphs = 64;
   using Key = std::vector<uint64_t>;
-  using Fill = std::array<Arena::Mark, 3>;  // of keep, flow and scratch
+  using Fill = std::array<Arena::Mark, 4>;  // of keep, flow, scratch and output
   struct Entry {
     std::unique_ptr<DeviceGraph> graph;  // null: met once
     Tensor through;                      // as the work leaves them

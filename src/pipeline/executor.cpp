@@ -133,6 +133,8 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
     } else if (forward) {
       sent_outputs.push_back({&state, &state.slots.of(action.micro)});
       tensor = sent_outputs.back().second->output;
+      Message* message = messages_.find(Message::Role::Output, action.stage, action.micro);
+      if (message != nullptr) sent.push_back(message);
     } else {
       sent.push_back(messages_.find(Message::Role::Outgoing, action.stage, action.micro));
       check(sent.back() != nullptr, "{}: there is no gradient to send", to_string(action));

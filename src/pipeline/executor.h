@@ -8,7 +8,7 @@
 // Memory: each micro-batch in flight on a stage has a *slot* with an arena for what its forward keeps. In a
 // whole backward (B) activation gradients flow through two arenas in turn: a block's backward reads dy from
 // one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W. What comes
-// from or goes to another stage lies in messages. A dry run of the plan with measuring arenas tells all
+// from or goes to another rank lies in messages: the output of a stage is not kept once it is sent. A dry run of the plan with measuring arenas tells all
 // capacities, so `measure` is exact and `run` allocates no tensor.
 #pragma once
 
@@ -157,12 +157,21 @@ class Executor {
   // Valid until it is asked for another.
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
-  Run make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs);
+  // `outgoing`: null, or where the output of the block goes.
+  Run make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing, const StepInputs& inputs);
   // Does `work(run)`, the part of an action of block `index` of the stage, where whoever watches sees it.
   // `through` is what it takes and then what it gives, null where nothing goes through it.
+  struct BlockUse {
+    size_t index;
+    Arena& flow;
+    Tensor* through;
+    Arena* outgoing = nullptr;
+  };
   template <class Work>
-  void compute(const Action& action, const StageState& state, size_t index, Slot& slot, Arena& flow,
-               Tensor* through, const StepInputs& inputs, Work work);
+  void compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
+               const StepInputs& inputs, Work work);
+  void forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
+                     const StepInputs& inputs);
 
   // Before a block of the stage is computed: where it will add to its gradients, they must be there.
   bool opens_gradients(ActionKind kind, const StageState& state, size_t index,

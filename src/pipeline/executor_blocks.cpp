@@ -5,7 +5,8 @@
 
 namespace trifold {
 
-Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const StepInputs& inputs) {
+Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing,
+                       const StepInputs& inputs) {
   const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
   const Tensor losses = losses_.tensor(DType::F64, {loss_rows_, 2}).rows(batch, batch + 1).reshape({2});
   return {stream_,
@@ -24,22 +25,23 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, const Step
           inputs.loss_scale,
           losses.rows(0, 1),
           losses.rows(1, 2),
-          inputs.watch};
+          inputs.watch,
+          outgoing};
 }
 
 template <class Work>
-void Executor::compute(const Action& action, const StageState& state, size_t index, Slot& slot, Arena& flow,
-                       Tensor* through, const StepInputs& inputs, Work work) {
-  const StageBlock& block = state.stage.blocks[index];
-  Run run = make_run(action, slot, flow, inputs);
+void Executor::compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
+                       const StepInputs& inputs, Work work) {
+  const StageBlock& block = state.stage.blocks[use.index];
+  Run run = make_run(action, slot, use.flow, use.outgoing, inputs);
   if (graphs_ && inputs.training && inputs.watch == nullptr) {
     const BlockWork of_block{action.kind,
                              block.index,
                              run,
-                             through,
-                             slot.saved[index],
+                             use.through,
+                             slot.saved[use.index],
                              action.kind != ActionKind::W,
-                             opens_gradients(action.kind, state, index, inputs)};
+                             opens_gradients(action.kind, state, use.index, inputs)};
     return graphs_->run(of_block, [&] { work(run); });
   }
   if (inputs.watch != nullptr) inputs.watch->begin(action, block.index, slot.batch, run.params, stream_);
@@ -83,19 +85,34 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
   }
   Slot& slot = state.slots.of(action.micro);
   if (!is_open_) flows_[0].reset();  // of what the last backward left there
-  for (int index = from; index < to; ++index) {
-    const StageBlock& block = state.stage.blocks.at(static_cast<size_t>(index));
-    check(slot.forwarded == index, "the blocks before it have not gone forward");
-    ++slot.forwarded;
-    params_.enter(block.index, stream_);
-    open_gradients(action.kind, state, static_cast<size_t>(index), inputs);
-    if (static_cast<int>(slot.saved.size()) == index) slot.saved.emplace_back(block.slots);
-    Saved& saved = slot.saved[static_cast<size_t>(index)];
-    saved.clear();
-    compute(action, state, static_cast<size_t>(index), slot, flows_[0], &slot.output, inputs,
-            [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
-  }
+  for (int index = from; index < to; ++index)
+    forward_block(action, state, slot, static_cast<size_t>(index), inputs);
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
+}
+
+// The output of a stage is sent from a message of its own where another rank has the next stage. A block that
+// left it among what it keeps needs none.
+void Executor::forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
+                             const StepInputs& inputs) {
+  const StageBlock& block = state.stage.blocks.at(index);
+  check(slot.forwarded == static_cast<int>(index), "the blocks before it have not gone forward");
+  ++slot.forwarded;
+  params_.enter(block.index, stream_);
+  open_gradients(action.kind, state, index, inputs);
+  if (slot.saved.size() == index) slot.saved.emplace_back(block.slots);
+  Saved& saved = slot.saved[index];
+  saved.clear();
+  const int stage = state.stage.index;
+  const bool leaves = index + 1 == state.stage.blocks.size() && !is_last(state.stage) && !is_local(stage + 1);
+  Message* message = nullptr;
+  if (leaves) {
+    message =
+        &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch), stream_);
+    message->memory.reset();  // the block takes it
+  }
+  compute(action, state, slot, {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr}, inputs,
+          [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+  if (leaves && message->memory.mark() == 0) messages_.release(*message);
 }
 
 // Without a backward a slot is done with when the next stage has its output.
@@ -174,7 +191,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
-    compute(action, state, index, slot, flow, &slot.gradient, inputs,
+    compute(action, state, slot, {index, flow, &slot.gradient}, inputs,
             [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
   }
   open_ = action;
@@ -198,7 +215,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
-    compute(action, state, index, slot, held->memory, &slot.gradient, inputs, [&](Run& run) {
+    compute(action, state, slot, {index, held->memory, &slot.gradient}, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
   }
@@ -215,7 +232,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     open_gradients(action.kind, state, index, inputs);
-    compute(action, state, index, slot, held->memory, nullptr, inputs,
+    compute(action, state, slot, {index, held->memory, nullptr}, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
   }
   if (to > 0) return;

@@ -43,8 +43,8 @@ ActivationMemory Executor::measured() const {
   for (const Arena& flow : flows_) memory.flow = std::max(memory.flow, flow.peak());
   memory.scratch = scratch_.peak();
   memory.message = messages_.bytes();
-  // One more than the walk needs, which knows nothing of how long a message takes to leave.
-  memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 1;
+  // The walk knows nothing of how long a message takes to leave: one more for each direction.
+  memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 2;
   memory.batches = static_cast<int>(batches_held_);
   memory.micro_order = micro_order_;
   return memory;

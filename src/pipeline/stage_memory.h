@@ -35,7 +35,8 @@ struct ActivationMemory {
 
 // What travels between two stages: an activation going forward or its gradient coming back.
 struct Message {
-  enum class Role { Free, Input, Gradient, Outgoing };  // x of a stage, dy of a stage, dx to be sent
+  // x of a stage, dy of a stage; y and dx that are to be sent.
+  enum class Role { Free, Input, Gradient, Output, Outgoing };
   explicit Message(Arena arena) : memory(std::move(arena)) {}
 
   Arena memory;
@@ -79,7 +80,7 @@ struct Slot {
   std::vector<Saved> saved;  // a block each; made when the slot is used first
   int forwarded = 0;         // blocks that have gone forward
   Batch batch;
-  Tensor output;    // of the stage's last block
+  Tensor output;    // of the stage's last block; in a message where another rank continues
   Tensor gradient;  // of the output of the block whose backward comes next
   int micro = Action::kAll;
   Event sent;  // its output has left

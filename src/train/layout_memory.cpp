@@ -148,18 +148,20 @@ class RankNeeds {
                        [&](const StageFlight& use) { return use.stage == stage; });
   }
 
-  // The input of a micro-batch in flight is a message, unless the stage before is here too, and so is the
-  // gradient of its output until its last backward. One more of each is on its way in, one on its way out,
-  // and the executor allocates one more than its plan needs.
+  // The input of a micro-batch in flight is a message, or, where the stage before is here too, what that one
+  // keeps as its output. So is the gradient of its output until its last backward. Outputs and the
+  // gradients of inputs are on their way out one at a time, another gradient on its way in, and the executor
+  // allocates two more than its plan needs.
   double messages() const {
     if (stages_ == 1) return 0;
-    double count = 1;
+    double count = 2;
     for (const StageFlight& use : flight_) {
       if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots;
-      if (use.stage + 1 < stages_) count += std::max(use.helds, 1);
+      if (use.stage + 1 == stages_) continue;
+      count += std::max(use.helds, 1) + (holds(use.stage + 1) ? use.slots : 0);
     }
     const bool first = holds(0), last = holds(stages_ - 1);
-    return count + (first ? 0 : 2) + (last ? 0 : 1);
+    return count + (first ? 0 : 2) + (last ? 0 : 2);
   }
 
   double weights(const BlockNeeds& blocks) const {

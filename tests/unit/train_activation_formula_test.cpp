@@ -61,6 +61,22 @@ TEST(Activations, OfALayerAreThoseOfTheFormula) {
     }
 }
 
+// A stage that is computed again keeps the inputs of its layers for a micro-batch in flight, and not its output,
+// which is the input of the next rank. The second of four ranks has one micro-batch more in flight than the third.
+TEST(Activations, OfARecomputedStageAreTheInputsOfItsLayers) {
+  const std::pair<int, const char*> stages[] = {{1, "Et|t|t|tL"}, {3, "Ettt|ttt|ttt|tttL"}};
+  for (const auto& [layers, layout] : stages) {
+    PlanConfig plan;
+    plan.run = gpt(4 * layers, 4, {1, false, RecomputeGranularity::Full});
+    plan.run.mesh.pipeline_model_parallel_size = 4;
+    plan.run.mesh.cut.pipeline_model_parallel_layout = layout;
+    plan.run.batch.global_batch_size = 16;
+    const std::vector<PlannedRank> ranks = plan_ranks(resolve(plan));
+    const size_t one = ranks[1].memory.predicted_activations - ranks[2].memory.predicted_activations;
+    EXPECT_NEAR(static_cast<double>(one) / (2 * 1024 * 1024), layers, 0.01) << layout;
+  }
+}
+
 // `selective` makes again what costs no matrix product: outputs of norms and of GELU. That is less than the
 // paper's selective recomputation holds, which drops the scores of attention alone.
 TEST(Activations, OfSelectiveAreLess) {
