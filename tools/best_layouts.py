@@ -4,9 +4,11 @@
     tools/best_layouts.py build/release/launch/trifold [--case TEXT] [--goals]
 
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
-model, devices, global batch and program (as tools/published_runs.py describes them), and is free in the rest, but for
-the zero-bubble schedules, which these programs did not have. Memory is counted as Trifold needs it: runs of programs
-that kept the scores of attention recompute as they were published, because nothing else would fit them. Printed
+model, devices, global batch and program (as tools/published_runs.py describes them), and is free in what that program
+had: none had zero-bubble schedules, Megatron-LM no sharded weights and gradients and until 2022 no sequence parallelism,
+DeepSpeed's pipeline neither. Memory is counted as Trifold needs it: runs of programs that kept the scores of attention
+recompute as they were published, because nothing else would fit them. Runs with context-parallel ranks, which the
+search does not have, are left out. Printed
 for each case: layouts looked at, those that fit, the seconds it took, the place of the published mesh (tp, pp, dp)
 among the meshes found, each by its best layout, and the regret: how much longer the published layout is forecast to
 take than the best one found, both in closed form and with layers cut by cost.
@@ -44,6 +46,33 @@ def mesh_of(row):
     return published.whole(row, "tp"), published.whole(row, "pp"), published.whole(row, "dp", 1)
 
 
+def axes_of(row):
+    """What the program of a run left to those who ran it, and the options of the rest, as published."""
+    software = published.software_of(row)[0]
+    layout = published.mesh_options(row, mesh_of(row)[2])
+    axes = ["tensor", "pipeline", "schedule", "stages", "micro-batch"]
+    given = []
+
+    def leave(option, values):
+        if option in layout:
+            at = layout.index(option)
+            given.extend(map(str, layout[at:at + 1 + values]))
+
+    if "scatter-messages" in software:  # Megatron-LM's and DeepSpeed's pipelines
+        leave("--zero-stage", 1)
+    else:
+        axes.append("zero")
+    if "scatter-messages" in software and "backward-overlap" not in software:
+        leave("--sequence-parallel", 0)
+    else:
+        axes.append("sequence-parallel")
+    if software.get("attention") == "unfused":
+        given += published.recompute_options(row)
+    else:
+        axes.append("recompute")
+    return axes, given
+
+
 def search(program, row):
     """The JSON of the search, or a text that says why there is none."""
     _, batch, _ = published.batch_of(row)
@@ -52,9 +81,8 @@ def search(program, row):
         command = [program, "plan", *published.job_options(row), "--ranks", str(tensor * pipeline * data),
                    "--global-batch-size", str(batch), "--search", "--json", file.name,
                    "--search-schedules", "1f1b,interleaved"]
-        if published.software_of(row)[0].get("attention") == "unfused":
-            command += ["--search-over", "tensor,pipeline,schedule,stages,micro-batch,sequence-parallel,zero",
-                        *published.recompute_options(row)]
+        axes, given = axes_of(row)
+        command += ["--search-over", ",".join(axes), *given]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             return done.stderr.strip()
@@ -135,7 +163,7 @@ def main():
     rows = read_rows("published_runs.csv")
     by_id = {row["row_id"]: row for row in rows}
     cases = [(case["kind"], by_id[case["row_id"]]) for case in read_rows("best_configurations.csv")
-             if arguments.case in case["row_id"]]
+             if arguments.case in case["row_id"] and published.whole(by_id[case["row_id"]], "cp", 1) == 1]
     results = compare_cases(arguments.program, cases)
     tuned = [place is not None and place <= 5 for kind, place, _ in results if kind == "tuned"]
     small = [regret is not None and regret <= 10 for _, _, regret in results]
