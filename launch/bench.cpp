@@ -88,6 +88,16 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
   return json;
 }
 
+// The keys of a file that `plan --hardware` reads.
+Json show(const Hardware& hardware) {
+  Json json{{"name", hardware.name}};
+  for (const auto& [key, value] : hardware_values(hardware)) {
+    fmt::print("{:<18}  {:.4g}\n", key, value);
+    json[std::string(key)] = value;
+  }
+  return json;
+}
+
 }  // namespace
 
 int run(const BenchConfig& config, Ranks& ranks) {
@@ -106,6 +116,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   std::vector<GemmBench> gemm;
   std::vector<CommBench> comm;
   BlockBench blocks;
+  Hardware hardware;
   ranks.run(config.run.mesh, [&](Communicator& world) {
     const bool keeps = world.rank() == 0;
     if (keeps) shows = true;
@@ -125,6 +136,10 @@ int run(const BenchConfig& config, Ranks& ranks) {
       const BlockBench result = bench_blocks(world, config);
       if (keeps) blocks = result;
     }
+    if (wanted(BenchPart::Hardware)) {
+      const Hardware result = bench_hardware(world, config);
+      if (keeps) hardware = result;
+    }
   });
   if (!shows) return kDone;
   Json results;
@@ -132,6 +147,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   if (wanted(BenchPart::Gemm)) results["gemm"] = show(gemm);
   if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
   if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
+  if (wanted(BenchPart::Hardware)) results = show(hardware);
   if (config.json) {
     std::ofstream file(*config.json);
     if (!(file << results.dump(2) << "\n")) bad_input("--json {}: the file cannot be written", *config.json);

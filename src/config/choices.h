@@ -154,13 +154,14 @@ struct Names<OnSaveError> {
 
 // ---- Other commands ----
 
-enum class BenchPart { Step, Gemm, Comm, Blocks };
+enum class BenchPart { Step, Gemm, Comm, Blocks, Hardware };
 template <>
 struct Names<BenchPart> {
   static constexpr Named<BenchPart> kAll[] = {{BenchPart::Step, "step"},
                                               {BenchPart::Gemm, "gemm"},
                                               {BenchPart::Comm, "comm"},
-                                              {BenchPart::Blocks, "blocks"}};
+                                              {BenchPart::Blocks, "blocks"},
+                                              {BenchPart::Hardware, "hardware"}};
 };
 
 // Of the file that --schedule-csv names.

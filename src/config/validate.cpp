@@ -248,6 +248,8 @@ std::vector<std::string> problems(const BenchConfig& config) {
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
   check_layout(run, problems);
+  if (config.what.size() > 1 && std::count(config.what.begin(), config.what.end(), BenchPart::Hardware) > 0)
+    problems.add("--what hardware writes a file of its own: measure it alone");
   if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
     problems.add("--enable-cuda-graph has no effect on what is measured: it needs --what step");
   if (run.mesh.tune_products != "off" &&

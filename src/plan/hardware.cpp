@@ -180,6 +180,12 @@ std::vector<std::string_view> hardware_keys() {
   return keys;
 }
 
+std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware& hardware) {
+  std::vector<std::pair<std::string_view, double>> values;
+  for (const HardwareField& field : kHardwareFields) values.emplace_back(field.key, hardware.*(field.value));
+  return values;
+}
+
 Hardware find_hardware(const std::string& text) {
   if (text.ends_with(".json")) {
     try {

@@ -3,11 +3,12 @@
 //
 // Data sheets give the peaks. The shares and latencies of the built-in A100 and H100 were fitted to 351
 // published training runs (docs/planning.md); those of other devices are the nearest fitted device's, and
-// `trifold bench` does not change them. A description is a plain value: copy it, change fields with `set`.
+// `trifold bench --what hardware` measures those of a machine at hand. A description is a plain value: copy it, change fields with `set`.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace trifold {
@@ -65,6 +66,8 @@ Hardware find_hardware(const std::string& text);
 std::vector<std::string_view> hardware_names();
 // The keys of a description, as --hardware-set and JSON files spell them.
 std::vector<std::string_view> hardware_keys();
+// The value of each key, in that order: what a file of this device holds.
+std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware& hardware);
 
 // Applies "KEY=VALUE". Throws Error(BadInput) for an unknown key and for a value out of its range.
 void set_value(Hardware& hardware, const std::string& assignment);

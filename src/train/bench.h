@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "plan/hardware.h"
 #include "train/metrics.h"
 
 namespace trifold {
@@ -51,6 +52,10 @@ struct BlockBench {
   double update_seconds = 0;    // of one parameter: gradient norm, update, clearing of gradients
 };
 
+// Seconds of an exchange of `bytes` with the neighbour, both ways at once; 0 with nobody to talk to.
+// Collective.
+double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions);
+
 // The middle one, of an even number the larger of both; 0 of none.
 double median(std::vector<double> values);
 
@@ -59,5 +64,9 @@ StepBench bench_step(Communicator& world, const BenchConfig& config);
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config);
 std::vector<CommBench> bench_comm(Communicator& world);
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config);
+// What a rank reaches of this machine while all ranks do the same, as `plan --hardware` reads it: products,
+// the attention of the configured model, memory, sums and messages between ranks, which are taken to share a
+// node. Peaks are what was reached, and shares 1; what is not measured is that of the built-in cpu or h100.
+Hardware bench_hardware(Communicator& world, const BenchConfig& config);
 
 }  // namespace trifold

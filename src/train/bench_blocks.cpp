@@ -176,8 +176,9 @@ class BlockTimer {
   BatchBuffer batch_;
 };
 
-// Seconds of an exchange with the neighbour, both ways at once; 0 with nobody to talk to.
-double message_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
+}  // namespace
+
+double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
   const int peer = world.rank() ^ 1;
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool);
@@ -200,8 +201,6 @@ double message_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
   return median(seconds);
 }
 
-}  // namespace
-
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   expect_no_device(config.run.mesh, "trifold bench --what blocks");
   BlockTimer timer(world, config.run);
@@ -221,8 +220,8 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   for (const auto& block : samples)
     for (const auto& part : block) means.push_back(median(part));
   means.push_back(median(updates));
-  means.push_back(message_seconds(world, 64, 20));
-  means.push_back(message_seconds(world, boundary_bytes(config.run), 20));
+  means.push_back(exchange_seconds(world, 64, 20));
+  means.push_back(exchange_seconds(world, boundary_bytes(config.run), 20));
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool);
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);

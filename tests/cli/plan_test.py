@@ -226,6 +226,19 @@ class Plan(ProgramTest):
         (self.folder / "costs.json").write_text(self.read("costs.json").replace("\"seq_length\": 32", "\"seq_length\": 64"))
         self.refused("--costs", "costs.json", words=["measured with seq_length 64"])
 
+    def test_a_machine_that_was_measured(self):
+        self.trifold("bench", *MODEL, *PIPELINE, "--what", "hardware", "--json", "here.json")
+        here = json.loads(self.read("here.json"))
+        for key in ("tflops", "memory-gbytes", "memory-gib", "nvlink-gbytes", "adapter-gbytes", "attention-share",
+                    "attention-backward", "nvlink-latency", "network-latency"):
+            self.assertGreater(here[key], 0, key)
+        self.assertEqual(here["devices-per-node"], 2)
+        out, _ = self.plan("--hardware", "here.json")
+        self.assertIn("this machine: ", out)
+        self.trifold("plan", *MODEL, "--ranks", 2, "--hardware", "here.json", "--search")
+        self.refused(*MODEL, "--what", "hardware,gemm", "--json", "more.json", words=["--what hardware", "alone"],
+                     command=lambda *a, **o: self.trifold("bench", *a, **o))
+
     # The rank that needs most, what for, and what would fit; nothing is written.
     def test_a_run_that_does_not_fit_is_refused(self):
         run = ["--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 2, "--micro-batch-size", 8,

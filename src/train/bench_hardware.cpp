@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/clock.h"
+#include "plan/kernels.h"
+#include "train/bench.h"
+#include "train/device.h"
+#include "train/host.h"
+#include "train/host_memory.h"
+
+namespace trifold {
+
+namespace {
+
+// What a rank reaches while all ranks do the same. Each member function is collective.
+class HardwareTimer {
+ public:
+  HardwareTimer(Communicator& world, const BenchConfig& config)
+      : world_(world),
+        run_(config.run),
+        pool_(run_.mesh.threads_per_rank ? *run_.mesh.threads_per_rank : fair_threads(world)),
+        ops_(ops_of(run_.mesh, world, run_.precision)),
+        stream_(Stream::Mode::Inline, pool_, ops_.device),
+        dtype_(compute_type(run_.precision)),
+        hardware_(find_hardware(ops_.device != nullptr ? "h100" : "cpu")) {}
+
+  Hardware measure() {
+    hardware_.name = "this machine";
+    hardware_.devices_per_node = world_.size();
+    memory();
+    products();
+    attention();
+    if (world_.size() > 1) network();
+    return hardware_;
+  }
+
+ private:
+  // The mean over ranks.
+  double mean(double value) {
+    Stream host = stream_.host();
+    world_.all_reduce({&value, DType::F64, {1}}, Reduce::Sum, host);
+    return value / world_.size();
+  }
+
+  // Seconds of one call of `work`, which puts something on the stream: the median of several times, each of
+  // as many calls as take a while.
+  template <class Work>
+  double seconds_of(Work work) {
+    constexpr double kLong = 0.05;
+    constexpr int kTimes = 5;
+    constexpr double kMostCalls = 1e5;
+    std::vector<double> seconds;
+    double calls = 1;
+    for (int i = 0; i <= kTimes; ++i) {
+      world_.barrier();
+      const auto start = Clock::now();
+      for (double call = 0; call < calls; ++call) work();
+      stream_.synchronize();
+      const double each = seconds_since(start) / calls;
+      if (i > 0) seconds.push_back(each);
+      if (i == 0) calls = std::clamp(std::ceil(kLong / std::max(each, 1e-9)), 1.0, kMostCalls);
+    }
+    return mean(median(seconds));
+  }
+
+  Tensor zeros(const Buffer& buffer, const Shape& shape) {
+    const Tensor tensor = buffer.tensor(dtype_, shape);
+    ops_.fill(stream_, tensor, 0.0);
+    return tensor;
+  }
+  Buffer buffer(int64_t elements, size_t each) const {
+    return Buffer(static_cast<size_t>(elements) * each, ops_.device);
+  }
+
+  // Copies of what no cache holds; and a copy of next to nothing, which takes as long as it takes to begin.
+  void memory() {
+    constexpr int64_t kLarge = int64_t{32} << 20;
+    const size_t each = size_of(DType::F32);
+    const Buffer from = buffer(kLarge, each), to = buffer(kLarge, each);
+    const auto copy_seconds = [&](int64_t elements) {
+      const Tensor x = from.tensor(DType::F32, {elements}), y = to.tensor(DType::F32, {elements});
+      ops_.fill(stream_, x, 0.0);
+      return seconds_of([&] { ops_.copy(stream_, y, x); });
+    };
+    const double moved = 2.0 * static_cast<double>(kLarge) * static_cast<double>(each);
+    hardware_.memory_gbytes = moved / copy_seconds(kLarge) / 1e9;
+    hardware_.memory_share = 1;
+    hardware_.launch = 1e6 * copy_seconds(1);
+    const size_t bytes = ops_.device != nullptr ? ops_.device->memory().total
+                                                : host_memory() / static_cast<size_t>(world_.size());
+    hardware_.memory_gib = static_cast<double>(bytes) / (1 << 30);
+  }
+
+  double product_rate(int64_t side, int64_t inner) {
+    constexpr double kSeconds = 0.3;
+    world_.barrier();
+    return mean(measure_gemm(ops_, stream_, dtype_, side, side, inner, kSeconds));
+  }
+
+  // The rate of a large product, and the depth at which it is halved, from that of a flat one.
+  void products() {
+    const int64_t side = ops_.device != nullptr ? 8192 : 2048;
+    constexpr int64_t kFlat = 128;
+    const double large = product_rate(side, side);
+    const double flat = product_rate(side, kFlat);
+    const auto deep = static_cast<double>(side);
+    const double depth = (large - flat) / std::max(flat / kFlat - large / deep, 1e-9);
+    hardware_.product_depth = std::clamp(depth, 0.0, deep);
+    hardware_.product_share = 1;
+    // Rates are those of factors of two bytes; wider ones take as much longer.
+    const double of_two_bytes = static_cast<double>(size_of(dtype_)) / 2;
+    const ProductShape shape{deep, deep, deep};
+    hardware_.tflops = 1e-12 * large * of_two_bytes / shape_efficiency(hardware_, shape);
+    hardware_.tflops_8bit = 0;
+    hardware_.product_share_8bit = 0;
+  }
+
+  // The model's own, of one micro-batch on a tensor rank.
+  void attention() {
+    const ModelConfig& model = run_.model;
+    const int64_t tensor = run_.mesh.tensor_model_parallel_size;
+    Attention how;
+    how.batch = run_.batch.micro_batch_size;
+    how.seq = model.seq_length;
+    how.heads = model.num_attention_heads / tensor;
+    how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
+    how.head_dim = head_width(model);
+    how.scale = 1 / std::sqrt(static_cast<double>(how.head_dim));
+    how.global_heads = model.num_attention_heads;
+    const int64_t rows = how.batch * how.seq;
+    const int64_t columns = how.heads * how.head_dim;
+    const int64_t packed = columns + 2 * how.kv_heads * how.head_dim;
+    const size_t each = size_of(dtype_);
+    const Buffer memory[] = {buffer(rows * packed, each), buffer(rows * packed, each),
+                             buffer(rows * columns, each), buffer(rows * columns, each)};
+    const Buffer sums = buffer(rows * how.heads, size_of(accumulate_type(dtype_)));
+    const Tensor qkv = zeros(memory[0], {rows, packed}), dqkv = zeros(memory[1], {rows, packed});
+    const Tensor out = zeros(memory[2], {rows, columns}), dout = zeros(memory[3], {rows, columns});
+    const Tensor lse = sums.tensor(accumulate_type(dtype_), {how.batch, how.heads, how.seq});
+    const double forward = seconds_of([&] { ops_.attention(stream_, out, lse, qkv, how); });
+    const double backward =
+        seconds_of([&] { ops_.attention_backward(stream_, dqkv, dout, qkv, out, lse, how); });
+    // Against the forecast of a rate of the peak.
+    const AttentionWork work{static_cast<double>(how.batch * how.heads), static_cast<double>(how.seq),
+                             static_cast<double>(how.seq), static_cast<double>(how.head_dim), true};
+    constexpr double kBackwardWork = 2.5;
+    const double launch = 1e-6 * hardware_.launch;
+    const double at_peak = fused_attention_seconds(hardware_, work, 1) - launch;
+    hardware_.attention_share = at_peak / std::max(forward - launch, 1e-9);
+    hardware_.flash_share = hardware_.attention_share;
+    hardware_.attention_backward = kBackwardWork * (forward - launch) / std::max(backward - launch, 1e-9);
+  }
+
+  // Sums over all ranks, and messages between two; all ranks are on one node.
+  void network() {
+    const std::vector<CommBench> sums = bench_comm(world_);
+    const double ranks = world_.size();
+    const CommBench &least = sums.front(), &most = sums.back();
+    const double passes = 2 * (ranks - 1);
+    hardware_.nvlink_latency = 1e6 * mean(least.seconds) / passes;
+    const double seconds = std::max(mean(most.seconds) - mean(least.seconds), 1e-9);
+    hardware_.nvlink_gbytes = passes / ranks * static_cast<double>(most.bytes) / seconds / 1e9;
+    hardware_.nvlink_share = 1;
+    constexpr size_t kShort = 64, kLong = size_t{16} << 20;
+    constexpr int64_t kTimes = 20;
+    const double begin = mean(exchange_seconds(world_, kShort, kTimes));
+    const double whole = mean(exchange_seconds(world_, kLong, kTimes));
+    hardware_.network_latency = 1e6 * begin;
+    hardware_.adapter_gbytes = static_cast<double>(kLong) / std::max(whole - begin, 1e-9) / 1e9;
+    hardware_.network_share = hardware_.message_share = 1;
+  }
+
+  Communicator& world_;
+  const PretrainConfig& run_;
+  ThreadPool pool_;
+  const OpTable& ops_;
+  Stream stream_;
+  DType dtype_;
+  Hardware hardware_;
+};
+
+}  // namespace
+
+Hardware bench_hardware(Communicator& world, const BenchConfig& config) {
+  return HardwareTimer(world, config).measure();
+}
+
+}  // namespace trifold
