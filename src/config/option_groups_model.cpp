@@ -50,7 +50,9 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize)
       .absent("4 x --hidden-size, 8/3 x with --swiglu");
   table.add("seq-length", &model.seq_length, "Tokens of a training sequence.").need().range(1, kMaxSize);
-  table.add("max-position-embeddings", &model.max_position_embeddings, "Positions the model can tell apart.")
+  table
+      .add("max-position-embeddings", &model.max_position_embeddings,
+           "Positions that the model distinguishes.")
       .range(1, kMaxSize)
       .absent("--seq-length");
   add_architecture(table, model);
@@ -128,7 +130,7 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
   table.group("Task");
   table
       .add("task", &config.task,
-           "classify tells which class a text or a pair of texts is of; squad finds answers in a text.")
+           "classify predicts the class of a text or a pair of texts; squad finds answers in a text.")
       .need();
   table
       .add("train-data", &config.train_data,

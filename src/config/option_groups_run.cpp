@@ -41,7 +41,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("sequence-parallel", &mesh.sequence_parallel,
-           "Cut what the tensor ranks would hold alike by rows of the sequence; needs tensor ranks.")
+           "Shard by rows of the sequence what tensor ranks would otherwise replicate; needs --tp.")
       .of_execution();
   table
       .add("data-parallel-size", &mesh.data_parallel_size,
@@ -52,10 +52,10 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("ranks-per-node", &mesh.ranks_per_node,
-           "Ranks that share a node, in order: for what is told of bytes between nodes, and for "
+           "Ranks that share a node, in order: for counting bytes between nodes, and for "
            "--zero-group-size node.")
       .range(1, kMaxRanks)
-      .absent("host names tell; one node for a plan")
+      .absent("by host name; one node for a plan")
       .of_execution();
   add_host(table, mesh);
 }
@@ -326,9 +326,8 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution();
   table
       .add("check-replicas", &checkpoint.check_replicas,
-           "Compare what several ranks hold alike, weights and optimizer state, every so many steps and "
-           "before "
-           "each save, and end the run where copies differ; 0: never.")
+           "Compare the copies of weights and optimizer state that ranks hold every so many steps and "
+           "before each save, and end the run where copies differ; 0: never.")
       .range(0, kMaxCount)
       .absent("before each save")
       .of_execution();
