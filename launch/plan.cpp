@@ -97,8 +97,8 @@ std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e
 void print_zero(const ZeroTable& table) {
   if (table.shared == 1) return;
   fmt::print(
-      "zero        bytes of the rank that needs most, if {} ranks shard; held: what this engine allocates, "
-      "padding and gathered units included, gradients in {} bytes\n",
+      "zero        bytes of the rank that needs most, if {} ranks share out; held: what this engine "
+      "allocates, padding and gathered units included, gradients in {} bytes\n",
       table.shared, table.gradient_bytes);
   fmt::print(
       "            paper: the formula of Rajbhandari et al. 2020, {:g} bytes a weight, {:g} a gradient, {:g} "

@@ -55,7 +55,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
            "Ranks that share a node, in order: for counting bytes between nodes, and for "
            "--zero-group-size node.")
       .range(1, kMaxRanks)
-      .absent("by host name; one node for a plan")
+      .absent("host names tell; one node for a plan")
       .of_execution();
   add_host(table, mesh);
 }
