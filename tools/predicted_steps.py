@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Compares steps that `trifold plan` predicts with steps measured on this machine, for layouts of two ranks.
+
+    tools/predicted_steps.py build/release/launch/trifold [--iters N] [--repeats N] [--mpiexec PROGRAM] [--only TEXT]
+                             [--most PERCENT]
+
+For each layout: `bench --what blocks` times the parts of a step, `plan --costs` predicts the step from them, and
+`bench --what step` measures it; the three are repeated, and the medians of prediction and measurement are compared.
+The last column is the prediction of `plan --hardware` from one `bench --what hardware`, which knows nothing of the
+model but its attention. Ranks are threads of one process or two processes under mpiexec.
+
+Meant for a machine with nothing else to do: what other work takes in one of the two measurements and not in the other
+is counted as error. The load average is printed. --most P: exit status 1 when a prediction from measured blocks is
+more than P percent off.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MODEL = ["--num-layers", "8", "--hidden-size", "256", "--num-attention-heads", "8", "--seq-length", "128",
+         "--vocab-size", "4096", "--micro-batch-size", "2", "--global-batch-size", "16"]
+THREADS = ["--ranks", "2"]
+TENSOR = ["--tensor-model-parallel-size", "2"]
+PIPELINE = ["--pipeline-model-parallel-size", "2"]
+
+
+def pipeline(schedule, stages=1):
+    chunks = ["--num-virtual-stages-per-pipeline-rank", str(stages)] if stages > 1 else []
+    return [*PIPELINE, "--schedule", schedule, *chunks]
+
+
+LAYOUTS = (
+    ("tp 2", TENSOR, False), ("tp 2, sequence parallel", [*TENSOR, "--sequence-parallel"], False),
+    ("pp 2, gpipe", pipeline("gpipe"), False), ("pp 2, 1f1b", pipeline("1f1b"), False),
+    ("pp 2, interleaved", pipeline("interleaved", 2), False), ("pp 2, zb-h1", pipeline("zb-h1"), False),
+    ("pp 2, zb-v", pipeline("zb-v", 2), False), ("dp 2", [], False), ("dp 2, ZeRO 3", ["--zero-stage", "3"], False),
+    ("tp 2, MPI", TENSOR, True), ("pp 2, 1f1b, MPI", pipeline("1f1b"), True), ("dp 2, MPI", [], True),
+)
+
+
+class Machine:
+    def __init__(self, program, mpiexec):
+        self.program, self.mpiexec = program, mpiexec
+        self.folder = tempfile.TemporaryDirectory()
+
+    def ask(self, command, options, mpi=False):
+        """What the command writes to --json."""
+        file = Path(self.folder.name) / "answer.json"
+        launcher = [self.mpiexec, "-n", "2"] if mpi else []
+        words = [*launcher, self.program, command, *options, "--json", str(file)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(words)} failed:\n{done.stderr}")
+        return json.loads(file.read_text())
+
+    def keep(self, name, content):
+        file = Path(self.folder.name) / name
+        file.write_text(json.dumps(content))
+        return str(file)
+
+
+def compare(machine, layout, mpi, arguments):
+    """(predicted from blocks, measured), seconds of a step: medians."""
+    options = [*MODEL, *layout]
+    ranks = [] if mpi else THREADS
+    predicted, measured = [], []
+    for _ in range(arguments.repeats):
+        timed = ["--iters", str(arguments.iters), "--warmup-iters", "1"]
+        blocks = machine.ask("bench", ["--what", "blocks", *options, *ranks, *timed], mpi)
+        costs = machine.keep("costs.json", blocks)
+        predicted.append(machine.ask("plan", [*options, *THREADS, "--costs", costs])["step_seconds"])
+        step = machine.ask("bench", ["--what", "step", *options, *ranks, *timed], mpi)
+        measured.append(step["step"]["seconds"])
+    return statistics.median(predicted), statistics.median(measured)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--iters", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--mpiexec", default=os.environ.get("MPIEXEC", "mpiexec"))
+    parser.add_argument("--only", default="", help="layouts whose name contains this")
+    parser.add_argument("--most", type=float)
+    arguments = parser.parse_args()
+
+    machine = Machine(arguments.program, arguments.mpiexec)
+    here = machine.keep("here.json", machine.ask("bench", ["--what", "hardware", *MODEL, *THREADS]))
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"{'layout':26} {'predicted':>11} {'measured':>11} {'error':>8} {'by hardware':>12} {'error':>8}")
+    worst = 0
+    for name, layout, mpi in LAYOUTS:
+        if arguments.only not in name:
+            continue
+        predicted, measured = compare(machine, layout, mpi, arguments)
+        by_hardware = machine.ask("plan", [*MODEL, *layout, *THREADS, "--hardware", here])["step_seconds"]
+        error = 100 * (predicted / measured - 1)
+        worst = max(worst, abs(error))
+        print(f"{name:26} {1e3 * predicted:8.1f} ms {1e3 * measured:8.1f} ms {error:+6.1f} % {1e3 * by_hardware:9.1f} ms "
+              f"{100 * (by_hardware / measured - 1):+6.1f} %", flush=True)
+    print(f"largest error of a prediction from measured blocks: {worst:.1f} %")
+    return 1 if arguments.most is not None and worst > arguments.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
