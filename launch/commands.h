@@ -2,7 +2,7 @@
 // reports them.
 #pragma once
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 #include "train/ranks.h"
 
 namespace trifold::launch {

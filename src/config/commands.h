@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "config/config.h"
 #include "config/option.h"
+#include "config/recommend_config.h"
 #include "core/function_ref.h"
 
 namespace trifold {

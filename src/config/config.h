@@ -1,6 +1,7 @@
-// What the user asked for: one typed struct per subject. Field names are the option names with underscores;
-// names and defaults are Megatron-LM's where it has the option (config/option_tables.cpp binds them and holds
-// the help texts). `std::optional` marks a value that is derived from others when it is not given.
+// What the user asked for: one typed struct per subject; those of recommenders are in
+// config/recommend_config.h. Field names are the option names with underscores; names and defaults are
+// Megatron-LM's where it has the option (config/option_tables.cpp binds them and holds the help texts).
+// `std::optional` marks a value that is derived from others when it is not given.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,6 @@
 #include <vector>
 
 #include "config/choices.h"
-#include "config/recommend_config.h"
 #include "config/values.h"
 #include "core/dtype.h"
 
@@ -372,53 +372,6 @@ struct TokenizeConfig {
   TokenizerType tokenizer_type = TokenizerType::Byte;
   std::optional<std::string> tokenizer_model;  // required for the last two
   bool append_eod = false;
-};
-
-// `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
-struct PreprocessConfig {
-  std::vector<std::string> input;         // required
-  std::string output;                     // required
-  std::string data_format = "auto";       // auto | tsv | csv | csv-hex
-  std::string dense_transform = "log1p";  // none | log1p | log3 | logmin
-  std::string ids = "dictionary";         // dictionary | hash
-  int64_t max_ind_range = 0;              // 0: hashes as they are
-  int64_t frequency_threshold = 1;
-  std::optional<std::string> dictionaries_of;
-  double drop_negatives = 0;
-  uint64_t seed = 1234;
-  double max_malformed = 0.01;
-  double dictionary_memory = 1;  // GiB
-  std::optional<int> threads;    // all cores of the host
-};
-
-// `trifold recommend`
-struct RecommendConfig {
-  RecommendConfig();
-
-  ClickDataConfig data;
-  DlrmConfig model;
-  ClickTrainingConfig training;
-  LrConfig lr;                // of the MLPs; the tables' follow it
-  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network), tf32 and f64 count
-  EmbeddingPlacementConfig placement;
-  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
-  ZeroConfig zero;  // zero_stage, at most 2, counts
-  CheckpointConfig checkpoint;
-  LogConfig log;
-  uint64_t seed = 1234;
-};
-
-// `trifold plan-recommender`: what `run` would do, worked out without a rank. The costs are one rank's; their
-// defaults are about what a socket of a server of 2023 with 32 cores reaches.
-struct PlanRecommenderConfig {
-  RecommendConfig run;
-  double peak_gflops = 2000;      // GFLOP/s of matrix products
-  double memory_bandwidth = 150;  // GB/s (1e9 bytes) of rows at random places
-  double link_bandwidth = 25;     // GB/s between ranks
-  double link_latency = 5;        // microseconds of a message
-  int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
-  std::optional<std::string> svg;
-  std::optional<std::string> json;
 };
 
 }  // namespace trifold

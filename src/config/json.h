@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/config.h"
 #include "config/option.h"
+#include "config/recommend_config.h"
 
 namespace trifold {
 

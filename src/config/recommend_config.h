@@ -1,5 +1,6 @@
-// What the user asked `trifold recommend` for. Widths of MLPs and rows of tables are lists like 512-256-64 or
-// 512,256,64 (numbers_of reads them).
+// What the user asked the commands for recommenders for: `trifold recommend`, its plan, and `preprocess`. As
+// in config.h, field names are the option names with underscores. Widths of MLPs and rows of tables are lists
+// like 512-256-64 or 512,256,64 (numbers_of reads them).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "config/config.h"
 
 namespace trifold {
 
@@ -60,6 +63,53 @@ struct EmbeddingPlacementConfig {
   std::string placement = "auto";  // auto, or one kind for all tables, or a list of kinds
   bool bf16_exchange = false;
   std::optional<double> memory_limit;  // GiB of a rank
+};
+
+// `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
+struct PreprocessConfig {
+  std::vector<std::string> input;         // required
+  std::string output;                     // required
+  std::string data_format = "auto";       // auto | tsv | csv | csv-hex
+  std::string dense_transform = "log1p";  // none | log1p | log3 | logmin
+  std::string ids = "dictionary";         // dictionary | hash
+  int64_t max_ind_range = 0;              // 0: hashes as they are
+  int64_t frequency_threshold = 1;
+  std::optional<std::string> dictionaries_of;
+  double drop_negatives = 0;
+  uint64_t seed = 1234;
+  double max_malformed = 0.01;
+  double dictionary_memory = 1;  // GiB
+  std::optional<int> threads;    // all cores of the host
+};
+
+// `trifold recommend`
+struct RecommendConfig {
+  RecommendConfig();
+
+  ClickDataConfig data;
+  DlrmConfig model;
+  ClickTrainingConfig training;
+  LrConfig lr;                // of the MLPs; the tables' follow it
+  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network), tf32 and f64 count
+  EmbeddingPlacementConfig placement;
+  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
+  ZeroConfig zero;  // zero_stage, at most 2, counts
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  uint64_t seed = 1234;
+};
+
+// `trifold plan-recommender`: what `run` would do, worked out without a rank. The costs are one rank's; their
+// defaults are about what a socket of a server of 2023 with 32 cores reaches.
+struct PlanRecommenderConfig {
+  RecommendConfig run;
+  double peak_gflops = 2000;      // GFLOP/s of matrix products
+  double memory_bandwidth = 150;  // GB/s (1e9 bytes) of rows at random places
+  double link_bandwidth = 25;     // GB/s between ranks
+  double link_latency = 5;        // microseconds of a message
+  int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
+  std::optional<std::string> svg;
+  std::optional<std::string> json;
 };
 
 // The numbers of a list like "512-256-64" or "512,256,64"; nothing where it is no such list.

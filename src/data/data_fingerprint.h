@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 
 namespace trifold {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 #include "data/click_source.h"
 
 namespace trifold {

@@ -2,7 +2,7 @@
 // (recommender_memory.h).
 #pragma once
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 #include "train/recommender.h"
 
 namespace trifold {

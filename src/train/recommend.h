@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 #include "embedding/planner.h"
 #include "train/click_data.h"
 #include "train/click_metrics.h"

@@ -1,7 +1,7 @@
 // From the options of a recommender to the setup of its ranks.
 #pragma once
 
-#include "config/config.h"
+#include "config/recommend_config.h"
 #include "data/click_batch.h"
 #include "embedding/planner.h"
 #include "train/recommender.h"
