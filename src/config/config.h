@@ -48,7 +48,6 @@ struct ModelConfig {
   std::vector<std::string> class_names;        // of classes
 };
 
-inline bool is_bert(const ModelConfig& config) { return config.model_type == ModelType::Bert; }
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
 // Numbers of an attention head.

@@ -185,8 +185,8 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
   run_on_ranks(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, found.model, DType::F32, 0);
     load_weights(replica, checkpoint);
-    result = is_bert(found.model) ? logits_of_pair(replica, found.model, ids)
-                                  : logits_of_text(replica, found.model, ids);
+    result = found.model.model_type == ModelType::Bert ? logits_of_pair(replica, found.model, ids)
+                                                       : logits_of_text(replica, found.model, ids);
   });
   return result;
 }
