@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "config/option_tables.h"
@@ -148,10 +147,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
   if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
   if (wanted(BenchPart::Hardware)) results = show(hardware);
-  if (config.json) {
-    std::ofstream file(*config.json);
-    if (!(file << results.dump(2) << "\n")) bad_input("--json {}: the file cannot be written", *config.json);
-  }
+  if (config.json) write_file("--json", *config.json, results.dump(2) + "\n");
   return kDone;
 }
 

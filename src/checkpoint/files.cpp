@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -193,6 +194,25 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   file.write(text.data(), text.size(), 0);
   file.sync();
   file.close();
+}
+
+void replace_text(const std::filesystem::path& path, std::string_view text) {
+  namespace fs = std::filesystem;
+  const fs::path file = fs::absolute(fs::is_symlink(path) ? fs::weakly_canonical(path) : path);
+  const std::string mark = ".tmp-" + random_id();
+  const fs::path fresh =
+      file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
+  std::error_code error;
+  try {
+    write_text(fresh, text);
+    if (fs::exists(file)) fs::permissions(fresh, fs::status(file).permissions());
+    fs::rename(fresh, file, error);
+    check(!error, "{} cannot be replaced: {}", file.string(), error.message());
+  } catch (...) {
+    fs::remove(fresh, error);
+    throw;
+  }
+  sync_to_disk(file.parent_path());
 }
 
 void sync_to_disk(const std::filesystem::path& path) {

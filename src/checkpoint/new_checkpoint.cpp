@@ -64,19 +64,6 @@ fs::path rename_to(const fs::path& folder, const fs::path& final_path) {
   return old;
 }
 
-void update_latest(const fs::path& root, const fs::path& final_path) {
-  const fs::path temporary = root / fmt::format("{}.tmp-{}", kLatestName, random_id());
-  try {
-    write_text(temporary, final_path.filename().string() + "\n");
-    fs::rename(temporary, root / kLatestName);
-    sync_to_disk(root);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-}
-
 // Structure and a manifest come on top of the elements.
 int64_t with_overhead(int64_t bytes) {
   constexpr int64_t kLeast = int64_t{1} << 20;
@@ -187,7 +174,7 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
 
 void NewCheckpoint::tidy_up() {
   try {
-    update_latest(root_, final_path_);
+    replace_text(root_ / kLatestName, final_path_.filename().string() + "\n");
     options_.reach(SavePhase::LatestWritten);
     if (options_.retain > 0) retire_checkpoints(root_, options_);
     options_.reach(SavePhase::Done);

@@ -1,7 +1,6 @@
 #include "train/finetune.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include "checkpoint/save_folder.h"
 #include "config/model_family.h"
@@ -83,9 +82,7 @@ void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int6
                  RunObserver& observer) {
   observer.on_scores(step, job.valid->scores(logits));
   if (!job.config.predictions) return;
-  std::ofstream file(*job.config.predictions);
-  check(static_cast<bool>(file << job.valid->predictions(logits) << std::flush),
-        "--predictions {}: writing failed; is the disk full?", *job.config.predictions);
+  write_file("--predictions", *job.config.predictions, job.valid->predictions(logits));
 }
 
 // Loss and scores without a run. Interrupted where a signal came before they were known.

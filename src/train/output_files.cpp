@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint/files.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -57,9 +58,25 @@ void check_writable_folder(const std::string& option, const std::string& path) {
   if (!writable(there)) bad_input("{} {}: {} cannot be written to", option, path, there.string());
 }
 
+namespace {
+
+bool is_replaceable(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path file = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : fs::absolute(path);
+  return (!fs::exists(file, ignored) || fs::is_regular_file(file, ignored)) && writable(file.parent_path());
+}
+
+}  // namespace
+
 void write_file(const std::string& option, const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  if (!(file << text << std::flush)) bad_input("{} {}: the file cannot be written", option, path);
+  try {
+    if (is_replaceable(path)) return replace_text(path, text);
+    std::ofstream file(path, std::ios::binary);
+    check(static_cast<bool>(file << text << std::flush), "writing failed; is the disk full?");
+  } catch (Error& error) {
+    error.add_context(fmt::format("{} {}", option, path));
+    throw;
+  }
 }
 
 }  // namespace trifold

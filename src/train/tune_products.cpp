@@ -40,17 +40,6 @@ std::optional<std::string> text_of_file(const std::string& path) {
   return text;
 }
 
-// Nobody ever sees half of it: it takes the name when it is complete.
-void write_file(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  fs::remove(part);
-  File file(part, File::Mode::Create);
-  file.write(text.data(), text.size(), 0);
-  file.sync();
-  file.close();
-  fs::rename(part, path);
-}
-
 }  // namespace
 
 std::string to_text(const ProductTable& table) {
@@ -133,7 +122,7 @@ std::string ProductMeasuring::finish() {
   const size_t added = merged.choices.size() - known_;
   if (added == 0) return {};
   gather_texts(world_, fmt::format("writing {} {}", kOption, file_), [&] {
-    if (world_.rank() == 0) write_file(file_, to_text(merged));
+    if (world_.rank() == 0) replace_text(file_, to_text(merged));
     return std::string();
   });
   std::string measured =
