@@ -70,14 +70,13 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
             {"seq_length", run.model.seq_length},
             {"micro_batch_size", run.batch.micro_batch_size},
             {"tensor_model_parallel_size", run.mesh.tensor_model_parallel_size}};
-  const auto row = [&](const char* name, const BlockBench::Times& times) {
+  for (size_t kind = 0; kind < kBlockKinds; ++kind) {
+    const char* name = name_of(static_cast<BlockKind>(kind));
+    const BlockBench::Times& times = bench.kinds[kind];
     fmt::print("{:<11} F {:9.3f} ms  I {:9.3f} ms  W {:9.3f} ms  B {:9.3f} ms\n", name, 1e3 * times.f,
                1e3 * times.i, 1e3 * times.w, 1e3 * times.b);
     json[name] = {{"f", times.f}, {"i", times.i}, {"w", times.w}, {"b", times.b}};
-  };
-  row("embedding", bench.embedding);
-  row("layer", bench.layer);
-  row("head", bench.head);
+  }
   fmt::print("message     {:.1f} us, then {:.2f} GB/s\n", 1e6 * bench.message_latency,
              bench.bytes_per_second / 1e9);
   fmt::print("update      {:.3f} ns a parameter\n", 1e9 * bench.update_seconds);

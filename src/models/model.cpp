@@ -14,6 +14,13 @@ const char* name_of(BlockKind kind) {
   return "?";
 }
 
+std::vector<int> Model::layers() const {
+  std::vector<int> numbers;
+  for (size_t block = 0; block < blocks.size(); ++block)
+    if (blocks[block].kind == BlockKind::Layer) numbers.push_back(static_cast<int>(block));
+  return numbers;
+}
+
 double Model::train_flops_per_sample() const {
   double flops = 0;
   for (const Block& block : blocks) flops += 3 * block.flops;

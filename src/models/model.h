@@ -57,6 +57,8 @@ struct Model {
   // attention counts half of its square, the padded vocabulary counts whole, recomputation does not count
   // (Megatron-LM's convention).
   double train_flops_per_sample() const;
+  // The blocks that are layers, by their places in `blocks`.
+  std::vector<int> layers() const;
   std::vector<double> block_costs() const;
 };
 

@@ -1,5 +1,7 @@
 #include "models/stage_cut.h"
 
+#include <algorithm>
+
 #include "config/pipeline_cut.h"
 #include "core/error.h"
 
@@ -7,19 +9,34 @@ namespace trifold {
 
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages) {
   if (!mesh.cut.given()) return cut_stages(model.block_costs(), stages);
-  constexpr int kEnds = 2;  // blocks that are no layers: the embedding and the head
   const int ranks = mesh.pipeline_model_parallel_size;
-  const auto blocks = static_cast<int>(model.blocks.size());
-  const StageLayers given = stage_layers(mesh.cut, blocks - kEnds, ranks, stages / ranks);
+  const std::vector<int> layers = model.layers();
+  check(!layers.empty(), "a model without layers cannot be cut by layers");
+  const StageLayers given =
+      stage_layers(mesh.cut, static_cast<int64_t>(layers.size()), ranks, stages / ranks);
   if (!given.problem.empty()) bad_input("{}", given.problem);
+  // A stage ends where the next one's first layer is, or behind the last layer. Blocks before the first layer
+  // are the first stage's, blocks behind the last layer the last stage's.
   std::vector<StageRange> cut;
-  int block = 0;
+  size_t done = 0;  // layers of the stages so far
+  int begin = 0;
   for (size_t stage = 0; stage < given.layers.size(); ++stage) {
-    const int begin = block;
-    block += given.layers[stage] + (stage == 0 ? 1 : 0) + (stage + 1 == given.layers.size() ? 1 : 0);
-    cut.push_back({begin, block});
+    done += static_cast<size_t>(given.layers[stage]);
+    int end = done < layers.size() ? layers[done] : layers.back() + 1;
+    if (stage + 1 == given.layers.size()) end = static_cast<int>(model.blocks.size());
+    cut.push_back({begin, end});
+    begin = end;
   }
   return cut;
+}
+
+std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut) {
+  std::vector<int> counts;
+  for (const StageRange& range : cut)
+    counts.push_back(
+        static_cast<int>(std::count_if(model.blocks.begin() + range.begin, model.blocks.begin() + range.end,
+                                       [](const Block& block) { return block.kind == BlockKind::Layer; })));
+  return counts;
 }
 
 }  // namespace trifold

@@ -2,10 +2,12 @@
 // collectives.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "models/model.h"
 #include "plan/hardware.h"
 #include "train/metrics.h"
 
@@ -46,10 +48,10 @@ struct BlockBench {
     double f = 0, i = 0, w = 0;
     double b = 0;  // a whole backward; less than i + w where taking it apart costs
   };
-  Times embedding, layer, head;
-  double message_latency = 0;   // seconds of a message of a few bytes between two ranks
-  double bytes_per_second = 0;  // of one as large as an activation
-  double update_seconds = 0;    // of one parameter: gradient norm, update, clearing of gradients
+  std::array<Times, kBlockKinds> kinds;  // [BlockKind]
+  double message_latency = 0;            // seconds of a message of a few bytes between two ranks
+  double bytes_per_second = 0;           // of one as large as an activation
+  double update_seconds = 0;             // of one parameter: gradient norm, update, clearing of gradients
 };
 
 // Seconds of an exchange of `bytes` with the neighbour, both ways at once; 0 with nobody to talk to.

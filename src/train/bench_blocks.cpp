@@ -227,13 +227,10 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);
   for (double& mean : means) mean /= world.size();
   BlockBench result;
-  const auto times_of = [&](BlockKind kind) {
-    const double* of = &means[static_cast<size_t>(kind) * kParts];
-    return BlockBench::Times{.f = of[kF], .i = of[kI], .w = of[kW], .b = of[kB]};
-  };
-  result.embedding = times_of(BlockKind::Embedding);
-  result.layer = times_of(BlockKind::Layer);
-  result.head = times_of(BlockKind::Head);
+  for (size_t kind = 0; kind < kBlockKinds; ++kind) {
+    const double* of = &means[kind * kParts];
+    result.kinds[kind] = {.f = of[kF], .i = of[kI], .w = of[kW], .b = of[kB]};
+  }
   const double* rest = &means[kBlockKinds * kParts];
   result.update_seconds = rest[0];
   result.message_latency = rest[1];

@@ -6,14 +6,6 @@
 
 namespace trifold {
 
-std::vector<int> layers_of(const std::vector<StageRange>& cut) {
-  std::vector<int> layers;
-  for (const StageRange& range : cut) layers.push_back(range.size());
-  --layers.front();
-  --layers.back();
-  return layers;
-}
-
 PlannedMachine planned_machine(const PlanConfig& config) {
   PlannedMachine machine;
   machine.hardware = find_hardware(config.hardware.value());
@@ -22,7 +14,7 @@ PlannedMachine planned_machine(const PlanConfig& config) {
   return machine;
 }
 
-HardwareForecast make_forecast(const PlanConfig& config, const std::vector<StageRange>& cut) {
+HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   const PlannedMachine machine = planned_machine(config);
   HardwareForecast forecast;
   forecast.hardware = machine.hardware;
@@ -30,16 +22,11 @@ HardwareForecast make_forecast(const PlanConfig& config, const std::vector<Stage
   const int tensor = config.run.mesh.tensor_model_parallel_size;
   forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
   forecast.work.context = forecast.software.context;
-  forecast.work.stage_layers = layers_of(cut);
-  forecast.work.chunks = static_cast<int>(cut.size()) / forecast.work.pipeline;
+  const int stages = forecast.work.pipeline * forecast.work.chunks;
+  forecast.work.stage_layers = layers_of(model, cut_stages(config.run.mesh, model, stages));
   forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
   return forecast;
-}
-
-HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
-  const Workload work = make_workload(config.run, 0);
-  return make_forecast(config, cut_stages(config.run.mesh, model, work.pipeline * work.chunks));
 }
 
 OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each) {

@@ -1,11 +1,8 @@
 // Forecast of a configuration's step from the figures of a device: `trifold plan --hardware`.
 #pragma once
 
-#include <vector>
-
 #include "config/config.h"
 #include "models/model.h"
-#include "models/stages.h"
 #include "plan/step_time.h"
 
 namespace trifold {
@@ -26,13 +23,8 @@ struct HardwareForecast {
   StepTime closed_form;
 };
 
-// Blocks of each stage that are transformer layers; a model begins with the embedding and ends with the head.
-std::vector<int> layers_of(const std::vector<StageRange>& cut);
-
-// `config` must be resolved and name its --hardware; `cut` is that of its pipeline, [stage]. BadInput for a
-// device, a figure or an assumption that does not exist.
-HardwareForecast make_forecast(const PlanConfig& config, const std::vector<StageRange>& cut);
-// The same for the cut that the configuration gives `model`.
+// `config` must be resolved and name its --hardware; `model` is that of config.run, cut as the configuration
+// says. BadInput for a device, a figure or an assumption that does not exist.
 HardwareForecast make_forecast(const PlanConfig& config, const Model& model);
 
 // What a stage with `weights` weights (on one tensor rank) does once a step.

@@ -162,7 +162,8 @@ class Searcher {
     if (known == cuts_.end()) {
       std::vector<int> layers;  // empty: cannot be divided
       try {
-        layers = layers_of(cut_stages(run.mesh, model_of(run), work.pipeline * work.chunks));
+        const Model& model = model_of(run);
+        layers = layers_of(model, cut_stages(run.mesh, model, work.pipeline * work.chunks));
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::BadInput) throw;
         if (first_problem_.empty()) first_problem_ = error.what();

@@ -9,8 +9,8 @@
 #include "config/validate.h"
 #include "layout/cut_model.h"
 #include "mesh/mesh_sizes.h"
+#include "models/stage_cut.h"
 #include "pipeline/schedules.h"
-#include "train/hardware_forecast.h"
 #include "train/plan_report.h"
 #include "train/step_plan.h"
 
@@ -64,7 +64,7 @@ size_t estimated_bytes(LayoutMemory& memory, const PlanConfig& config) {
   const PretrainConfig& run = config.run;
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        step_order(run).rank_of_stage);
-  return memory.most_bytes(run, layers_of(model.stages));
+  return memory.most_bytes(run, layers_of(model.model, model.stages));
 }
 
 constexpr auto kFull = RecomputeGranularity::Full;
