@@ -16,9 +16,9 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.inputs = config.input;
   options.output = config.output;
   options.format = config.data_format;
-  options.transform = parse_dense_transform(config.dense_transform);
+  options.transform = config.dense_transform;
   options.max_ind_range = config.max_ind_range;
-  options.hash_ids = config.ids == "hash";
+  options.hash_ids = config.ids == IdSource::Hash;
   options.frequency_threshold = config.frequency_threshold;
   options.dictionaries_of = config.dictionaries_of;
   options.drop_negatives = config.drop_negatives;

@@ -355,15 +355,11 @@ OptionTable options_of(PreprocessConfig& config) {
            "Share of malformed lines that are left out; with more the input is refused.")
       .range(0, 1);
   table.group("Dense numbers");
-  table
-      .add("dense-transform", &config.dense_transform,
-           "What is done to them: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-least+2), none.")
-      .one_of({"none", "log1p", "log3", "logmin"});
+  table.add("dense-transform", &config.dense_transform,
+            "What is done to them: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-least+2), none.");
   table.group("Ids");
-  table
-      .add("ids", &config.ids,
-           "How hashes become ids: numbered as they are first seen, or the hash modulo --max-ind-range.")
-      .one_of({"dictionary", "hash"});
+  table.add("ids", &config.ids,
+            "How hashes become ids: numbered as they are first seen, or the hash modulo --max-ind-range.");
   table
       .add("max-ind-range", &config.max_ind_range,
            "Take hashes modulo this first, which bounds the tables; 0: as they are.")

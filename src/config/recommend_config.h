@@ -1,15 +1,14 @@
 // What the user asked the commands for recommenders for: `trifold recommend`, its plan, and `preprocess`. As
-// in config.h, field names are the option names with underscores. Widths of MLPs and rows of tables are lists
-// like 512-256-64 or 512,256,64 (numbers_of reads them).
+// in config.h, field names are the option names with underscores.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "config/config.h"
+#include "config/recommend_choices.h"
 
 namespace trifold {
 
@@ -20,11 +19,11 @@ struct ClickDataConfig {
   std::string data_format = "auto";
   // What is absent follows from the data where they say it. Otherwise rows must be given (1000 of synthetic
   // clicks), and there are 13 dense features.
-  std::optional<std::string> table_rows;     // of each table; "data" is the same as absent
-  std::optional<std::string> table_max_ids;  // of one sample, of each table; 1
+  std::optional<TableRows> table_rows;
+  std::optional<NumberList> table_max_ids;  // of one sample, of each table; 1
   std::optional<int64_t> dense_features;
-  std::optional<std::string> dense_transform;  // that of the format
-  std::optional<std::string> id_policy;        // error
+  std::optional<DenseTransform> dense_transform;  // that of the format
+  std::optional<IdPolicy> id_policy;              // error
   int64_t synthetic_samples = 200'000;
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
@@ -34,25 +33,25 @@ struct ClickDataConfig {
 
 struct DlrmConfig {
   int64_t embedding_dim = 16;
-  std::string bottom_mlp = "512-256-64-16";
-  std::string top_mlp = "512-256-1";
-  std::string interaction = "dot";  // dot | cat | cross
+  NumberList bottom_mlp = {512, 256, 64, 16};
+  NumberList top_mlp = {512, 256, 1};
+  InteractionKind interaction = InteractionKind::Dot;
   bool interaction_self = false;
   int cross_layers = 3;
   int64_t cross_rank = 512;
-  std::string pooling = "sum";  // sum | mean
-  std::string loss = "bce";     // bce | mse
+  Pooling pooling = Pooling::Sum;
+  ClickLossKind loss = ClickLossKind::Bce;
 };
 
 struct ClickTrainingConfig {
   int64_t global_batch_size = 2048;
   std::optional<int64_t> train_iters;  // one epoch
   std::optional<int64_t> train_epochs;
-  std::optional<int64_t> exit_interval;         // as BatchConfig's
-  std::optional<double> exit_duration_in_mins;  // the same
-  std::optional<double> embedding_lr;           // RecommendConfig::lr
-  std::string optimizer = "sgd";                // sgd | adagrad | adam: of the MLPs
-  std::string embedding_optimizer = "sgd";      // sgd | adagrad | rowwise-adagrad | adam
+  std::optional<int64_t> exit_interval;          // as BatchConfig's
+  std::optional<double> exit_duration_in_mins;   // the same
+  std::optional<double> embedding_lr;            // RecommendConfig::lr
+  OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
+  TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
   double eps = 1e-8;
   double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
   std::optional<int64_t> eval_interval;  // absent or 0: only at the end
@@ -60,19 +59,19 @@ struct ClickTrainingConfig {
 };
 
 struct EmbeddingPlacementConfig {
-  std::string placement = "auto";  // auto, or one kind for all tables, or a list of kinds
+  TablePlacements placement;
   bool bf16_exchange = false;
   std::optional<double> memory_limit;  // GiB of a rank
 };
 
 // `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
 struct PreprocessConfig {
-  std::vector<std::string> input;         // required
-  std::string output;                     // required
-  std::string data_format = "auto";       // auto | tsv | csv | csv-hex
-  std::string dense_transform = "log1p";  // none | log1p | log3 | logmin
-  std::string ids = "dictionary";         // dictionary | hash
-  int64_t max_ind_range = 0;              // 0: hashes as they are
+  std::vector<std::string> input;    // required
+  std::string output;                // required
+  std::string data_format = "auto";  // auto | tsv | csv | csv-hex
+  DenseTransform dense_transform = DenseTransform::Log1p;
+  IdSource ids = IdSource::Dictionary;
+  int64_t max_ind_range = 0;  // 0: hashes as they are
   int64_t frequency_threshold = 1;
   std::optional<std::string> dictionaries_of;
   double drop_negatives = 0;
@@ -111,11 +110,5 @@ struct PlanRecommenderConfig {
   std::optional<std::string> svg;
   std::optional<std::string> json;
 };
-
-// The numbers of a list like "512-256-64" or "512,256,64"; nothing where it is no such list.
-std::optional<std::vector<int64_t>> numbers_of(std::string_view list);
-
-// The words of a list with commas.
-std::vector<std::string> words_of(std::string_view list);
 
 }  // namespace trifold

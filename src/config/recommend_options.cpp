@@ -1,6 +1,5 @@
 // The options of `trifold recommend`, and what is wrong with them as a whole.
 #include <algorithm>
-#include <charconv>
 
 #include "config/option_groups.h"
 #include "config/option_tables.h"
@@ -61,7 +60,6 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
       .one_of({"none", "log1p", "log3"})
       .absent("log1p; none for hugectr-raw, whose numbers are not counts");
   table.add("id-policy", &data.id_policy, "What is done with an id that its table does not have.")
-      .one_of({"error", "modulo", "clip"})
       .absent("error");
   table.add("synthetic-samples", &data.synthetic_samples, "Samples of the synthetic clicks.")
       .range(1, kMostClicks);
@@ -81,18 +79,14 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
-  table
-      .add("interaction", &model.interaction,
-           "How the vectors of a sample meet: products of pairs, side by "
-           "side, or a cross network.")
-      .one_of({"dot", "cat", "cross"});
+  table.add("interaction", &model.interaction,
+            "How the vectors of a sample meet: products of pairs, side by "
+            "side, or a cross network.");
   table.add("interaction-self", &model.interaction_self, "Products of vectors with themselves too; dot.");
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
   table.add("cross-rank", &model.cross_rank, "Rank of its matrices.").range(1, 1 << 20);
-  table.add("pooling", &model.pooling, "What a bag of ids gives: the sum or the mean of its vectors.")
-      .one_of({"sum", "mean"});
-  table.add("loss", &model.loss, "Cross entropy of the logit, or the square of probability minus label.")
-      .one_of({"bce", "mse"});
+  table.add("pooling", &model.pooling, "What a bag of ids gives: the sum or the mean of its vectors.");
+  table.add("loss", &model.loss, "Cross entropy of the logit, or the square of probability minus label.");
 }
 
 void add_training(OptionTable& table, RecommendConfig& config) {
@@ -117,8 +111,7 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .absent("--lr");
   table.group("Optimizer");
   table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
-  table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.")
-      .one_of({"sgd", "adagrad", "rowwise-adagrad", "adam"});
+  table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.");
   table.add("eps", &training.eps, "Added to roots in adagrad and adam.").positive();
   table
       .add(
@@ -174,29 +167,6 @@ void add_files(OptionTable& table, RecommendConfig& config) {
 
 }  // namespace
 
-std::optional<std::vector<int64_t>> numbers_of(std::string_view list) {
-  std::vector<int64_t> numbers;
-  while (true) {
-    const size_t end = std::min(list.find_first_of("-,"), list.size());
-    int64_t number = 0;
-    const auto result = std::from_chars(list.data(), list.data() + end, number);
-    if (result.ec != std::errc() || result.ptr != list.data() + end || number < 1) return std::nullopt;
-    numbers.push_back(number);
-    if (end == list.size()) return numbers;
-    list.remove_prefix(end + 1);
-  }
-}
-
-std::vector<std::string> words_of(std::string_view list) {
-  std::vector<std::string> words;
-  while (true) {
-    const size_t end = std::min(list.find(','), list.size());
-    words.emplace_back(list.substr(0, end));
-    if (end == list.size()) return words;
-    list.remove_prefix(end + 1);
-  }
-}
-
 OptionTable options_of(RecommendConfig& config) {
   OptionTable table;
   add_data(table, config.data);
@@ -232,40 +202,23 @@ OptionTable options_of(PlanRecommenderConfig& config) {
 
 namespace {
 
-std::optional<std::vector<int64_t>> list_of(Problems& problems, const char* option, const std::string& text) {
-  auto numbers = numbers_of(text);
-  if (!numbers) problems.add("--{} '{}' is no list of numbers of 1 or more, like 512-256-64", option, text);
-  return numbers;
-}
-
 void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
-  const auto bottom = list_of(problems, "bottom-mlp", model.bottom_mlp);
-  if (bottom && has_dense && bottom->back() != model.embedding_dim)
+  if (has_dense && model.bottom_mlp.numbers().back() != model.embedding_dim)
     problems.add("--bottom-mlp {} must end with --embedding-dim {}: its vector meets those of the tables",
-                 model.bottom_mlp, model.embedding_dim);
-  const auto top = list_of(problems, "top-mlp", model.top_mlp);
-  if (top && top->back() != 1)
-    problems.add("--top-mlp {} must end with 1, the logit of a click", model.top_mlp);
-  if (model.interaction_self && model.interaction != "dot")
-    problems.add("--interaction-self has no effect with --interaction {}", model.interaction);
+                 model.bottom_mlp.text(), model.embedding_dim);
+  if (model.top_mlp.numbers().back() != 1)
+    problems.add("--top-mlp {} must end with 1, the logit of a click", model.top_mlp.text());
+  if (model.interaction_self && model.interaction != InteractionKind::Dot)
+    problems.add("--interaction-self has no effect with --interaction {}", name_of(model.interaction));
 }
 
-void check_tables(Problems& problems, const RecommendConfig& config) {
-  std::optional<std::vector<int64_t>> rows;
-  if (config.data.table_rows && *config.data.table_rows != "data")
-    rows = list_of(problems, "table-rows", *config.data.table_rows);
-  if (config.data.table_max_ids) {
-    const auto most = list_of(problems, "table-max-ids", *config.data.table_max_ids);
-    if (rows && most && most->size() != 1 && rows->size() != 1 && most->size() != rows->size())
-      problems.add("--table-max-ids has {} numbers, --table-rows {}: give one for all, or one for each",
-                   most->size(), rows->size());
-  }
-  const std::vector<std::string> kinds = words_of(config.placement.placement);
-  for (const std::string& kind : kinds)
-    if (kind != "table" && kind != "row" && kind != "column" && kind != "replicated" &&
-        !(kind == "auto" && kinds.size() == 1))
-      problems.add("--placement {}: '{}' is none of table, row, column, replicated",
-                   config.placement.placement, kind);
+void check_tables(Problems& problems, const ClickDataConfig& data) {
+  if (!data.table_max_ids || !data.table_rows || !data.table_rows->list) return;
+  const size_t most = data.table_max_ids->numbers().size();
+  const size_t rows = data.table_rows->list->numbers().size();
+  if (most != 1 && rows != 1 && most != rows)
+    problems.add("--table-max-ids has {} numbers, --table-rows {}: give one for all, or one for each", most,
+                 rows);
 }
 
 // What describes synthetic clicks, beside data from a file. What a plan measures is synthetic whatever the
@@ -296,12 +249,13 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
   const std::pair<const char*, bool> cross[] = {{"cross-layers", model.cross_layers != plain.cross_layers},
                                                 {"cross-rank", model.cross_rank != plain.cross_rank}};
   for (const auto& [option, changed] : cross)
-    if (changed && model.interaction != "cross")
-      problems.add("--{} has no effect with --interaction {}: it needs cross", option, model.interaction);
+    if (changed && model.interaction != InteractionKind::Cross)
+      problems.add("--{} has no effect with --interaction {}: it needs cross", option,
+                   name_of(model.interaction));
 
   const ClickTrainingConfig& training = config.training;
-  if (training.eps != ClickTrainingConfig().eps && training.optimizer == "sgd" &&
-      training.embedding_optimizer == "sgd")
+  if (training.eps != ClickTrainingConfig().eps && training.optimizer == OptimizerKind::Sgd &&
+      training.embedding_optimizer == TableOptimizer::Sgd)
     problems.add("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd");
 }
 
@@ -318,7 +272,7 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
-  check_tables(problems, config);
+  check_tables(problems, config.data);
   check_length(problems, config.training);
   check_lr(config.lr, config.training.train_iters.value_or(0), problems);
   check_unused(problems, config);

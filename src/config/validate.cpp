@@ -286,15 +286,15 @@ std::vector<std::string> problems(const TokenizeConfig& config) {
 std::vector<std::string> problems(const PreprocessConfig& config) {
   PreprocessConfig copy = config;
   Problems problems(options_of(copy));
-  if (config.ids == "hash" && config.max_ind_range == 0)
+  if (config.ids == IdSource::Hash && config.max_ind_range == 0)
     problems.add("--ids hash needs --max-ind-range: the rows of every table");
-  if (config.ids == "hash" && config.max_ind_range > 2147483647)
+  if (config.ids == IdSource::Hash && config.max_ind_range > 2147483647)
     problems.add("--ids hash: --max-ind-range {} is more rows than a table can have, 2147483647",
                  config.max_ind_range);
-  if (config.ids == "hash" && config.frequency_threshold > 1)
+  if (config.ids == IdSource::Hash && config.frequency_threshold > 1)
     problems.add("--frequency-threshold {} has no effect with --ids hash: nothing is counted",
                  config.frequency_threshold);
-  if (config.ids == "hash" && config.dictionaries_of)
+  if (config.ids == IdSource::Hash && config.dictionaries_of)
     problems.add("--dictionaries-of {} has no effect with --ids hash", *config.dictionaries_of);
   if (config.dictionaries_of && config.frequency_threshold > 1)
     problems.add("--frequency-threshold {} has no effect with --dictionaries-of, which are not changed",

@@ -46,8 +46,8 @@ ClickSchema record_schema(const std::string& path, const ClickFileOptions& optio
 }
 
 ClickRules rules_of(const ClickFileOptions& options, bool counts) {
-  return {parse_dense_transform(options.dense_transform.value_or(counts ? "log1p" : "none")),
-          parse_id_policy(options.id_policy.value_or("error"))};
+  return {options.dense_transform.value_or(counts ? DenseTransform::Log1p : DenseTransform::None),
+          options.id_policy.value_or(IdPolicy::Error)};
 }
 
 OpenClicks open_text(const std::string& path, const std::string& format, const ClickFileOptions& options) {
@@ -66,16 +66,16 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
 }
 
 std::unique_ptr<ClickSource> open_folder(const std::string& path, const ClickFileOptions& options) {
-  if (options.id_policy.value_or("error") != "error")
+  if (options.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
     bad_input(
         "{}: its ids were brought into their tables when it was preprocessed; --id-policy {} has no use here",
-        path, *options.id_policy);
+        path, name_of(*options.id_policy));
   return open_click_folder(path);
 }
 
 std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const ClickFileOptions& options) {
   const SplitBinary split = read_feature_spec(path, options.part);
-  const IdPolicy policy = parse_id_policy(options.id_policy.value_or("error"));
+  const IdPolicy policy = options.id_policy.value_or(IdPolicy::Error);
   return std::make_unique<ColumnClicks>(split.files, split.schema, ClickRules{DenseTransform::None, policy});
 }
 
@@ -110,10 +110,10 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
   if (options.dense && *options.dense != schema.dense)
     problems.push_back(
         fmt::format("it has {} dense features, --dense-features says {}", schema.dense, *options.dense));
-  if (options.dense_transform && *options.dense_transform != "none" &&
-      *options.dense_transform != schema.dense_transform && schema.dense > 0)
+  if (options.dense_transform && *options.dense_transform != DenseTransform::None &&
+      name_of(*options.dense_transform) != schema.dense_transform && schema.dense > 0)
     problems.push_back(fmt::format("its dense transform is {}, --dense-transform {} cannot be applied to it",
-                                   schema.dense_transform, *options.dense_transform));
+                                   schema.dense_transform, name_of(*options.dense_transform)));
   if (!options.table_rows.empty()) {
     const std::vector<int64_t> rows =
         for_each_table(options.table_rows, schema.tables.size(), path, "--table-rows");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/recommend_choices.h"
 #include "data/click_source.h"
 #include "data/click_text.h"
 
@@ -17,9 +18,9 @@ struct ClickFileOptions {
   std::vector<int64_t> table_rows;  // of each table, or one number for all; text and records need them
   std::vector<int64_t> table_ids;   // ids of a sample in each table, or one number for all; 1
   std::optional<int64_t> dense;     // dense features; of records 13
-  std::optional<std::string> dense_transform;  // log1p; none for hugectr-raw, whose numbers are not counts
-  std::optional<std::string> id_policy;        // error
-  std::string part = "train";                  // of split-binary
+  std::optional<DenseTransform> dense_transform;  // log1p; none for hugectr-raw, whose numbers are not counts
+  std::optional<IdPolicy> id_policy;              // error
+  std::string part = "train";                     // of split-binary
 };
 
 // "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",

@@ -10,20 +10,11 @@
 #include <string>
 #include <string_view>
 
+#include "config/recommend_choices.h"
 #include "data/click_batch.h"
 
 namespace trifold {
 
-// x is the number of the file; NaN stands for a missing one.
-enum class DenseTransform {
-  None,    // "none": x; missing 0
-  Log1p,   // "log1p": ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
-  Log3,    // "log3": ln(x + 3); missing, and x <= -3, where there is no logarithm, 0. NVIDIA's DLRM
-  LogMin,  // "logmin": ln(x - m + 2), m the least number of all samples and dense features, missing ones
-           // counting as 0; missing: x = 0. TorchRec
-};
-
-std::string_view name_of(DenseTransform transform);
 // BadInput that lists the names for another one.
 DenseTransform parse_dense_transform(std::string_view name);
 
@@ -43,17 +34,8 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
   return 0;
 }
 
-// The treatment of ids outside [0, rows).
-enum class IdPolicy {
-  Error,   // "error": BadInput that names file, sample or line, column, id and limit
-  Modulo,  // "modulo": id mod rows; ids are unsigned numbers
-  Clip,    // "clip": rows - 1
-};
-
-std::string_view name_of(IdPolicy policy);
 // ClickTable::mapping of ids that are numbers of a file.
 std::string mapping_of(IdPolicy policy);
-IdPolicy parse_id_policy(std::string_view name);
 
 // Where an id stands, for the message.
 struct IdPlace {

@@ -116,9 +116,10 @@ DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed) {
   const std::string text = fmt::format(
       "synthetic clicks: {} samples, {} dense features, tables of {} rows, up to {} ids, "
       "exponent {}, missing {}, constant {}, seed {}",
-      config.synthetic_samples, config.dense_features.value_or(13), config.table_rows.value_or("1000"),
-      config.table_max_ids.value_or("1"), config.synthetic_zipf, config.synthetic_missing,
-      config.synthetic_constant, seed);
+      config.synthetic_samples, config.dense_features.value_or(13),
+      config.table_rows ? config.table_rows->text() : "1000",
+      config.table_max_ids ? config.table_max_ids->text() : "1", config.synthetic_zipf,
+      config.synthetic_missing, config.synthetic_constant, seed);
   return {{{text, 0, 0, add_to_crc(0, text.data(), text.size())}}};
 }
 

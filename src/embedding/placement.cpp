@@ -7,20 +7,6 @@
 
 namespace trifold {
 
-namespace {
-
-constexpr std::array<std::string_view, 4> kNames = {"table", "row", "column", "replicated"};
-
-}  // namespace
-
-std::string_view name_of(PlacementKind kind) { return kNames[static_cast<size_t>(kind)]; }
-
-std::optional<PlacementKind> placement_named(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == name) return static_cast<PlacementKind>(i);
-  return std::nullopt;
-}
-
 Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks,
                      int leading)
     : tables_(std::move(tables)), choice_(std::move(choice)), ranks_(ranks), leading_(leading) {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/recommend_choices.h"
 #include "mesh/rect.h"
 
 namespace trifold {
@@ -27,11 +28,6 @@ struct EmbeddingTable {
   int64_t width = 0;  // columns
   int max_ids = 1;    // of one sample
 };
-
-enum class PlacementKind : uint8_t { Table, Row, Column, Replicated };
-
-std::string_view name_of(PlacementKind kind);                    // "table", "row", ...
-std::optional<PlacementKind> placement_named(std::string_view);  // the reverse
 
 // Part p of a table is on rank (first_rank + p) mod ranks.
 struct TablePlacement {

@@ -22,11 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "config/recommend_choices.h"
 #include "nn/dense.h"
 
 namespace trifold {
-
-enum class InteractionKind { Dot, Cat, Cross };
 
 struct DlrmShape {
   int64_t dense = 13;

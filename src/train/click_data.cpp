@@ -23,15 +23,15 @@ bool is_text(const std::string& format) {
 
 // Empty where the data are asked.
 std::vector<int64_t> given_rows(const ClickDataConfig& config) {
-  if (!config.table_rows || *config.table_rows == "data") return {};
-  return *numbers_of(*config.table_rows);
+  if (!config.table_rows || !config.table_rows->list) return {};
+  return config.table_rows->list->numbers();
 }
 
 ClickFileOptions options_for(const ClickDataConfig& config, const std::string& format) {
   ClickFileOptions options;
   options.format = format;
   options.table_rows = given_rows(config);
-  if (config.table_max_ids) options.table_ids = *numbers_of(*config.table_max_ids);
+  if (config.table_max_ids) options.table_ids = config.table_max_ids->numbers();
   options.dense = config.dense_features;
   options.dense_transform = config.dense_transform;
   options.id_policy = config.id_policy;
@@ -41,7 +41,7 @@ ClickFileOptions options_for(const ClickDataConfig& config, const std::string& f
 std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
   std::vector<int64_t> rows = given_rows(config);
   if (rows.empty()) rows = {1000};
-  std::vector<int64_t> most = *numbers_of(config.table_max_ids.value_or("1"));
+  std::vector<int64_t> most = config.table_max_ids.value_or(NumberList{1}).numbers();
   if (most.size() == 1) most.resize(rows.size(), most[0]);
   if (most.size() != rows.size())
     bad_input("--table-max-ids has {} numbers, --table-rows {}", most.size(), rows.size());
@@ -57,20 +57,20 @@ ClickSchema schema_of_options(const ClickDataConfig& config) {
   ClickSchema schema;
   schema.dense = static_cast<int>(config.dense_features.value_or(13));
   schema.tables = tables_of(config);
-  schema.dense_transform = config.dense_transform.value_or("log1p");
+  schema.dense_transform = name_of(config.dense_transform.value_or(DenseTransform::Log1p));
   return schema;
 }
 
 namespace {
 
 std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint64_t seed, ClickData& data) {
-  if (const std::string transform = config.dense_transform.value_or("log1p");
-      transform != "log1p" && transform != "none")
+  if (const DenseTransform transform = config.dense_transform.value_or(DenseTransform::Log1p);
+      transform != DenseTransform::Log1p && transform != DenseTransform::None)
     bad_input("--dense-transform {} has no use for synthetic clicks, whose numbers are logarithms already",
-              transform);
-  if (config.id_policy.value_or("error") != "error")
+              name_of(transform));
+  if (config.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
     bad_input("--id-policy {} has no use for synthetic clicks, whose ids are all in their tables",
-              *config.id_policy);
+              name_of(*config.id_policy));
   SyntheticClickSpec spec;
   spec.dense = static_cast<int>(config.dense_features.value_or(13));
   spec.tables = tables_of(config);

@@ -13,15 +13,14 @@ using Choice = std::vector<TablePlacement>;
 
 Choice all_by_rows(size_t tables, int ranks) { return Choice(tables, {PlacementKind::Row, 0, ranks}); }
 
-Choice named_choice(std::vector<std::string> kinds, size_t tables, int ranks) {
+Choice choice_of(std::vector<PlacementKind> kinds, size_t tables, int ranks) {
   if (kinds.size() == 1) kinds.resize(tables, kinds[0]);
   if (kinds.size() != tables)
     bad_input("--placement names {} kinds for {} tables: give one for all, or one for each", kinds.size(),
               tables);
   Choice choice;
   int next = 0;
-  for (const std::string& kind : kinds) {
-    const PlacementKind where = *placement_named(kind);
+  for (const PlacementKind where : kinds) {
     const bool cut = where == PlacementKind::Row || where == PlacementKind::Column;
     choice.push_back({where, cut ? 0 : next, cut ? ranks : 1});
     if (where == PlacementKind::Table) next = (next + 1) % ranks;
@@ -99,10 +98,10 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
 
 void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
   const std::vector<EmbeddingTable> tables = embedding_tables(setup.schema, config.model.embedding_dim);
-  const std::vector<std::string> kinds = words_of(config.placement.placement);
-  const bool choose = kinds[0] == "auto";
+  const TablePlacements& wanted = config.placement.placement;
+  const bool choose = wanted.is_auto();
   PlacementInput input = placement_input(config, ranks);
-  setup.placement = choose ? plan_placement(tables, input) : named_choice(kinds, tables.size(), ranks);
+  setup.placement = choose ? plan_placement(tables, input) : choice_of(wanted.kinds, tables.size(), ranks);
   if (!input.memory_of_rank) return;
   const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *input.memory_of_rank);
   std::vector<RecommenderMemory> needs = limit.needs(setup.placement, ranks);

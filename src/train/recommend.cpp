@@ -45,18 +45,19 @@ nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& sche
   for (const ClickTable& table : schema.tables)
     tables.push_back({{"name", table.name}, {"rows", table.rows}});
   const DlrmConfig& model = config.model;
+  const bool crosses = model.interaction == InteractionKind::Cross;
   return {{"kind", "dlrm"},
           {"dense", schema.dense},
           {"embedding_dim", model.embedding_dim},
-          {"bottom_mlp", schema.dense > 0 ? *numbers_of(model.bottom_mlp) : std::vector<int64_t>{}},
-          {"top_mlp", *numbers_of(model.top_mlp)},
-          {"interaction", model.interaction},
+          {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
+          {"top_mlp", model.top_mlp.numbers()},
+          {"interaction", name_of(model.interaction)},
           {"interaction_self", model.interaction_self},
-          {"cross_layers", model.interaction == "cross" ? model.cross_layers : 0},
-          {"cross_rank", model.interaction == "cross" ? model.cross_rank : 0},
-          {"pooling", model.pooling},
-          {"optimizer", config.training.optimizer},
-          {"embedding_optimizer", config.training.embedding_optimizer},
+          {"cross_layers", crosses ? model.cross_layers : 0},
+          {"cross_rank", crosses ? model.cross_rank : 0},
+          {"pooling", name_of(model.pooling)},
+          {"optimizer", name_of(config.training.optimizer)},
+          {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
           {"f64", config.precision.f64},
           {"tables", tables}};
 }

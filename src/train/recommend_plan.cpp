@@ -114,7 +114,7 @@ namespace {
 // clicks then has it too.
 ClickSchema schema_to_plan(RecommendConfig& run) {
   ClickDataConfig& data = run.data;
-  const bool has_rows = data.table_rows && *data.table_rows != "data";
+  const bool has_rows = data.table_rows && data.table_rows->list;
   if (has_rows || data.train_data == "synthetic" || data.data_format == "synthetic")
     return schema_of_options(data);
   ClickSchema schema = open_clicks(data, run.seed).schema();
@@ -123,8 +123,8 @@ ClickSchema schema_to_plan(RecommendConfig& run) {
     rows.push_back(table.rows);
     most.push_back(table.max_ids);
   }
-  data.table_rows = fmt::format("{}", fmt::join(rows, "-"));
-  data.table_max_ids = fmt::format("{}", fmt::join(most, "-"));
+  data.table_rows = TableRows{NumberList(std::move(rows))};
+  data.table_max_ids = NumberList(std::move(most));
   data.dense_features = schema.dense;
   return schema;
 }

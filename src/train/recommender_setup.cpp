@@ -1,7 +1,5 @@
 #include "train/recommender_setup.h"
 
-#include <string>
-
 #include "core/error.h"
 #include "train/place_tables.h"
 
@@ -9,11 +7,18 @@ namespace trifold {
 
 namespace {
 
-SparseKind sparse_kind(const std::string& name) {
-  if (name == "sgd") return SparseKind::Sgd;
-  if (name == "adagrad") return SparseKind::Adagrad;
-  if (name == "rowwise-adagrad") return SparseKind::RowwiseAdagrad;
-  return SparseKind::Adam;
+SparseKind sparse_kind(TableOptimizer optimizer) {
+  switch (optimizer) {
+    case TableOptimizer::Sgd:
+      return SparseKind::Sgd;
+    case TableOptimizer::Adagrad:
+      return SparseKind::Adagrad;
+    case TableOptimizer::RowwiseAdagrad:
+      return SparseKind::RowwiseAdagrad;
+    case TableOptimizer::Adam:
+      return SparseKind::Adam;
+  }
+  fail("there is no update rule of rows for optimizer {}", static_cast<int>(optimizer));
 }
 
 DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
@@ -21,11 +26,9 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.dense = schema.dense;
   shape.tables = schema.table_count();
   shape.width = config.embedding_dim;
-  shape.bottom = *numbers_of(config.bottom_mlp);
-  shape.top = *numbers_of(config.top_mlp);
-  shape.interaction = config.interaction == "dot"   ? InteractionKind::Dot
-                      : config.interaction == "cat" ? InteractionKind::Cat
-                                                    : InteractionKind::Cross;
+  shape.bottom = config.bottom_mlp.numbers();
+  shape.top = config.top_mlp.numbers();
+  shape.interaction = config.interaction;
   shape.self = config.interaction_self;
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
@@ -63,15 +66,15 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.bf16 = config.precision.bf16;
   setup.check_overlap = config.log.check_overlap;
   setup.zero_stage = config.zero.zero_stage;
-  setup.dense_optimizer.optimizer = *value_named<OptimizerKind>(training.optimizer);
+  setup.dense_optimizer.optimizer = training.optimizer;
   setup.dense_optimizer.weight_decay = 0;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
   setup.clip_grad = training.clip_grad;
   setup.sparse.kind = sparse_kind(training.embedding_optimizer);
   setup.sparse.eps = training.eps;
-  setup.loss = config.model.loss == "mse" ? ClickLoss::Squared : ClickLoss::Logistic;
-  setup.mean = config.model.pooling == "mean";
+  setup.loss = config.model.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
+  setup.mean = config.model.pooling == Pooling::Mean;
   setup.bf16_exchange = config.placement.bf16_exchange;
   setup.seed = config.seed;
   setup.threads = config.mesh.threads_per_rank;

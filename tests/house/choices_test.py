@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a run can choose, as fields, variables and parameters are called.
 CHOICES = ("schedule|zero_stage|stage|zero_group_size|group_size|groups|offload|device|style|lr_decay_style|optimizer|reduction|"
            "recompute|policy|on_bad_record|on_save_error|tokenizer_type|model_type|position_embedding_type|normalization|gelu|"
-           "bert_head|head|task|precision")
+           "bert_head|head|task|precision|interaction|pooling|loss|embedding_optimizer|placement|dense_transform|id_policy|ids|"
+           "bottom_mlp|top_mlp|table_rows|table_max_ids")
 TEXT = r"(?:const std::string&|std::string_view|const char\*|std::string)"
 
 # name -> (what is counted, an example of it). Reading text belongs to the rooms config, to what reads files of others
@@ -39,10 +40,11 @@ RULES = {
 EXCEPTIONS = {
     "src/train/plan_report.h": "the name of the schedule, as a report shows it",
     "src/zero/param_store.h": "the folder that files are in",
+    "src/data/number_ids.h": "the file that ids are written to",
 }
 
 # Files whose business is text.
-READERS = re.compile(r"^src/(?:config/|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
+READERS = re.compile(r"^src/(?:config/(?!(?:recommend_)?config\.h)|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
                      r"^src/data/(?:click|preprocess|compare_clicks|text_|pre_token|hugging_face)")
 
 

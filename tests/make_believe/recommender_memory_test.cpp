@@ -25,10 +25,10 @@ Asked asked() {
 RecommendConfig on_ranks(int ranks, const char* placement) {
   RecommendConfig config;
   config.model.embedding_dim = 6;
-  config.model.bottom_mlp = "9-6";
-  config.model.top_mlp = "11-1";
+  config.model.bottom_mlp = {9, 6};
+  config.model.top_mlp = {11, 1};
   config.training.global_batch_size = 2203;  // more ids than sorting counts in one tile
-  config.placement.placement = placement;
+  config.placement.placement = TablePlacements::parse(placement);
   config.mesh.ranks = ranks;
   config.mesh.device = ComputeDevice::Cuda;
   config.mesh.threads_per_rank = 1;
@@ -132,12 +132,12 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           schema.weighted = other;
           RecommendConfig config = on_ranks(ranks, placement);
           config.mesh.device = value_named<ComputeDevice>(device).value();
-          config.model.pooling = other ? "mean" : "sum";
+          config.model.pooling = other ? Pooling::Mean : Pooling::Sum;
           config.placement.bf16_exchange = other && ranks > 1;
           config.precision.f64 = !other;
           config.precision.bf16 = other && ranks > 1;
-          config.training.optimizer = other ? "adam" : "adagrad";
-          config.training.embedding_optimizer = other ? "adam" : "rowwise-adagrad";
+          config.training.optimizer = other ? OptimizerKind::Adam : OptimizerKind::Adagrad;
+          config.training.embedding_optimizer = other ? TableOptimizer::Adam : TableOptimizer::RowwiseAdagrad;
           // Thread ranks reduce-scatter in place with a buffer of the communicator, which no plan counts.
           const bool in_place = config.mesh.device == ComputeDevice::Cpu && other;
           config.zero.zero_stage = in_place ? 1 : other ? 0 : 2;
@@ -154,11 +154,11 @@ TEST(DeviceMemory, UpdatesOfManyIdsTakeTheirWorkSpaceAtOnce) {
   schema.tables = {{"hot", 3, 17'000}, {"cold", 50, 1}};
   RecommendConfig config = on_ranks(1, "table");
   config.model.embedding_dim = 512;
-  config.model.bottom_mlp = "512";
-  config.model.top_mlp = "1";
+  config.model.bottom_mlp = {512};
+  config.model.top_mlp = {1};
   config.training.global_batch_size = 64;
   config.precision.f64 = true;
-  config.training.embedding_optimizer = "sgd";
+  config.training.embedding_optimizer = TableOptimizer::Sgd;
   const RecommenderSetup setup = recommender_setup(config, schema, 1);
   const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, 1);
   const RecommenderMemory planned = memory_of_ranks(setup, placement, true)[0];

@@ -20,15 +20,15 @@ namespace {
 
 RecommendConfig small_recommender() {
   RecommendConfig config;
-  config.data.table_rows = "300-57-3-41";
-  config.data.table_max_ids = "1-4-1-2";
+  config.data.table_rows = TableRows{NumberList{300, 57, 3, 41}};
+  config.data.table_max_ids = NumberList{1, 4, 1, 2};
   config.data.dense_features = 5;
   config.data.synthetic_samples = 700;
   config.data.synthetic_missing = 0.1;
   config.data.valid_samples = 101;
   config.model.embedding_dim = 6;
-  config.model.bottom_mlp = "9-6";
-  config.model.top_mlp = "11-1";
+  config.model.bottom_mlp = {9, 6};
+  config.model.top_mlp = {11, 1};
   config.training.global_batch_size = 67;  // no number of ranks divides it
   config.training.train_iters = 6;
   config.training.eval_interval = 3;
@@ -133,8 +133,8 @@ TEST_F(DeviceRecommender, EveryPlacementOnEveryNumberOfRanks) {
       SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, placement));
       RecommendConfig config = small_recommender();
       config.mesh.ranks = ranks;
-      config.placement.placement = placement;
-      config.training.embedding_optimizer = "rowwise-adagrad";
+      config.placement.placement = TablePlacements::parse(placement);
+      config.training.embedding_optimizer = TableOptimizer::RowwiseAdagrad;
       expect_same(config);
     }
 }
@@ -144,22 +144,24 @@ TEST_F(DeviceRecommender, EveryOptimizer) {
     SCOPED_TRACE(optimizer);
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
-    config.placement.placement = "row,column,replicated,table";
-    config.training.optimizer = config.training.embedding_optimizer = optimizer;
+    config.placement.placement = TablePlacements::parse("row,column,replicated,table");
+    config.training.optimizer = value_named<OptimizerKind>(optimizer).value();
+    config.training.embedding_optimizer = value_named<TableOptimizer>(optimizer).value();
     expect_same(config);
   }
 }
 
 TEST_F(DeviceRecommender, EveryModel) {
-  for (const char* interaction : {"dot", "cat", "cross"}) {
-    SCOPED_TRACE(interaction);
+  for (const InteractionKind interaction :
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross}) {
+    SCOPED_TRACE(name_of(interaction));
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
     config.model.interaction = interaction;
     config.model.cross_rank = 4;
-    config.model.pooling = "mean";
-    config.model.loss = std::string_view(interaction) == "cat" ? "mse" : "bce";
-    config.precision.f64 = std::string_view(interaction) == "dot";
+    config.model.pooling = Pooling::Mean;
+    config.model.loss = interaction == InteractionKind::Cat ? ClickLossKind::Mse : ClickLossKind::Bce;
+    config.precision.f64 = interaction == InteractionKind::Dot;
     config.placement.bf16_exchange = !config.precision.f64;
     expect_same(config);
   }
@@ -203,7 +205,7 @@ TEST_F(DeviceRecommender, WeightedIds) {
     SCOPED_TRACE(overlap);
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
-    config.placement.placement = "row,column,replicated,table";
+    config.placement.placement = TablePlacements::parse("row,column,replicated,table");
     const std::vector<double> host = losses_of_weighted(config, overlap);
     EXPECT_EQ(host.size(), 6U);
     expect_equal<double>(losses_of_weighted(on_device(config), overlap), host);
@@ -213,7 +215,7 @@ TEST_F(DeviceRecommender, WeightedIds) {
 TEST_F(DeviceRecommender, RanksWithoutATable) {
   RecommendConfig config = small_recommender();
   config.mesh.ranks = 5;
-  config.placement.placement = "table";
+  config.placement.placement = TablePlacements::parse("table");
   expect_same(config);
 }
 
@@ -223,14 +225,14 @@ TEST_F(DeviceRecommender, CheckpointsGoBothWays) {
   const auto numbers_of = [&](bool device_first, bool device_then) {
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
-    config.placement.placement = "row,column,replicated,table";
-    config.training.embedding_optimizer = "adam";
+    config.placement.placement = TablePlacements::parse("row,column,replicated,table");
+    config.training.embedding_optimizer = TableOptimizer::Adam;
     RecommendConfig first = config;
     first.training.train_iters = 3;
     first.checkpoint.save = folder(fmt::format("from_{}_to_{}", device_first, device_then));
     Told told = run(device_first ? on_device(first) : first);
     config.checkpoint.load = first.checkpoint.save;
-    config.placement.placement = "column";
+    config.placement.placement = TablePlacements::parse("column");
     const Told rest = run(device_then ? on_device(config) : config);
     told.numbers.insert(told.numbers.end(), rest.numbers.begin(), rest.numbers.end());
     return told.numbers;
@@ -254,7 +256,7 @@ std::string error_of(const RecommendConfig& config) {
 TEST_F(DeviceRecommender, ANumberThatIsNotFiniteIsNamed) {
   RecommendConfig config = small_recommender();
   config.mesh.ranks = 2;
-  config.placement.placement = "table";
+  config.placement.placement = TablePlacements::parse("table");
   config.lr.lr = 1e30;
   const std::string told = error_of(config);
   EXPECT_NE(told.find("the first number that is not finite appears"), std::string::npos) << told;

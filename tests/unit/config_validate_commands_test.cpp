@@ -68,7 +68,7 @@ TEST(ConfigValidateCommands, PreprocessOptionsThatContradict) {
   preprocess.input = {"a"};
   preprocess.output = "b";
   EXPECT_TRUE(problems(preprocess).empty());
-  preprocess.ids = "hash";
+  preprocess.ids = IdSource::Hash;
   preprocess.frequency_threshold = 3;
   const std::vector<std::string> found = problems(preprocess);
   ASSERT_EQ(found.size(), 2U);

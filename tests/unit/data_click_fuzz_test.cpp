@@ -111,9 +111,9 @@ TEST(ClickFuzz, Text) {
   for (int run = 0; run < 400; ++run) {
     const std::string text = damaged(random, run % 2 == 0 ? tsv : run % 4 == 1 ? decimal : csv);
     test::write_file(dir.file("t.txt"), text);
-    options.id_policy = run % 3 == 0 ? "clip" : "modulo";
+    options.id_policy = run % 3 == 0 ? IdPolicy::Clip : IdPolicy::Modulo;
     options.format = run % 2 == 0 ? "auto" : run % 4 == 1 ? "csv" : "csv-hex";
-    options.dense_transform = run % 5 == 0 ? "log3" : "log1p";
+    options.dense_transform = run % 5 == 0 ? DenseTransform::Log3 : DenseTransform::Log1p;
     good += survives([&] { read_through(*open_clicks(dir.file("t.txt"), options).source); }, text);
   }
   EXPECT_GT(good, 80);
@@ -160,7 +160,7 @@ TEST(ClickFuzz, Records) {
   ClickFileOptions options;
   options.dense = 1;
   options.table_rows = {10, 20, 30};
-  const char* const policies[] = {"error", "modulo", "clip"};
+  const IdPolicy policies[] = {IdPolicy::Error, IdPolicy::Modulo, IdPolicy::Clip};
   const char* const formats[] = {"mlperf-bin", "hugectr-raw", "hugectr-raw-counts"};
   int good = 0;
   for (int run = 0; run < 400; ++run) {
@@ -168,7 +168,7 @@ TEST(ClickFuzz, Records) {
     test::write_file(dir.file("t"), content);
     options.format = formats[run % 3];
     options.id_policy = policies[run / 3 % 3];
-    options.dense_transform = run % 2 == 0 ? "log1p" : "none";
+    options.dense_transform = run % 2 == 0 ? DenseTransform::Log1p : DenseTransform::None;
     good += survives([&] { read_through(*open_clicks(dir.file("t"), options).source); }, content);
   }
   EXPECT_GT(good, 0);

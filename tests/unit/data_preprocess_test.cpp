@@ -329,15 +329,15 @@ TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
   ClickFileOptions same;
   same.table_rows = {4, 3};
   same.dense = 1;
-  same.dense_transform = "log1p";
-  same.id_policy = "error";
+  same.dense_transform = DenseTransform::Log1p;
+  same.id_policy = IdPolicy::Error;
   same.table_ids = {1};
   EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
   expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, --table-rows says 5");
   expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
   expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, --dense-features says 2");
-  expect_has(with([](auto& o) { o.dense_transform = "log3"; }), "its dense transform is log1p");
-  expect_has(with([](auto& o) { o.id_policy = "modulo"; }), "--id-policy modulo has no use here");
+  expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
+  expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no use here");
   expect_has(with([](auto& o) { o.table_ids = {2}; }), "one id in each table");
 }
 

@@ -22,10 +22,10 @@ ClickSchema large_tables() {
 RecommendConfig on_ranks(int ranks, const char* placement, double limit) {
   RecommendConfig config;
   config.model.embedding_dim = 128;
-  config.model.bottom_mlp = "512-256-128";
-  config.model.top_mlp = "1024-1024-512-256-1";
+  config.model.bottom_mlp = {512, 256, 128};
+  config.model.top_mlp = {1024, 1024, 512, 256, 1};
   config.training.global_batch_size = 262'144;
-  config.placement.placement = placement;
+  config.placement.placement = TablePlacements::parse(placement);
   config.placement.memory_limit = limit;
   config.mesh.ranks = ranks;
   config.mesh.device = ComputeDevice::Cuda;
