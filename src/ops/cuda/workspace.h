@@ -53,7 +53,7 @@ inline size_t embedding_workspace(int64_t ids) {
   return static_cast<size_t>(2 * ids) * sizeof(uint64_t) + sort_workspace({&ids, 1});
 }
 
-// ---- updates of rows (kernels/bags.cu) ----
+// ---- updates of rows (kernels/row_updates.cu) ----
 
 constexpr int64_t kUpdatesAtOnce = 32;           // tables in one launch
 constexpr int64_t kUpdatePart = 256;             // lookups that are summed together where a row has more

@@ -193,7 +193,7 @@ template <class W>
 void dot_interaction_backward(CudaStream stream, W* dx, const W* dy, const W* x, int64_t rows,
                               int64_t vectors, int64_t width, bool self);
 
-// ---- embedding bags (bags.cu, lookups.cu): many tables in one launch ----
+// ---- embedding bags (bags.cu, lookups.cu, row_updates.cu): many tables in one launch ----
 constexpr int kTablesAtOnce = 32;
 template <class W>
 struct BagTask {

@@ -1,0 +1,65 @@
+// Device code that lookups in embedding tables and updates of touched rows share: sums of the rows that a list
+// names. A row is the work of as many lanes as it has packs, at most a warp; wider rows go in strips.
+#pragma once
+
+#include "ops/cuda/kernels/group.cuh"
+
+namespace trifold::cuda {
+
+constexpr int kAhead = 4;  // rows that a lane asks for at once
+
+// Rows to sum: those of `from` that lookups name, times their weights.
+template <class W>
+struct LookedUp {
+  const W* from;
+  int64_t stride;
+  const int32_t* index;
+  const float* weights;  // or null
+  __device__ inline int32_t row(int64_t i) const { return index[i]; }
+  __device__ inline W weight(int64_t i) const {
+    return weights != nullptr ? static_cast<W>(weights[i]) : W(1);
+  }
+  __device__ inline const W* at(int32_t row) const { return from + row * stride; }
+};
+
+// The sum of rows first, first + step, ... before last, each times its weight, at one pack of columns. The
+// indices of `Ahead` rows are read at once, then the rows, and then these are added. Whole: rows are whole
+// packs at addresses of packs.
+template <bool Whole, int Ahead, class W, class Rows>
+__device__ inline void sum_rows(W (&sum)[kPerPack<W>], const Rows& rows, int64_t first, int64_t last,
+                                int64_t step, int64_t column, int count) {
+#pragma unroll
+  for (int j = 0; j < kPerPack<W>; ++j) sum[j] = 0;
+  if (count == 0) return;
+  for (int64_t i = first; i < last; i += Ahead * step) {
+    int32_t row[Ahead];
+    W weight[Ahead];
+    FullPack<W> packs[Ahead];
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k) {
+      if (i + k * step >= last) continue;
+      row[k] = rows.row(i + k * step);
+      weight[k] = rows.weight(i + k * step);
+    }
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k)
+      if (i + k * step < last) packs[k].template load<Whole>(rows.at(row[k]) + column, count);
+#pragma unroll
+    for (int k = 0; k < Ahead; ++k) {
+      if (i + k * step >= last) continue;
+#pragma unroll
+      for (int j = 0; j < kPerPack<W>; ++j)
+        if (Whole || j < count) sum[j] += weight[k] * packs[k].at[j];
+    }
+  }
+}
+
+// Lanes of a row of `width`, a power of two.
+template <class W>
+__host__ __device__ inline int lanes_of(int64_t width) {
+  int lanes = 1;
+  while (lanes < kWarp && lanes * kPerPack<W> < width) lanes *= 2;
+  return lanes;
+}
+
+}  // namespace trifold::cuda
