@@ -4,8 +4,7 @@
 
 #include <fstream>
 
-#include "support/compare.h"
-#include "support/training.h"
+#include "parity/zero_runs.h"
 #include "zero/file_memory.h"
 
 namespace trifold::test {
@@ -18,13 +17,6 @@ std::string folder() { return fs::temp_directory_path().string(); }
 PretrainConfig offloaded(PretrainConfig config) {
   config.zero.offload = Offload::parse(folder());
   return config;
-}
-
-void expect_same_bits(const Curve& a, const Curve& b) {
-  ASSERT_FALSE(a.losses.empty());
-  EXPECT_EQ(first_difference(std::span<const double>(a.losses), std::span<const double>(b.losses)), kSame);
-  EXPECT_EQ(first_difference(std::span<const double>(a.grad_norms), std::span<const double>(b.grad_norms)),
-            kSame);
 }
 
 // Several windows in the largest parameter, and several units.
