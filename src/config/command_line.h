@@ -8,9 +8,8 @@
 
 namespace trifold {
 
-// Reads `arguments` as main gets them, argv[0] included. Under MPI the number of processes becomes `ranks`,
-// and a
-// --ranks that says otherwise is a problem. Throws Error(BadInput) that lists everything that is wrong.
+// Parses `arguments` as main gets them, argv[0] included. Under MPI the number of processes becomes `ranks`,
+// and a different --ranks is a problem. Throws Error(BadInput) that lists every mistake.
 Request parse_command_line(std::span<const std::string> arguments, const Surroundings& surroundings = {});
 Request parse_command_line(int argc, const char* const* argv, const Surroundings& surroundings = {});
 

@@ -102,9 +102,8 @@ void set_to_zero(int64_t begin, int64_t end, T*... sums) {
 
 using contract::expect;
 
-// ---- arguments in the form that kernels take. What an operation takes beside its tensors is checked here,
-// as it
-// ---- is brought into that form, on behalf of `op`.
+// ---- Arguments in the form that kernels take. An operation's arguments other than tensors are checked here,
+// ---- on behalf of `op`, while they are converted to that form.
 
 // The kernels' form of `how`; throws where the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);

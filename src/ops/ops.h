@@ -1,17 +1,16 @@
 // OpTable: every arithmetic operation the engine may ask for, one typed function pointer each.
 //
 // A table is filled once per back end; one that lacks an operation is refused when it is made. Conventions:
-//   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done when the
-//   stream
-//     is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the enqueued
-//     work.
-//   * All floating-point tensors of one call have one dtype, any of f64, f32, bf16, f16, unless said
-//   otherwise. Statistics of rows (mean, rstd, lse, max, sum, target, loss) and gradients of parameters
-//   (dgain, dbias, db, dtable) have its accumulate_type: f32 for the 16-bit types. Those are computed with in
-//   f32; what is stored is rounded once, to nearest even. Operations on statistics and optimizer states alone
-//   take f32 and f64. ids and labels are i32.
+//   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done if the
+//     stream is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the
+//     enqueued work.
+//   * All floating-point tensors of one call have one dtype, any of f64, f32, bf16, f16, unless stated
+//     otherwise. Statistics of rows (mean, rstd, lse, max, sum, target, loss) and gradients of parameters
+//     (dgain, dbias, db, dtable) have its accumulate_type: f32 for the 16-bit types, which are computed with
+//     in f32; results are rounded once, to nearest even. Operations on statistics and optimizer states alone
+//     take f32 and f64. ids and labels are i32.
 //   * Activation gradients are assigned ("dx = "). Parameter gradients are added to what is there ("dw += ")
-//   where `accumulate` says so, and assigned elsewhere: then they need not be initialised.
+//     where `accumulate` says so, and assigned elsewhere: then they need not be initialised.
 //   * An output may alias an input only where the comment says so.
 //   * A result never depends on the number of threads: every sum has a fixed order.
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.

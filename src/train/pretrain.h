@@ -24,15 +24,14 @@ struct PretrainJob : RunJob {
   RunProbe* probe = nullptr;                // the same for all parts of the run
 };
 
-// Opens the data and looks into the checkpoint to load. BadInput before anything is written.
+// Opens the data and checks the checkpoint to load. BadInput before anything is written.
 PretrainJob prepare(PretrainConfig config);
-// The same with other data: `open_data` sets train and perhaps valid of the job, whose start is known, and
-// with
-// --train-epochs the length of the run.
+// The same with other data: `open_data` sets train, optionally valid, and with --train-epochs the length of
+// the run. It is called when the start of the job is known.
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 
-// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
-// run after the step all ranks are in.
+// Collective over `world`. `observer` receives all reports on rank 0. A non-zero `signal` on any rank ends
+// the run after the current step of all ranks.
 //
 // `measure`, where it is given, is called on every rank every --eval-interval steps and after the last.
 using Measure = std::function<void(Trainer&)>;

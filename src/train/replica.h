@@ -20,9 +20,9 @@ class Replica {
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
   // are zero until something loads them or an optimizer gives them their initial values. `seed` keys dropout.
   // `rank_of_stage` says where each stage of the pipeline is; empty: one stage on each pipeline rank.
-  // BadInput when the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank
-  // as in ParamStore; empty: one each. `precision` chooses among
-  // a device's products; the type of weights is `dtype`.
+  // BadInput if the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank as
+  // in ParamStore; empty: one each. `precision` selects the products of a device; the type of weights is
+  // `dtype`.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
           const std::vector<int>& weight_versions = {}, const PrecisionConfig& precision = {});

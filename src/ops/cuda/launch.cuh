@@ -1,11 +1,10 @@
 // What every kernel file (.cu) begins with: how a kernel is written and launched.
 //
 //   * A .cu file holds kernels and the functions that launch them. Those take a CudaStream first, then raw
-//     pointers and counts, and are declared in a header beside it that ordinary code can include. A .cu file
-//     includes nothing of the project but this and core/float16.h: nvcc reads it once per architecture.
+//     pointers and counts, and are declared in a header that ordinary code can include. Of the project a .cu
+//     file includes only this and core/float16.h, because nvcc reads it once per architecture.
 //   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) take tensors, choose the
-//   type
-//     and hand the launch to `enqueue` (ops/cuda/enqueue.h), which also tells of launches that failed.
+//     type and pass the launch to `enqueue` (ops/cuda/enqueue.h), which also reports failed launches.
 //   * Kernels are launched with TRIFOLD_LAUNCH and nothing else, so that the same file compiles for the CPU
 //     under an emulation of blocks and warps (TRIFOLD_CUDA_EMULATION, which then defines the macro).
 //   * Memory is read and written in 16 bytes where the addresses allow: Pack.

@@ -1,6 +1,5 @@
-// Lane: the group of one CPU thread. A row functor asks its group to walk a row (`each`), and to reduce over
-// it
-// (`sum`, `max`); another back end's group would do the same with a warp or a block.
+// Lane: the group of one CPU thread. A row functor lets its group walk a row (`each`) and reduce over it
+// (`sum`, `max`); the group of another back end would do the same with a warp or a block.
 //
 // Every function in this folder has internal linkage: this code is compiled once per instruction set, and a
 // function with external linkage would be merged by the linker into whichever copy it saw first. For the same
