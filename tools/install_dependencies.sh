@@ -25,6 +25,7 @@ program  libsentencepiece-dev          tokenizer models
 program  libisal-dev                   checksums
 program  zlib1g-dev                    checksums of parts joined, compressed text
 program  libzstd-dev                   compressed text
+program  libyaml-dev                   descriptions of click logs in YAML
 program  libicu-dev                    Unicode: characters, normalisation, patterns of tokenizers
 program  python3                       loss curves, the project's own checks
 program  gnuplot-nox                   draws the loss curves

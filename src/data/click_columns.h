@@ -101,8 +101,7 @@ class ColumnClicks final : public ClickSource {
   int64_t samples_ = 0;
 };
 
-// The files and the schema of one part of a folder that has a feature_spec.yaml: the subset of YAML that
-// NVIDIA's tools write, channels named label, numerical and categorical, and sources of type split_binary
+// The files and the schema of one part of a folder that has a feature_spec.yaml: channels named label, numerical and categorical, and sources of type split_binary
 // with one file each. BadInput, with file and line where there is one, for anything else.
 struct SplitBinary {
   ColumnFiles files;

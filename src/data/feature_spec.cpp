@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "data/click_columns.h"
-#include "data/simple_yaml.h"
+#include "data/yaml.h"
 
 namespace trifold {
 
@@ -22,7 +22,7 @@ class Spec {
  public:
   Spec(const std::string& folder, const std::string& part)
       : folder_(folder), part_(part), path_(folder + "/feature_spec.yaml") {
-    spec_ = parse_simple_yaml(read_input_file(path_, kMostBytes), path_);
+    spec_ = parse_yaml(read_input_file(path_, kMostBytes), path_);
   }
 
   SplitBinary read() {

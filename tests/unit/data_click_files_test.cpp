@@ -6,7 +6,7 @@
 
 #include "core/float16.h"
 #include "data/click_columns.h"
-#include "data/simple_yaml.h"
+#include "data/yaml.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -204,8 +204,8 @@ TEST(SplitBinary, RefusesWhatDoesNotFitTogether) {
              "sample 0, column cat_1.bin: id 301 is outside the table, which has 301 rows");
 }
 
-TEST(SimpleYaml, ReadsWhatToolsWrite) {
-  const auto parse = [](const char* text) { return parse_simple_yaml(text, "f").dump(); };
+TEST(Yaml, ReadsWhatToolsWrite) {
+  const auto parse = [](const char* text) { return parse_yaml(text, "f").dump(); };
   EXPECT_EQ(parse(""), "{}");
   EXPECT_EQ(parse("---\na: 1\n# c\nb:\n  c: x y\n  d: 'q # r'\n"),
             R"({"a":"1","b":{"c":"x y","d":"q # r"}})");
@@ -215,16 +215,32 @@ TEST(SimpleYaml, ReadsWhatToolsWrite) {
             R"({"a":["1"],"b":["1"],"c":["p","q"],"d":{},"e":""})");
 }
 
-TEST(SimpleYaml, NamesTheLine) {
-  const auto error = [](const char* text) { return error_of([&] { parse_simple_yaml(text, "f.yaml"); }); };
-  expect_has(error("a: 1\nb\n"), "f.yaml:2: 'b' is no 'key: value'");
-  expect_has(error("a: 1\n  b: 2\n"), "f.yaml:2: is indented more");
-  expect_has(error("  a: 1\nb: 2\n"), "f.yaml:2: is indented less");
+TEST(Yaml, NamesTheLine) {
+  const auto error = [](const char* text) { return error_of([&] { parse_yaml(text, "f.yaml"); }); };
+  expect_has(error("a: 1\nb\n"), "f.yaml:3: could not find expected ':'");
+  expect_has(error("a: 1\n  b: 2\n"), "f.yaml:2: mapping values are not allowed");
+  expect_has(error("  a: 1\nb: 2\n"), "f.yaml:2: ");
   expect_has(error("a: 1\na: 2\n"), "f.yaml:2: the key 'a' appears twice");
-  expect_has(error("a: *b\n"), "has no anchor");
-  expect_has(error("a: |\n  text\n"), "not understood");
-  expect_has(error("a:\n\tb: 1\n"), "not tabs");
-  expect_has(error("a: \"x\n"), "quote is not closed");
+  expect_has(error("a: *b\n"), "f.yaml:1: the alias *b has no anchor before it");
+  expect_has(error("a:\n\tb: 1\n"), "f.yaml:2: found character that cannot start any token");
+  expect_has(error("a: \"x\n"), "f.yaml:2: found unexpected end of stream");
+  expect_has(error("a: 1\n---\nb: 2\n"), "f.yaml:2: a second document begins");
+  expect_has(error("a: !x 1\n"), "f.yaml:1: the tag !x: tags are not supported");
+  expect_has(error("a: &x {b: 1}\nc:\n  <<: *x\n"), "f.yaml:3: merge keys (<<) are not supported");
+  expect_has(error("? [a]\n: b\n"), "f.yaml:1: a list or a map as a key is not supported");
+}
+
+// A few lines of aliases of aliases would fill any memory, and a few of brackets any stack.
+TEST(Yaml, HasLimits) {
+  const auto error = [](const std::string& text) { return error_of([&] { parse_yaml(text, "f.yaml"); }); };
+  std::string lines = "a: &a [x,x,x,x,x,x,x,x,x,x]\n";
+  for (char name = 'b'; name < 'k'; ++name) {
+    lines += fmt::format("{0}: &{0} [*{1}", name, static_cast<char>(name - 1));
+    for (int i = 1; i < 10; ++i) lines += fmt::format(", *{}", static_cast<char>(name - 1));
+    lines += "]\n";
+  }
+  expect_has(error(lines), "f.yaml:6: more than 1000000 values");
+  expect_has(error(std::string(100000, '[')), "f.yaml:1: nested more than 100 levels deep");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "data/click_files.h"
 #include "data/preprocess.h"
-#include "data/simple_yaml.h"
+#include "data/yaml.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {
@@ -233,7 +233,7 @@ source_spec:
     test::write_file(dir.file("feature_spec.yaml"), content);
     good += survives([&] { read_through(*open_clicks(dir.file(""), {}).source); }, content);
     const std::string again = damaged(random, content);
-    survives([&] { parse_simple_yaml(again, "f"); }, again);
+    survives([&] { parse_yaml(again, "f"); }, again);
   }
   EXPECT_GT(good, 0);
   EXPECT_LT(good, 400);
