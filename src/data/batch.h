@@ -13,6 +13,9 @@
 
 namespace trifold {
 
+// What only the blocks of one kind of model read of a batch; they derive from it.
+struct BatchPart {};
+
 // Views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the labels are
 // the tokens before some were masked, and the fields of pairs are filled in too (data/bert_samples.h).
 struct Batch {
@@ -33,6 +36,8 @@ struct Batch {
   double pair_scale = 1;
 
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
+
+  const BatchPart* part = nullptr;  // of the model's own kind, where it has one; not owned
 
   // Only on a device: operations read these at run time instead of the numbers above, which would be
   // arguments of their launches (pipeline/device_batches.h).

@@ -54,10 +54,12 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
     : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch, ops.device);
-  for (Arena& flow : flows_) flow = Arena(memory.flow, ops.device);
+  for (int i = 0; i < 2; ++i)
+    flows_[static_cast<size_t>(i)] = Arena(i < memory.flows ? memory.flow : 0, ops.device);
   messages_ = Messages(memory.message, memory.messages, ops.device);
   for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i), ops.device);
-  if (ops.device != nullptr) device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
+  if (ops.device != nullptr && memory.batches > 0)
+    device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
 }
 
 Executor::~Executor() {
@@ -186,10 +188,8 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
       return params_.reshard(model_block(action), stream_);
     case ActionKind::ReduceTied:
       return grads_->reduce_tied(stream_);
-    case ActionKind::Step:
-      return inputs.step(action);
-    default:  // messages go together (exchange); actions of tables are the recommender's
-      fail("the executor runs neither messages nor actions of embedding tables");
+    default:  // messages are not here: they go together (exchange)
+      return inputs.others(action);
   }
 }
 
@@ -212,17 +212,18 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
 
 std::span<const LossSums> Executor::take_losses() {
   stream_.synchronize();
-  const double* sums = losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>();
+  const double* sums = losses().as<double>();
   sums_.clear();
   for (int64_t row = 0; row < loss_rows_; ++row) sums_.push_back({sums[2 * row], sums[2 * row + 1]});
   return sums_;
 }
 
-std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& inputs) {
+void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
   reset(row, inputs);
   for (size_t i = 0; i < row.size();) {
     try {
       const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;
+      if (inputs.watch != nullptr) inputs.watch->before(row[i]);
       if (is_message(row[i].kind))
         exchange(std::span(row).subspan(i, end - i), inputs);
       else
@@ -234,6 +235,10 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
       throw;
     }
   }
+}
+
+std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& inputs) {
+  enqueue(row, inputs);
   return take_losses();
 }
 
@@ -245,11 +250,10 @@ void Executor::rehearse(const RankPlan& row, const StepInputs& inputs) {
   rehearsing_ = false;
 }
 
-LossSums Executor::evaluate(const Batch& batch, StepWatch* watch) {
+LossSums Executor::evaluate(const Batch& batch, StepWatch* watch, FunctionRef<void(const Action&)> others) {
   const auto give_batch = [&](int) { return batch; };
-  const auto no_step = [](const Action&) {};
   keeps_for_backward_ = false;
-  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, no_step, 0, watch}).front();
+  const LossSums sums = run(forward_row_, {0, 1.0, false, give_batch, others, 0, watch}).front();
   keeps_for_backward_ = true;
   return sums;
 }

@@ -54,17 +54,20 @@ struct PipelinePlace {
 // The actions of one micro-batch that goes forward through the stages of this rank.
 RankPlan forward_row_of(const PipelinePlace& place);
 
-// Sees every block of a step while it is computed; asked for by StepInputs::watch.
+// Sees every action and block of a step while it is computed; asked for by StepInputs::watch.
 class StepWatch : public TensorWatch {
  public:
+  // An action, or the first of several messages that go together, comes next.
+  virtual void before(const Action& /*action*/) {}
   // Block `block` of the model is about to do its part of `action` on this batch, with these weights, which
   // are there as of now on `stream`. What layers show until `end` is of it.
-  virtual void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
-                     Stream& stream) = 0;
-  virtual void end(Stream& stream) = 0;
-  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override = 0;
+  virtual void begin(const Action& /*action*/, int /*block*/, const Batch& /*batch*/,
+                     const ParamSource& /*weights*/, Stream& /*stream*/) {}
+  virtual void end(Stream& /*stream*/) {}
+  void see(std::string_view /*layer*/, std::string_view /*what*/, Tensor /*tensor*/,
+           Stream& /*stream*/) override {}
   // An action, or all of several messages that go together, has been put on its streams.
-  virtual void after(const Action& action) = 0;
+  virtual void after(const Action& /*action*/) {}
 };
 
 // The same for every micro-batch of a step.
@@ -75,7 +78,8 @@ struct StepInputs {
   // The batch of micro-batch `micro`; called once a micro-batch, when its data is needed first, and must stay
   // valid until its last backward on this rank is done.
   FunctionRef<Batch(int micro)> batch;
-  FunctionRef<void(const Action&)> step;  // what Step does
+  // What the actions do that are of no block, weight or message: Step, and those of tables.
+  FunctionRef<void(const Action&)> others;
   // Micro-batches of a global batch, where the plan covers several; 0: all are of one.
   int micros_per_batch = 0;
   StepWatch* watch = nullptr;
@@ -108,28 +112,32 @@ class Executor {
   const std::string& capture_note() const;
   bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
 
-  // The memory a rank's row will need for micro-batches of the given size: walks it without computing or
-  // communicating.
+  // The memory a rank's row will need for micro-batches like `batch`, whose tensors need no memory: walks it
+  // without computing or communicating.
   static ActivationMemory measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
-                                  const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
-                                  DType dtype);
+                                  const RankPlan& row, const Batch& batch, DType dtype);
 
   // The same for `evaluate` alone.
   static ActivationMemory measure_forward(const PipelinePlace& place, const ParamList& params,
-                                          const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
-                                          DType dtype);
+                                          const Mesh& mesh, const Batch& batch, DType dtype);
 
   // The sums of each global batch of the plan, until the next call. From the second call with a row on,
   // nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
+  // The same, but returns as soon as everything is on its streams. `losses` are the sums as `run` returns
+  // them, f64 [global batches, 2], for the host to read once the compute stream has passed the forwards.
+  void enqueue(const RankPlan& row, const StepInputs& inputs);
+  Tensor losses() const { return losses_.tensor(DType::F64, {loss_rows_, 2}); }
   // Does what `run` with this row does on this rank alone, and a forward after it, for the sake of what
   // happens the first time: libraries choose and load, graphs of blocks are captured. No message is sent, no
   // gradient reduced, no weight updated; collectives within blocks, and those that gather weights, are done.
   // The gradients are worth nothing afterwards.
   void rehearse(const RankPlan& row, const StepInputs& inputs);
-  // Forward only, without dropout, through all stages, which `watch` sees where it is given. Collective over
-  // the pipeline axis.
-  LossSums evaluate(const Batch& batch, StepWatch* watch = nullptr);
+  // Forward only, without dropout, through all stages, which `watch` sees where it is given. `others` as in
+  // StepInputs. Collective over the pipeline axis.
+  static constexpr auto kNoOthers = [](const Action&) {};
+  LossSums evaluate(const Batch& batch, StepWatch* watch = nullptr,
+                    FunctionRef<void(const Action&)> others = kNoOthers);
 
  private:
   struct StageState {
@@ -148,7 +156,7 @@ class Executor {
            Stream& stream, Stream& side, DType dtype);
   template <class Walk>
   static ActivationMemory measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
-                                       int64_t micro_batch_size, int64_t seq_length, DType dtype, Walk walk);
+                                       DType dtype, Walk walk);
   ActivationMemory measured() const;
   StageState& state_of(const Action& action);
   bool is_local(int stage) const;
@@ -207,7 +215,7 @@ class Executor {
   bool keeps_for_backward_ = true;
   std::vector<StageState> stages_;
   Messages messages_;
-  std::vector<Arena> flows_;  // two
+  std::vector<Arena> flows_;  // two, the second one perhaps empty
   Arena scratch_;
   Buffer losses_;  // f64 [global batches, 2]: loss sum, weight sum
   int64_t loss_rows_ = 1;

@@ -155,7 +155,7 @@ void Executor::pass_gradient(StageState& state, int micro, Tensor dx) {
   if (stage == 0) return;
   const bool local = is_local(stage - 1);
   Message& message = messages_.take(local ? Message::Role::Gradient : Message::Role::Outgoing,
-                                    local ? stage - 1 : stage, micro, dtype_, dx.shape, stream_);
+                                    local ? stage - 1 : stage, micro, dx.dtype, dx.shape, stream_);
   ops_.copy(stream_, message.tensor, dx);
 }
 

@@ -6,41 +6,38 @@
 
 namespace trifold {
 
-// Calls walk(executor, batch) with an executor that neither computes nor communicates.
+// Calls walk(executor) with an executor that neither computes nor communicates.
 template <class Walk>
 ActivationMemory Executor::measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
-                                        int64_t micro_batch_size, int64_t seq_length, DType dtype,
-                                        Walk walk) {
+                                        DType dtype, Walk walk) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
   Executor walker(place, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
-  walk(walker, batch_without_memory(micro_batch_size, seq_length));
+  walk(walker);
   return walker.measured();
 }
 
 ActivationMemory Executor::measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
-                                   const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
-                                   DType dtype) {
-  const auto walk = [&](Executor& walker, const Batch& batch) {
+                                   const RankPlan& row, const Batch& batch, DType dtype) {
+  const auto walk = [&](Executor& walker) {
     const auto give_batch = [&](int) { return batch; };
-    const auto no_step = [](const Action&) {};
-    walker.run(row, {0, 1.0, true, give_batch, no_step});
+    walker.run(row, {0, 1.0, true, give_batch, kNoOthers});
   };
-  return measure_walk(place, params, mesh, micro_batch_size, seq_length, dtype, walk);
+  return measure_walk(place, params, mesh, dtype, walk);
 }
 
 ActivationMemory Executor::measure_forward(const PipelinePlace& place, const ParamList& params,
-                                           const Mesh& mesh, int64_t micro_batch_size, int64_t seq_length,
-                                           DType dtype) {
-  const auto walk = [](Executor& walker, const Batch& batch) { walker.evaluate(batch); };
-  return measure_walk(place, params, mesh, micro_batch_size, seq_length, dtype, walk);
+                                           const Mesh& mesh, const Batch& batch, DType dtype) {
+  const auto walk = [&](Executor& walker) { walker.evaluate(batch); };
+  return measure_walk(place, params, mesh, dtype, walk);
 }
 
 ActivationMemory Executor::measured() const {
   ActivationMemory memory;
   for (const StageState& state : stages_) memory.stages.push_back(state.slots.measured());
   for (const Arena& flow : flows_) memory.flow = std::max(memory.flow, flow.peak());
+  memory.flows = flows_[1].peak() == 0 ? 1 : 2;
   memory.scratch = scratch_.peak();
   memory.message = messages_.bytes();
   // The walk knows nothing of how long a message takes to leave: one more for each direction.

@@ -5,7 +5,7 @@
 namespace trifold {
 
 size_t ActivationMemory::total() const {
-  size_t bytes = 2 * flow + scratch + message * static_cast<size_t>(messages);
+  size_t bytes = static_cast<size_t>(flows) * flow + scratch + message * static_cast<size_t>(messages);
   for (const StageMemory& stage : stages) bytes += stage.total();
   return bytes;
 }

@@ -24,11 +24,13 @@ struct StageMemory {
 // Bytes of activation memory a plan needs on one rank, and what else its walk tells.
 struct ActivationMemory {
   std::vector<StageMemory> stages;
-  size_t flow = 0;     // of one of the two gradient arenas of B
+  size_t flow = 0;     // of one of the gradient arenas of B
+  int flows = 2;       // 1 where no stage has a second block to take turns with
   size_t scratch = 0;  // temporaries
   size_t message = 0;  // of one message
   int messages = 0;
-  int batches = 1;               // micro-batches whose data must stay valid at once
+  int batches = 1;               // micro-batches whose data must stay valid at once, and which a device gets
+                                 // from the executor; 0: they are there already
   std::vector<int> micro_order;  // micro-batches in the order in which their data is asked for
   size_t total() const;
 };

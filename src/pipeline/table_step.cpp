@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-constexpr int kBottom = 0, kTop = 1;
+constexpr int kBottom = 0;
 
 Action compute(ActionKind kind, int stage) { return {kind, stage, Action::kAll, 0}; }
 Action table(ActionKind kind) { return {kind, 0}; }
@@ -22,8 +22,9 @@ struct Rule {
 
 std::vector<Rule> rules_of(const TableStepShape& shape) {
   using enum ActionKind;
-  const Action bottom = compute(F, kBottom), top = compute(F, kTop), input = compute(I, kTop),
-               weight = compute(W, kTop), back = compute(B, kBottom);
+  const int first = shape.has_bottom ? kBottom : -1, last = shape.top();
+  const Action bottom = compute(F, first), top = compute(F, last), input = compute(I, last),
+               weight = compute(W, last), back = compute(B, first);
   std::vector<Rule> rules{{table(Read), {}},
                           {table(Lookup), {}},
                           {bottom, {}},
@@ -32,16 +33,15 @@ std::vector<Rule> rules_of(const TableStepShape& shape) {
                           {input, {top}},
                           {table(Return), {input}},
                           {weight, {input}},
-                          {reduce(kTop), {weight}},
+                          {reduce(last), {weight}},
                           {back, {input}},
-                          {reduce(kBottom), {back}},
+                          {reduce(first), {back}},
                           {table(Loss), {top}},
-                          {table(Norm), {reduce(kTop), reduce(kBottom)}},
+                          {table(Norm), {reduce(last), reduce(first)}},
                           {table(UpdateRows), {table(Return), table(Loss), table(Norm)}},
-                          {table(Step), {reduce(kTop), reduce(kBottom), table(Loss), table(Norm)}}};
+                          {table(Step), {reduce(last), reduce(first), table(Loss), table(Norm)}}};
   const auto absent = [&](const Action& action) {
-    return (!shape.has_bottom && (action == bottom || action == back || action == reduce(kBottom))) ||
-           (!shape.clips && action == table(Norm));
+    return action.stage < 0 || (!shape.clips && action == table(Norm));
   };
   std::erase_if(rules, [&](const Rule& rule) { return absent(rule.action); });
   for (Rule& rule : rules) std::erase_if(rule.needs, absent);
@@ -87,7 +87,7 @@ class Walk {
   void wait_for(double end) { now_[kCompute] = std::max(now_[kCompute], end); }
 
   double seconds_of(const Action& action) const {
-    const bool top = action.stage == kTop;
+    const bool top = action.stage == shape_.top();
     switch (action.kind) {
       case ActionKind::Lookup:
         return cost_.lookup;
@@ -133,12 +133,22 @@ class Walk {
 
 }  // namespace
 
+RankPlan table_forward(const TableStepShape& shape) {
+  using enum ActionKind;
+  RankPlan row{table(Lookup)};
+  if (shape.has_bottom) row.push_back(compute(F, kBottom));
+  row.push_back(table(Collect));
+  row.push_back(compute(F, shape.top()));
+  return row;
+}
+
 RankPlan table_step(const TableStepShape& shape) {
   using enum ActionKind;
-  RankPlan row{table(Read), table(Lookup)};
+  RankPlan row = table_forward(shape);
+  row.insert(row.begin(), table(Read));
   const auto add = [&](std::initializer_list<Action> actions) { row.insert(row.end(), actions); };
-  if (shape.has_bottom) add({compute(F, kBottom)});
-  add({table(Collect), compute(F, kTop), compute(I, kTop), table(Return), compute(W, kTop), reduce(kTop)});
+  const int top = shape.top();
+  add({compute(I, top), table(Return), compute(W, top), reduce(top)});
   if (shape.has_bottom) add({compute(B, kBottom), reduce(kBottom)});
   add({table(Loss)});
   if (shape.clips) add({table(Norm)});

@@ -2,9 +2,9 @@
 //
 // Stage 0 computes what the dense numbers become (a bottom MLP) while the vectors of the tables travel, stage
 // 1 the interaction of both, the top MLP and the loss; each rank has both, and micro-batch 0 is its share of
-// the batch. Actions of tables, and those of the whole step (LOSS, NORM, STEP), name stage 0. Every rank has
-// the same row, and works on three lines at once: it computes in the order of the row; what travels between
-// ranks and the next batch go on behind that:
+// the batch. Without dense numbers there is one stage, 0, which is the top's. Actions of tables, and those of
+// the whole step (LOSS, NORM, STEP), name stage 0. Every rank has the same row, and works on three lines at
+// once: it computes in the order of the row; what travels between ranks and the next batch go on behind that:
 //
 //   compute   LOOKUP | 0F0     | COLLECT, 1F0, 1I0 | 1W0, 0B0             | LOSS, UPDATE_ROWS, STEP
 //   exchange         | vectors                     | gradients of vectors; sums of the stages' gradients
@@ -16,12 +16,17 @@
 namespace trifold {
 
 struct TableStepShape {
-  bool has_bottom = true;     // stage 0 computes
+  bool has_bottom = true;     // else the top is the only stage
   bool clips = false;         // by the norm of the stages' gradients
   bool fetches_ahead = true;  // READ goes on behind the step
+
+  int stages() const { return has_bottom ? 2 : 1; }
+  int top() const { return stages() - 1; }
 };
 
 RankPlan table_step(const TableStepShape& shape);
+// Of a batch that is only scored.
+RankPlan table_forward(const TableStepShape& shape);
 
 // Throws Error(BadInput) that names the action and its place (the first is action 1) unless each action of
 // table_step is there once, and none before what it needs: no vector before the lookup, no gradient before
@@ -33,9 +38,9 @@ void check_table_step(const RankPlan& row, const TableStepShape& shape);
 struct TableStepCost {
   double read = 0;
   double lookup = 0;
-  double vectors = 0, gradients = 0;           // their way between ranks
-  double bottom_forward = 0, top_forward = 0;  // stages 0 and 1
-  double top_input = 0, top_weight = 0;        // I and W of stage 1
+  double vectors = 0, gradients = 0;  // their way between ranks
+  double bottom_forward = 0, top_forward = 0;
+  double top_input = 0, top_weight = 0;  // I and W
   double bottom_backward = 0;
   double update_rows = 0;
   double step = 0;  // reductions included

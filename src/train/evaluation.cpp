@@ -83,7 +83,8 @@ std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& sourc
   Executor executor(replica.place(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
                     replica.compute(), replica.side(), replica.dtype(),
                     Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
-                                              micro_batch_size, source.seq_length(), replica.dtype()));
+                                              batch_without_memory(micro_batch_size, source.seq_length()),
+                                              replica.dtype()));
   BatchBuffer buffer(micro_batch_size, source.seq_length());
   std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {

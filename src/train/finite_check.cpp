@@ -31,6 +31,10 @@ FiniteCheck::FiniteCheck(Replica& replica, const GradientBuffer& grads, StepWatc
       search_(replica.world(), replica.mesh(), replica.ops(), "the training data"),
       bad_gradients_(static_cast<size_t>(replica.model().params.size()), false) {}
 
+void FiniteCheck::before(const Action& action) {
+  if (inner_ != nullptr) inner_->before(action);
+}
+
 void FiniteCheck::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
                         Stream& stream) {
   if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);

@@ -20,6 +20,7 @@ class FiniteCheck final : public StepWatch {
   // Passes everything on to `inner`, if there is one, before it looks. References must outlive the object.
   FiniteCheck(Replica& replica, const GradientBuffer& grads, StepWatch* inner);
 
+  void before(const Action& action) override;
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
              Stream& stream) override;
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;

@@ -14,6 +14,10 @@ bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::b
 
 }  // namespace
 
+void OneByOne::before(const Action& action) {
+  if (inner_ != nullptr) inner_->before(action);
+}
+
 void OneByOne::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
                      Stream& stream) {
   if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
@@ -29,10 +33,7 @@ void OneByOne::end(Stream& stream) {
 
 void OneByOne::after(const Action& action) {
   if (inner_ != nullptr) inner_->after(action);
-  const PipelinePlace& place = replica_.place();
-  for (Stream* stream :
-       {&replica_.compute(), &replica_.side(), &replica_.comm(), place.forward_stream, place.backward_stream})
-    if (stream != nullptr) stream->synchronize();
+  for (Stream* stream : streams_) stream->synchronize();
 }
 
 OverlapCheck::OverlapCheck(const OpTable& ops, Stream& stream, const FlatLayout& layout,

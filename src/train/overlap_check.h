@@ -4,11 +4,11 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data_parallel/gradient_buffer.h"
 #include "pipeline/executor.h"
-#include "train/replica.h"
 
 namespace trifold {
 
@@ -16,9 +16,10 @@ namespace trifold {
 // in by add_communication cannot deadlock that way (pipeline/passes.h).
 class OneByOne final : public StepWatch {
  public:
-  // Passes everything on to `inner`, if there is one.
-  OneByOne(Replica& replica, StepWatch* inner) : replica_(replica), inner_(inner) {}
+  // For all streams of the rank. Passes everything on to `inner`, if there is one.
+  OneByOne(std::vector<Stream*> streams, StepWatch* inner) : streams_(std::move(streams)), inner_(inner) {}
 
+  void before(const Action& action) override;
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
              Stream& stream) override;
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;
@@ -26,7 +27,7 @@ class OneByOne final : public StepWatch {
   void after(const Action& action) override;
 
  private:
-  Replica& replica_;
+  std::vector<Stream*> streams_;
   StepWatch* inner_;
 };
 

@@ -60,21 +60,29 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       vector_comm_(world.split(0, world.rank())),
       placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
                  setup.model.has_bottom() ? 1 : 0),
-      model_(setup.model, mesh_, setup.seed),
+      model_(make_dlrm(setup.model, mesh_, setup.seed)),
       zero_(dense_sharing(setup, world.size())),
-      groups_(mesh_, zero_.group, model_.params()),
-      layout_(model_.params(), {Dlrm::blocks(setup.model)}, 1, zero_.group),
+      groups_(mesh_, zero_.group, model_.params),
+      layout_(model_.params, {blocks_of(model_)}, 1, zero_.group),
       weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::How{}, comm_),
       grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, accumulate_type(setup.dense_dtype()),
              {.slices = zero_.stage.optimizer}, comm_),
       optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dense_dtype(),
                  setup.seed, compute_),
-      row_(table_step(step_shape(setup))),
+      gradients_row_(table_step(step_shape(setup))),
       numbers_(ops_, 2),
-      arenas_{Arena(0), Arena(0), Arena(0)},
-      sums_(Buffer::shared(sizeof(double), ops_.device)),
-      logits_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)) {
-  check_table_step(row_, step_shape(setup));
+      memory_(measure_step(setup, model_, mesh_)),
+      features_(memory_.features, ops_.device),
+      feature_gradients_(memory_.feature_gradients, ops_.device),
+      scores_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)),
+      executor_(std::make_unique<Executor>(step_place(setup, model_), mesh_, ops_, weights_, &grads_,
+                                           compute_, compute_, setup.dense_dtype(), memory_.blocks)) {
+  check_table_step(gradients_row_, step_shape(setup));
+  const auto update = std::find_if(gradients_row_.begin(), gradients_row_.end(), [](const Action& action) {
+    return action.kind == ActionKind::UpdateRows || action.kind == ActionKind::Step;
+  });
+  update_row_.assign(update, gradients_row_.end());
+  gradients_row_.erase(update, gradients_row_.end());
   if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
@@ -89,15 +97,17 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     fetched_.push_back(
         std::make_unique<Fetched>(ops_, setup, world.size(), fetch_worker_ ? fetch_pool_ : pool_));
     fetched_.back()->lookups = ids_->make_batch();
+    DlrmBatch& rows = fetched_.back()->rows;
+    rows.features = features_.tensor(setup.dtype, {samples_, setup.model.features()});
+    if (setup.training) rows.feature_gradients = feature_gradients_.tensor(setup.dtype, rows.features.shape);
+    rows.scores = scores_.tensor(setup.dtype, {samples_, 1});
+    rows.summed = &fetched_.back()->summed;
     tables_->connect(*fetched_.back()->lookups);
   }
   if (setup.training) ids_->reserve_sorting(*fetched_[0]->lookups, fetch_worker_ ? *fetch_worker_ : compute_);
-  const StepArenas arenas = measure_step(setup, model_, mesh_);
-  arenas_ = {Arena(arenas.keep, ops_.device), Arena(arenas.flow, ops_.device),
-             Arena(arenas.scratch, ops_.device)};
 }
 
-std::array<Stream*, 3> Recommender::streams() {
+std::vector<Stream*> Recommender::streams() {
   return {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_, &compute_};
 }
 
@@ -114,25 +124,6 @@ Recommender::~Recommender() {
     }
 }
 
-Run Recommender::run_with(Stream& stream, Arenas& arenas) {
-  return {.stream = stream,
-          .side = stream,
-          .ops = ops_,
-          .mesh = mesh_,
-          .params = weights_,
-          .grads = &grads_,
-          .keep = arenas.keep,
-          .flow = arenas.flow,
-          .scratch = arenas.scratch,
-          .batch = nullptr,
-          .dtype = setup_.dense_dtype(),
-          .training = setup_.training,
-          .seed = setup_.seed,
-          .loss_scale = 1,
-          .loss_sum = sums_.tensor(DType::F64, {1}),
-          .weight_sum = {}};
-}
-
 Recommender::Fetched::Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks, ThreadPool& pool)
     : clicks(setup.schema, setup.samples(ranks), &pool),
       written(ops, ops.device == nullptr ? 0 : setup.batch_room(ranks)) {}
@@ -146,9 +137,9 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     std::memcpy(copy.data, tensor.data, tensor.bytes());
     return written.there(copy);
   };
-  if (batch.dense.elements() > 0) dense = place(batch.dense);
-  labels = place(batch.labels);
-  weights = place(batch.weights);
+  if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
+  rows.labels = place(batch.labels);
+  rows.weights = place(batch.weights);
   written.copy(stream);
 }
 
@@ -180,10 +171,9 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
   weights_.finish(compute_);
   std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
   const auto wanted = [&](ParamId id) {
-    return to_load ||
-           counts_here(model_.params()[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
+    return to_load || counts_here(model_.params[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
   };
-  for (NamedTensor& tensor : stored_tensors(model_.params(), optimizer_, wanted))
+  for (NamedTensor& tensor : stored_tensors(model_.params, optimizer_, wanted))
     tensors.push_back(std::move(tensor));
   return tensors;
 }
@@ -203,21 +193,22 @@ void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
 
 RecommenderMemory Recommender::memory() const {
   const EmbeddingTables::Memory tables = tables_->memory();
-  const DeviceExtras extras =
-      ops_.device == nullptr ? DeviceExtras{} : device_extras(setup_, placement_, world_.rank(), model_);
+  const DeviceExtras extras = ops_.device == nullptr
+                                  ? DeviceExtras{}
+                                  : device_extras(setup_, placement_, world_.rank(), model_.params);
   size_t batches = 0;
   for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
   return {tables.tables,
           tables.state,
           tables.buffers + batches,
           held_memory(weights_, grads_, optimizer_).predicted_total(),
-          arenas_.keep.capacity() + arenas_.flow.capacity() + arenas_.scratch.capacity(),
+          memory_.total(),
           extras.workspace,
           extras.pinned};
 }
 
 int64_t Recommender::parameters() const {
-  int64_t count = model_.params().global_elements();
+  int64_t count = model_.params.global_elements();
   for (const EmbeddingTable& table : placement_.tables()) count += table.rows * table.width;
   return count;
 }

@@ -3,8 +3,9 @@
 // shard the optimizer state and the summed gradients of the MLPs (zero/zero_stage.h).
 //
 // A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
-// weights, so with a spare core it runs on a thread of its own while the step before computes. Then a step,
-// whose actions are those of pipeline/table_step.h in their order.
+// weights, so with a spare core it runs on a thread of its own while the step before computes. Then the
+// executor (pipeline/executor.h) runs the step, whose plan is that of pipeline/table_step.h: it computes the
+// model's blocks, and what the other actions do is here.
 //
 // The loss is the mean over the real samples of the global batch, and so are all gradients, on every number
 // of ranks.
@@ -15,7 +16,6 @@
 // what travels, so it also waits for the gradients before the updates.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "config/config.h"
-#include "core/function_ref.h"
 #include "data/click_batch.h"
 #include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
+#include "pipeline/executor.h"
 #include "pipeline/table_step.h"
 #include "train/recommender_memory.h"
 #include "zero/sharded_optimizer.h"
@@ -46,8 +46,7 @@ struct RecommenderSetup {
   int zero_stage = 0;    // of the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
   SparseRule sparse;     // its lr and step are those of each step
-  ClickLoss loss = ClickLoss::Logistic;
-  bool mean = false;  // bags are averaged
+  bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
   int64_t check_overlap = 0;  // the first so many steps are computed twice (train/overlap_check.h)
@@ -116,7 +115,7 @@ class Recommender {
 
   RecommenderMemory memory() const;
   int64_t parameters() const;  // of the whole model
-  double flops_per_sample() const { return model_.shape().train_flops(); }
+  double flops_per_sample() const { return setup_.model.train_flops(); }
   const Placement& placement() const { return placement_; }
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }
@@ -131,7 +130,7 @@ class Recommender {
     int64_t ids = 0, vectors = 0;
   };
   Traffic traffic() const { return {ids_->bytes_sent(), tables_->bytes_sent()}; }
-  Tensor weight(const std::string& name) { return weights_.weight(model_.params().find(name)); }
+  Tensor weight(const std::string& name) { return weights_.weight(model_.params.find(name)); }
 
  private:
   struct Fetched {
@@ -141,58 +140,45 @@ class Recommender {
     void send(const OpTable& ops, Stream& stream);
 
     ClickBatchBuffer clicks;
-    Tensor dense, labels, weights;  // of clicks, for operations
+    DlrmBatch rows;  // of clicks, for operations
     CopyIn written;
     std::unique_ptr<LookupBatch> lookups;
+    Event summed;  // the losses of this rank
     Event ready;
     Event used;  // by all that was enqueued with it
   };
-  struct Arenas {
-    Arena keep, flow, scratch;
-  };
-
-  Run run_with(Stream& stream, Arenas& arenas);
   class Search;
+  class Marks;
 
   // A step, or the forward of one, under way.
   struct StepState {
     Fetched& fetched;
-    Run run;
-    Saved saved;
     const std::function<void()>* next = nullptr;  // fetches the next batch
-    int64_t real = 0;                             // 0: the samples are only scored
+    int64_t real = 0;
     double dense_lr = 0;
     SparseRule rule = {};
-    Factor loss_scale = Factor(1);
-    Tensor features = {}, logits = {}, dfeatures = {};
-    Event summed = {};  // the losses of this rank
-    double loss = 0;    // the mean over all ranks
+    StepWatch* watch = nullptr;
+    double loss = 0;  // the mean over all ranks
   };
 
   Fetched& oldest();
-  // For the same batch as `other`, nothing of it computed.
-  StepState state_of(const StepState& other);
+  // What the blocks take of a batch.
+  Batch batch_of(const Fetched& fetched) const;
+  // Has the executor do actions of a step.
+  void run(const RankPlan& row, StepState& state);
+  // What an action does that is of no block.
   void execute(const Action& action, StepState& state);
-  void forward(const Action& action, StepState& state);
-  void top_backward(StepState& state);
   double mean_loss(const StepState& state);
   // Once the gradients are on their way: finishes their sums and returns their norm. Collective.
   double norm_of_gradients();
-  // Computes what is before the update of a step once more, of the same batch: each action of the row before
-  // the first of `end`. `after` follows each.
-  void repeat(StepState& again, ActionKind end, FunctionRef<void()> after);
+  // Computes what is before the update of a step once more, of the same batch, shown to `watch`.
+  StepState repeat(const StepState& state, StepWatch& watch);
   // Repeats it with nothing at the same time; an Error where a bit differs.
-  void repeat_without_overlap(StepState& state);
+  void repeat_without_overlap(const StepState& state);
   // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
   // Agreed.
   [[noreturn]] void explain(const StepState& failed);
-  std::array<Stream*, 3> streams();
-  // Of a part that compute_ does.
-  void mark(StepPart part, bool begins) {
-    if (!setup_.marks) return;
-    compute_.synchronize();
-    setup_.marks(part, begins);
-  }
+  std::vector<Stream*> streams();
 
   Communicator& world_;
   RecommenderSetup setup_;
@@ -204,7 +190,7 @@ class Recommender {
   std::optional<Stream> fetch_worker_;  // absent: fetching is done by compute_
   std::unique_ptr<Communicator> id_comm_, vector_comm_;
   Placement placement_;
-  Dlrm model_;
+  Model model_;
   ZeroSharing zero_;
   DataGroups groups_;
   FlatLayout layout_;
@@ -213,14 +199,15 @@ class Recommender {
   ShardedOptimizer optimizer_;
   std::optional<GradNorm> norm_;  // where gradients are clipped
   double grad_norm_ = 0;
-  int64_t checked_ = 0;  // steps that were repeated without overlap
-  RankPlan row_;         // the actions of a step
-  StepNumbers numbers_;  // the rule of the tables; the factor of the loss
+  int64_t checked_ = 0;                  // steps that were repeated without overlap
+  RankPlan gradients_row_, update_row_;  // the actions of a step, to the norm and from there
+  StepNumbers numbers_;                  // the rule of the tables; the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
-  Arenas arenas_;
-  Buffer sums_;    // f64: the loss; the host reads it
-  Buffer logits_;  // of `score`, for the host
+  StepMemory memory_;
+  Buffer features_, feature_gradients_;
+  Buffer scores_;  // for the host
+  std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Fetched>> fetched_;
   int64_t fetches_ = 0;
   int64_t used_ = 0;

@@ -8,7 +8,7 @@ namespace trifold {
 
 // Passes what layers and tables show on to a FiniteSearch, in the order in which it is computed. All of it
 // has a row for each sample of this rank.
-class Recommender::Search final : public TensorWatch {
+class Recommender::Search final : public StepWatch {
  public:
   Search(const Recommender& model, FiniteSearch& search) : model_(model), search_(search) {}
 
@@ -36,18 +36,16 @@ void Recommender::explain(const StepState& failed) {
   FiniteSearch search(world_, mesh_, ops_, "the epoch");
   Search watch(*this, search);
   const ClickBatch& batch = failed.fetched.clicks.batch();
-  for (int i = 0; i < model_.params().size(); ++i)
-    search.look("the weight " + model_.params()[{i}].shard.name, weights_.weight({i}), compute_);
+  for (int i = 0; i < model_.params.size(); ++i)
+    search.look("the weight " + model_.params[{i}].shard.name, weights_.weight({i}), compute_);
   for (size_t t = 0; t < batch.id_weights.size(); ++t)
     search.look_on_host("the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t]);
   search.set_samples({batch.first_sample, samples_});
   if (setup_.model.has_bottom())
-    search.look_at_rows("the dense numbers", failed.fetched.dense, 0, failed.fetched.dense.last_dim(),
-                        compute_);
+    search.look_at_rows("the dense numbers", failed.fetched.rows.dense, 0,
+                        failed.fetched.rows.dense.last_dim(), compute_);
 
-  StepState again = state_of(failed);
-  again.run.watch = &watch;
-  repeat(again, ActionKind::Loss, [] {});
+  repeat(failed, watch);
   search.set_samples({});
   for (const FlatLayout::Unit& unit : layout_.units())
     for (const FlatLayout::Segment& segment : grads_.segments(unit))

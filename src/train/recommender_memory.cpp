@@ -1,9 +1,9 @@
 #include "train/recommender_memory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "layout/flat_memory.h"
-#include "nn/shapes_only.h"
 #include "ops/cuda/workspace.h"
 #include "train/recommender.h"
 
@@ -17,51 +17,53 @@ GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero) {
   return zero.stage.gradients ? GradLayout::passing(layout, {}) : GradLayout::whole(layout);
 }
 
-StepArenas measure_step(const RecommenderSetup& setup, const Dlrm& model, const Mesh& mesh) {
-  ThreadPool pool(1);
-  Stream dry(Stream::Mode::Dry, pool);
-  ShapesOnly shapes(model.params(), setup.dense_dtype());
-  Arena keep = Arena::measuring(), flow = Arena::measuring(), scratch = Arena::measuring();
-  Run run{.stream = dry,
-          .side = dry,
-          .ops = cpu_ops(),
-          .mesh = mesh,
-          .params = shapes,
-          .grads = &shapes,
-          .keep = keep,
-          .flow = flow,
-          .scratch = scratch,
-          .batch = nullptr,
-          .dtype = setup.dense_dtype(),
-          .training = setup.training,
-          .seed = setup.seed,
-          .loss_scale = 1,
-          .loss_sum = {},
-          .weight_sum = {}};
-  Saved saved(model.slots());
-  const int64_t samples = setup.samples(mesh.sizes().ranks());
-  const Shape dense_shape{samples, setup.schema.dense};
-  const Tensor features = keep.take(setup.dtype, {samples, setup.model.features()});
-  model.bottom(run, features, {nullptr, DType::F32, dense_shape}, saved);
-  const Tensor logits = model.top(run, features, saved);
-  keep.take(setup.dtype, logits.shape);  // losses
-  if (setup.training) {
-    const Tensor dlogits = flow.take(setup.dtype, logits.shape);
-    const Tensor dfeatures = model.top_backward_input(run, dlogits, saved);
-    model.top_backward_weight(run, saved);
-    model.bottom_backward(run, dfeatures, saved);
+std::vector<int> blocks_of(const Model& model) {
+  std::vector<int> blocks(model.blocks.size());
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+PipelinePlace step_place(const RecommenderSetup& setup, const Model& model) {
+  PipelinePlace place;
+  for (const int index : blocks_of(model)) {
+    const Block& block = model.blocks[static_cast<size_t>(index)];
+    place.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
+    place.rank_of_stage.push_back(0);
   }
-  return {keep.peak(), flow.peak(), scratch.peak()};
+  place.width = setup.model.width;
+  place.forward_row = table_forward(step_shape(setup));
+  return place;
+}
+
+StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
+  const int64_t samples = setup.samples(mesh.sizes().ranks());
+  DlrmBatch rows;
+  rows.dense = {nullptr, DType::F32, {samples, setup.schema.dense}};
+  rows.labels = rows.weights = {nullptr, DType::F32, {samples}};
+  rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
+  rows.scores = {nullptr, setup.dtype, {samples, 1}};
+  Batch batch = batch_without_memory(samples, 1);
+  batch.part = &rows;
+  const PipelinePlace place = step_place(setup, model);
+  const DType dtype = setup.dense_dtype();
+  StepMemory memory;
+  memory.blocks = setup.training ? Executor::measure(place, model.params, mesh, table_step(step_shape(setup)),
+                                                     batch, dtype)
+                                 : Executor::measure_forward(place, model.params, mesh, batch, dtype);
+  memory.blocks.batches = 0;
+  memory.features = rows.features.bytes();
+  memory.feature_gradients = setup.training ? memory.features : 0;
+  return memory;
 }
 
 // A thread that fetches has a queue of its own, and so a work space of its own.
 DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
-                           const Dlrm& model) {
+                           const ParamList& params) {
   const int ranks = placement.ranks();
   const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
   const size_t sorting = setup.training ? lookups.sorting : 0;
   // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
-  const size_t numbers = static_cast<size_t>(model.params().size() + 2) * sizeof(RuleNumbers);
+  const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
   const size_t told = sizeof(double) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
   const size_t updates =
       setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
@@ -76,19 +78,20 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   std::vector<RecommenderMemory> memory;
   // The MLPs are the same on all.
   const Mesh mesh({{Axis::Dp, ranks}}, {});
-  const Dlrm model(setup.model, mesh, setup.seed);
+  const Model model = make_dlrm(setup.model, mesh, setup.seed);
   const ZeroSharing zero = dense_sharing(setup, ranks);
-  const FlatLayout layout(model.params(), {Dlrm::blocks(setup.model)}, 1, zero.group);
+  const FlatLayout layout(model.params, {blocks_of(model)}, 1, zero.group);
   const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
                                         setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
-  const StepArenas arenas = measure_step(setup, model, mesh);
+  const size_t activations = measure_step(setup, model, mesh).total();
   for (int rank = 0; rank < ranks; ++rank) {
     const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));
     const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
     const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
-    const DeviceExtras extras = on_device ? device_extras(setup, placement, rank, model) : DeviceExtras{};
+    const DeviceExtras extras =
+        on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch, flat.predicted_total(),
-                      arenas.keep + arenas.flow + arenas.scratch, extras.workspace, extras.pinned});
+                      activations, extras.workspace, extras.pinned});
   }
   return memory;
 }

@@ -32,6 +32,7 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.self = config.interaction_self;
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
+  shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
   return shape;
 }
 
@@ -73,7 +74,6 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.clip_grad = training.clip_grad;
   setup.sparse.kind = sparse_kind(training.embedding_optimizer);
   setup.sparse.eps = training.eps;
-  setup.loss = config.model.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
   setup.mean = config.model.pooling == Pooling::Mean;
   setup.bf16_exchange = config.placement.bf16_exchange;
   setup.seed = config.seed;

@@ -9,60 +9,52 @@
 
 namespace trifold {
 
-namespace {
+// Tells the setup's marks of the parts of a step; on a device each waits for what is under way.
+class Recommender::Marks final : public StepWatch {
+ public:
+  explicit Marks(Recommender& model) : model_(model) {}
+  void before(const Action& action) override { mark(action, true); }
+  void after(const Action& action) override { mark(action, false); }
 
-// What is measured together with an action; nothing of those that only wait, or that mark themselves.
-std::optional<StepPart> part_of(const Action& action) {
-  switch (action.kind) {
-    case ActionKind::Lookup:
-      return StepPart::Lookups;
-    case ActionKind::F:
-      return action.stage == Dlrm::kBottom ? StepPart::Bottom : StepPart::Top;
-    case ActionKind::I:
-      return StepPart::Top;
-    case ActionKind::W:
-    case ActionKind::B:
-    case ActionKind::ReduceGrad:
-      return StepPart::WeightGradients;
-    case ActionKind::UpdateRows:
-      return StepPart::Update;
-    case ActionKind::Step:
-      return StepPart::DenseUpdate;
-    default:
-      return std::nullopt;
+ private:
+  void mark(const Action& action, bool begins) {
+    const std::optional<StepPart> part = part_of(action);
+    if (!part) return;
+    model_.compute_.synchronize();
+    model_.setup_.marks(*part, begins);
   }
-}
 
-}  // namespace
+  // Nothing of those that only wait, or that mark themselves.
+  std::optional<StepPart> part_of(const Action& action) const {
+    switch (action.kind) {
+      case ActionKind::Lookup:
+        return StepPart::Lookups;
+      case ActionKind::F:
+        return action.stage == step_shape(model_.setup_).top() ? StepPart::Top : StepPart::Bottom;
+      case ActionKind::I:
+        return StepPart::Top;
+      case ActionKind::W:
+      case ActionKind::B:
+      case ActionKind::ReduceGrad:
+        return StepPart::WeightGradients;
+      case ActionKind::UpdateRows:
+        return StepPart::Update;
+      case ActionKind::Step:
+        return StepPart::DenseUpdate;
+      default:
+        return std::nullopt;
+    }
+  }
 
-void Recommender::forward(const Action& action, StepState& state) {
-  Run& run = state.run;
-  weights_.enter(action.stage, compute_);
-  if (action.stage == Dlrm::kBottom)
-    return model_.bottom(run, state.features, state.fetched.dense, state.saved);
-  state.logits = model_.top(run, state.features, state.saved);
-  if (state.real == 0) return;  // these are only scored
-  const Tensor losses = run.keep.take(setup_.dtype, state.logits.shape);
-  run.ops.fill(run.stream, run.loss_sum, 0);
-  run.ops.click_loss(run.stream, losses, state.logits, state.fetched.labels, setup_.loss);
-  run.show("samples", "losses", losses);
-  run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), state.fetched.weights);
-  state.summed = run.stream.record();
-}
-
-void Recommender::top_backward(StepState& state) {
-  const Tensor dlogits = state.run.flow.take(setup_.dtype, state.logits.shape);
-  ops_.click_loss_backward(compute_, dlogits, state.logits, state.fetched.labels, state.fetched.weights,
-                           state.loss_scale, setup_.loss);
-  state.dfeatures = model_.top_backward_input(state.run, dlogits, state.saved);
-}
+  Recommender& model_;
+};
 
 double Recommender::mean_loss(const StepState& state) {
   Stream host = compute_.host();
-  host.wait(state.summed);
-  const Tensor sum = sums_.tensor(DType::F64, {1});
-  world_.all_reduce(sum, Reduce::Sum, host);
-  return *sum.as<double>() / static_cast<double>(state.real);
+  host.wait(state.fetched.summed);
+  double sum = *executor_->losses().as<double>();
+  world_.all_reduce({&sum, DType::F64, {1}}, Reduce::Sum, host);
+  return sum / static_cast<double>(state.real);
 }
 
 double Recommender::norm_of_gradients() {
@@ -73,51 +65,30 @@ double Recommender::norm_of_gradients() {
 }
 
 void Recommender::execute(const Action& action, StepState& state) {
-  const std::optional<StepPart> part = part_of(action);
-  if (part) mark(*part, true);
   const LookupBatch& lookups = *state.fetched.lookups;
+  const DlrmBatch& rows = state.fetched.rows;
   switch (action.kind) {
     case ActionKind::Read:
       if (state.next != nullptr && *state.next) (*state.next)();
       break;
     case ActionKind::Lookup:
-      state.features = state.run.keep.take(setup_.dtype, {samples_, setup_.model.features()});
-      tables_->forward(lookups, state.features);
-      break;
-    case ActionKind::F:
-      forward(action, state);
+      tables_->forward(lookups, rows.features);
       break;
     case ActionKind::Collect:
-      tables_->finish_forward(lookups, state.features);
-      state.run.show("tables", "vectors", state.features);
-      break;
-    case ActionKind::I:  // adds to the gradients of biases
-      grads_.open(action.stage, compute_);
-      top_backward(state);
+      tables_->finish_forward(lookups, rows.features);
+      if (state.watch != nullptr) state.watch->see("tables", "vectors", rows.features, compute_);
       break;
     case ActionKind::Return:
-      tables_->backward(lookups, state.dfeatures);
-      break;
-    case ActionKind::W:
-      model_.top_backward_weight(state.run, state.saved);
-      break;
-    case ActionKind::B:
-      grads_.open(action.stage, compute_);
-      model_.bottom_backward(state.run, state.dfeatures, state.saved);
-      break;
-    case ActionKind::ReduceGrad:
-      grads_.reduce(action.stage, compute_);
+      tables_->backward(lookups, rows.feature_gradients);
       break;
     case ActionKind::Loss:
       state.loss = mean_loss(state);
-      if (!std::isfinite(state.loss)) explain(state);
       break;
     case ActionKind::Norm:
       grad_norm_ = norm_of_gradients();
-      if (!std::isfinite(grad_norm_)) explain(state);
       break;
     case ActionKind::UpdateRows:
-      tables_->update(lookups, state.dfeatures, state.rule);
+      tables_->update(lookups, rows.feature_gradients, state.rule);
       break;
     case ActionKind::Step:
       if (!norm_) grads_.finish(compute_);
@@ -127,50 +98,51 @@ void Recommender::execute(const Action& action, StepState& state) {
     default:
       fail("a recommender has no way to do {}", to_string(action));
   }
-  if (part) mark(*part, false);
 }
 
-Recommender::StepState Recommender::state_of(const StepState& other) {
-  arenas_.keep.reset();
-  arenas_.flow.reset();
-  StepState state{other.fetched, run_with(compute_, arenas_), Saved(model_.slots())};
-  state.real = other.real;
-  state.rule = other.rule;
-  state.loss_scale = other.loss_scale;
-  return state;
+Batch Recommender::batch_of(const Fetched& fetched) const {
+  Batch batch;
+  batch.tokens = {nullptr, DType::I32, {samples_, 1}};
+  batch.first_sample = fetched.clicks.batch().first_sample;
+  batch.loss_factors = numbers_.row(1);
+  batch.part = &fetched.rows;
+  return batch;
 }
 
-void Recommender::repeat(StepState& again, ActionKind end, FunctionRef<void()> after) {
+void Recommender::run(const RankPlan& row, StepState& state) {
+  const double scale = 1.0 / static_cast<double>(state.real);
+  const auto batch = [&](int) { return batch_of(state.fetched); };
+  const auto others = [&](const Action& action) { execute(action, state); };
+  executor_->enqueue(row, {setup_.seed, scale, true, batch, others, 0, state.watch});
+}
+
+Recommender::StepState Recommender::repeat(const StepState& state, StepWatch& watch) {
+  StepState again = state;
+  again.next = nullptr;
+  again.watch = &watch;
   grads_.restart(compute_);
-  for (const Action& action : row_) {
-    if (action.kind == end) break;
-    if (action.kind == ActionKind::Read) continue;
-    execute(action, again);
-    after();
-  }
+  run(gradients_row_, again);
   grads_.finish(compute_);
+  return again;
 }
 
-// Memory is taken in the same order, so what is left for the update lies where it lay.
-void Recommender::repeat_without_overlap(StepState& state) {
+void Recommender::repeat_without_overlap(const StepState& state) {
   grads_.finish(compute_);
   const OverlapCheck before(ops_, compute_, layout_, grads_, {state.loss, 1});
-  const HostCopy vectors(ops_, compute_, state.dfeatures);
-  const Buffer kept(state.dfeatures.bytes());
+  const Tensor& gradients = state.fetched.rows.feature_gradients;
+  const HostCopy vectors(ops_, compute_, gradients);
+  const Buffer kept(gradients.bytes());
   std::memcpy(kept.data(), vectors.tensor().data, kept.bytes());
   synchronize();
-  StepState again = state_of(state);
-  repeat(again, ActionKind::UpdateRows, [this] { synchronize(); });
+  OneByOne watch(streams(), state.watch);
+  const StepState again = repeat(state, watch);
   const std::string step = fmt::format("step {}", state.rule.step);
   before.compare({again.loss, 1}, step);
-  const HostCopy now(ops_, compute_, again.dfeatures);
+  const HostCopy now(ops_, compute_, gradients);
   check(std::memcmp(kept.data(), now.tensor().data, kept.bytes()) == 0,
         "{}, computed once with overlap and once without: the gradients of the features differ: ranks or "
         "streams raced",
         step);
-  state.features = again.features;
-  state.logits = again.logits;
-  state.dfeatures = again.dfeatures;
   ++checked_;
 }
 
@@ -179,13 +151,9 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
   check(real >= 1, "step {}: there is no real sample in the global batch", step);
   double loss = 0;
   abort_on_error(world_, [&] {
-    Fetched& fetched = oldest();
-    arenas_.keep.reset();
-    arenas_.flow.reset();
-    StepState state{fetched, run_with(compute_, arenas_), Saved(model_.slots())};
-    state.next = &next;
-    state.real = real;
-    state.dense_lr = dense_lr;
+    Marks marks(*this);
+    StepState state{.fetched = oldest(), .next = &next, .real = real, .dense_lr = dense_lr};
+    if (setup_.marks) state.watch = &marks;
     state.rule = setup_.sparse;
     state.rule.lr = sparse_lr;
     state.rule.step = step;
@@ -193,15 +161,12 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     numbers_.send(compute_,
                   [&](int64_t row) { return row == 0 ? numbers_of(state.rule) : RuleNumbers{scale}; });
     state.rule.numbers = numbers_.row(0);
-    const Tensor late_scale = numbers_.row(1);
-    state.loss_scale = late_scale.data != nullptr ? Factor(1, late_scale.rows(0, 1)) : Factor(scale);
     grads_.restart(compute_);
-    for (const Action& action : row_) {
-      if (action.kind == ActionKind::UpdateRows && checked_ < setup_.check_overlap)
-        repeat_without_overlap(state);
-      execute(action, state);
-    }
-    fetched.used = compute_.record();
+    run(gradients_row_, state);
+    if (!std::isfinite(state.loss) || !std::isfinite(grad_norm_)) explain(state);
+    if (checked_ < setup_.check_overlap) repeat_without_overlap(state);
+    run(update_row_, state);
+    state.fetched.used = compute_.record();
     loss = state.loss;
   });
   return loss;
@@ -210,21 +175,11 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
 Recommender::Scored Recommender::score() {
   Scored scored{};
   abort_on_error(world_, [&] {
-    Fetched& fetched = oldest();
-    arenas_.keep.reset();
-    StepState state{fetched, run_with(compute_, arenas_), Saved(model_.slots())};
-    for (const Action& action : row_)
-      if (action.kind == ActionKind::Lookup || action.kind == ActionKind::F ||
-          action.kind == ActionKind::Collect)
-        execute(action, state);
-    scored = {state.logits, &fetched.clicks.batch()};
-    if (ops_.device != nullptr) {
-      const Tensor host = logits_.tensor(setup_.dtype, scored.logits.shape);
-      ops_.copy(compute_, host, scored.logits);
-      scored.logits = host;
-    }
-    compute_.synchronize();
-    fetched.used = {};
+    StepState state{.fetched = oldest()};
+    const auto others = [&](const Action& action) { execute(action, state); };
+    executor_->evaluate(batch_of(state.fetched), nullptr, others);
+    scored = {state.fetched.rows.scores, &state.fetched.clicks.batch()};
+    state.fetched.used = {};
   });
   return scored;
 }

@@ -79,6 +79,13 @@ void Replica::meet_neighbours() {
   meet(*place_.backward, from, to, *place_.backward_stream);
 }
 
+std::vector<Stream*> Replica::streams() {
+  std::vector<Stream*> streams{&compute_, &side(), &comm_};
+  for (Stream* stream : {place_.forward_stream, place_.backward_stream})
+    if (stream != nullptr) streams.push_back(stream);
+  return streams;
+}
+
 void Replica::reserve_workspace(size_t bytes) {
   if (DeviceQueue* queue = compute_.queue(); queue != nullptr && bytes > 0) queue->workspace(bytes);
 }

@@ -49,6 +49,8 @@ class Replica {
   const ParamStore& weights() const { return *weights_; }
   int threads() const { return pool_.size(); }
   const PipelinePlace& place() const { return place_; }
+  // All that this rank puts work on.
+  std::vector<Stream*> streams();
   // A row of this rank with the gathering of weights that ZeRO stage 3 needs; unchanged where the weights are
   // resident. Makes the memory for them.
   RankPlan with_residency(const RankPlan& row);

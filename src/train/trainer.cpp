@@ -207,7 +207,7 @@ void Trainer::repeat(StepWatch& watch) {
 
 void Trainer::repeat_without_overlap() {
   const OverlapCheck before(replica_.ops(), replica_.compute(), replica_.layout().flat(), grads_, sums_[0]);
-  OneByOne watch(replica_, watch_);
+  OneByOne watch(replica_.streams(), watch_);
   repeat(watch);
   before.compare(sums_[0], fmt::format("step {}", steps_done_ + 1));
   ++checked_;

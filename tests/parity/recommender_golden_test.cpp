@@ -62,7 +62,7 @@ TEST(RecommenderGolden, TheReferencesPrintedDebugRun) {
   setup.dense_optimizer.optimizer = OptimizerKind::Sgd;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.weight_decay = 0;
-  setup.loss = ClickLoss::Squared;
+  setup.model.loss = ClickLoss::Squared;
   setup.threads = 1;
   for (const DType dtype : {DType::F64, DType::F32}) {
     setup.dtype = dtype;
@@ -219,7 +219,7 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     setup.dense_optimizer.optimizer = OptimizerKind::Sgd;
     setup.dense_optimizer.sgd_momentum = 0;
     setup.dense_optimizer.weight_decay = 0;
-    setup.loss = shape.loss;
+    setup.model.loss = shape.loss;
     setup.mean = shape.mean;
     setup.dtype = DType::F64;
     setup.threads = 1;

@@ -31,7 +31,7 @@ TEST(TableStep, HasATextFormThatIsReadBack) {
             "0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,0LOSS,"
             "0UPDATE_ROWS,0STEP\n");
   EXPECT_EQ(to_string(Plan{table_step({.has_bottom = false, .clips = true})}),
-            "0READ,0LOOKUP,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0LOSS,0NORM,0UPDATE_ROWS,0STEP\n");
+            "0READ,0LOOKUP,0COLLECT,0F0,0I0,0RETURN,0W0,0REDUCE_GRAD,0LOSS,0NORM,0UPDATE_ROWS,0STEP\n");
   for (const TableStepShape& shape : kShapes) {
     const Plan plan{table_step(shape)};
     EXPECT_EQ(parse_plan(to_string(plan)), plan);
