@@ -20,7 +20,8 @@ std::string text(const std::optional<double>& value) { return value ? fmt::forma
 
 class ClickProgress final : public RecommendObserver, public ProgressLines {
  public:
-  ClickProgress(const LogConfig& config, std::FILE* out) : ProgressLines(config, out) {}
+  ClickProgress(const RecommendConfig& config, std::FILE* out)
+      : ProgressLines(config.log, out), clips_(config.training.clip_grad > 0) {}
 
   void on_start(const RecommendReport& report) override {
     begin(report, "ranks");
@@ -38,20 +39,20 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     line("steps       {} to {}", report.first_step, report.last_step);
   }
 
-  void on_step(const ClickStep& step) override {
+  void on_step(const StepReport& step) override {
     samples_ += step.samples;
-    seconds_ += step.seconds;
+    seconds_ += step.step_seconds;
     write_json([&] {
       nlohmann::ordered_json object{{"step", step.step},
                                     {"loss", step.loss},
                                     {"lr", step.lr},
                                     {"samples", step.samples},
-                                    {"step_seconds", step.seconds},
+                                    {"step_seconds", step.step_seconds},
                                     {"samples_per_second", step.samples_per_second()}};
-      if (step.grad_norm) object["grad_norm"] = *step.grad_norm;
+      if (clips_) object["grad_norm"] = step.grad_norm;
       return object;
     });
-    const std::string norm = step.grad_norm ? fmt::format("grad norm {:.3f}  ", *step.grad_norm) : "";
+    const std::string norm = clips_ ? fmt::format("grad norm {:.3f}  ", step.grad_norm) : "";
     const std::string text = fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {:.0f} samples/s  ETA {}",
                                          step.step, last_step(), step.loss, norm, step.lr,
                                          static_cast<double>(samples_) / seconds_, remaining(step.step));
@@ -97,6 +98,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  bool clips_;
   std::optional<double> best_auc_;
   int64_t samples_ = 0;  // since a step was shown
   double seconds_ = 0;
@@ -108,7 +110,7 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   RecommendJob job;
   ranks.agree([&] { job = prepare(config); });
   ranks.compare(job.terms);
-  ClickProgress progress(job.config.log, stderr);
+  ClickProgress progress(job.config, stderr);
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     return recommend(world, job, progress, signal);
   };

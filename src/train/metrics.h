@@ -15,25 +15,29 @@
 namespace trifold {
 
 // One training step; all but times and rates are the same on every rank. Losses are means over the tokens of
-// the global batch, before the update.
+// the global batch, of a recommender over its samples, before the update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
+  int64_t samples = 0;  // of this step; padding does not count
   double loss = 0;
-  double grad_norm = 0;  // before clipping
-  double lr = 0;
+  double grad_norm = 0;  // before clipping; of a recommender's MLPs, and 0 where they are not clipped
+  double lr = 0;         // of a recommender's MLPs
+  double step_seconds = 0;
+  // From here on of transformers only.
   double loss_scale = 1;
   double next_loss_scale = 1;   // of the step after it
   int64_t tokens = 0;           // of this step, all ranks; padding does not count
   int64_t sent_bytes = 0;       // by all ranks together (comm/communicator.h says how they are counted)
   int64_t left_node_bytes = 0;  // of these, to a rank on another node
-  double step_seconds = 0;
   double tokens_per_second = 0;
   // Model flops per second (matrix products, causal attention counted half, no recomputation; of samples that
   // end early the share of their tokens) as a share of
   // the matrix product rate that was measured on these same cores when the run started.
   double mfu = 0;
   bool skipped = false;
+
+  double samples_per_second() const { return static_cast<double>(samples) / step_seconds; }
 };
 
 // What else is measured of a model's answers, by name.

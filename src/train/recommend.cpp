@@ -263,9 +263,10 @@ void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::
 bool RecommendRun::advance(const std::atomic<int>& signal) {
   if (!is_fetched_) fetch(feed_, done_);
   const auto start = Clock::now();
-  ClickStep step;
+  StepReport step;
   step.step = done_ + 1;
   step.samples = feed_.real_samples(done_);
+  step.consumed_samples = step.step * config_.training.global_batch_size;
   step.lr = rates_.at(done_);
   // An evaluation between two steps needs the place that the next batch would take.
   is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
@@ -278,9 +279,9 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
     if (error.kind() == ErrorKind::Agreed) failed_step_ = step.step;
     throw;
   }
-  if (config_.training.clip_grad > 0) step.grad_norm = model_.grad_norm();
+  step.grad_norm = model_.grad_norm();
   done_ = step.step;
-  step.seconds = seconds_since(start);
+  step.step_seconds = seconds_since(start);
   if (observer_ != nullptr) observer_->on_step(step);
   poll_stop(signal);
   return true;

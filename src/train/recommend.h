@@ -23,17 +23,6 @@ struct RecommendJob : RunJob {
 
 RecommendJob prepare(RecommendConfig config);
 
-// One training step; the same on every rank but for the time.
-struct ClickStep {
-  int64_t step = 0;                 // counts from 1
-  int64_t samples = 0;              // real ones of the global batch
-  double loss = 0;                  // before the update
-  double lr = 0;                    // of the MLPs
-  std::optional<double> grad_norm;  // of the MLPs, before clipping; only with --clip-grad
-  double seconds = 0;
-  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
-};
-
 struct ClickEvaluation {
   int64_t step = 0;
   ClickScores scores;
@@ -57,7 +46,7 @@ struct RecommendReport : StartReport {
 class RecommendObserver : public SaveObserver {
  public:
   virtual void on_start(const RecommendReport& report) = 0;
-  virtual void on_step(const ClickStep& step) = 0;
+  virtual void on_step(const StepReport& step) = 0;
   virtual void on_eval(const ClickEvaluation& evaluation) = 0;
   virtual void on_target(int64_t step, double auc, double target) = 0;
 };

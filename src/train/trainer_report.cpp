@@ -23,6 +23,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     const int64_t samples = samples_of_batch(static_cast<int64_t>(i));
     consumed += samples;
     report.consumed_samples = consumed;
+    report.samples = samples;
     report.loss = sums_[i].loss / sums_[i].weight;
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));

@@ -47,7 +47,7 @@ RecommendConfig on_device(RecommendConfig config) {
 // All numbers that a run told.
 struct Told final : RecommendObserver {
   void on_start(const RecommendReport& report) override { operations = report.operations; }
-  void on_step(const ClickStep& step) override { numbers.push_back(step.loss); }
+  void on_step(const StepReport& step) override { numbers.push_back(step.loss); }
   void on_eval(const ClickEvaluation& evaluation) override {
     for (const double number :
          {evaluation.scores.auc.value(), evaluation.scores.log_loss, evaluation.scores.calibration.value()})
