@@ -57,7 +57,7 @@ constexpr Line kCompute = 0, kExchange = 1, kFetch = 2;
 
 class Walk {
  public:
-  Walk(const TableStepShape& shape, const TableStepCost& cost) : shape_(shape), cost_(cost) {}
+  Walk(const TableStepShape& shape, TableStepCost cost) : shape_(shape), cost_(cost) {}
 
   Simulation run(const RankPlan& row) {
     for (const Action& action : row) take(action);
@@ -78,54 +78,36 @@ class Walk {
 
  private:
   // On `line`, not before what the row has come to; returns the end. What takes no time is not drawn.
-  double put(Line line, const Action& action, double seconds) {
+  double put(Line line, const Action& action) {
+    const double seconds = cost_(action);
     const double begin = std::max(now_[line], now_[kCompute]);
     now_[line] = begin + seconds;
     if (seconds > 0) simulation_.timeline.push_back({line, action, begin, now_[line], line != kCompute});
     return now_[line];
   }
-  void wait_for(double end) { now_[kCompute] = std::max(now_[kCompute], end); }
-
-  double seconds_of(const Action& action) const {
-    const bool top = action.stage == shape_.top();
-    switch (action.kind) {
-      case ActionKind::Lookup:
-        return cost_.lookup;
-      case ActionKind::F:
-        return top ? cost_.top_forward : cost_.bottom_forward;
-      case ActionKind::I:
-        return cost_.top_input;
-      case ActionKind::W:
-        return cost_.top_weight;
-      case ActionKind::B:
-        return cost_.bottom_backward;
-      case ActionKind::UpdateRows:
-        return cost_.update_rows;
-      case ActionKind::Step:
-        return cost_.step;
-      default:
-        return 0;
-    }
-  }
-
   void take(const Action& action) {
-    if (action.kind == ActionKind::Read) {
-      put(shape_.fetches_ahead ? kFetch : kCompute, action, cost_.read);
-      return;
+    switch (action.kind) {
+      case ActionKind::Read:
+        put(shape_.fetches_ahead ? kFetch : kCompute, action);
+        return;
+      case ActionKind::Return:
+        gradients_ = put(kExchange, action);
+        return;
+      case ActionKind::Collect:
+        now_[kCompute] = std::max(now_[kCompute], vectors_);
+        return;
+      case ActionKind::UpdateRows:
+        now_[kCompute] = std::max(now_[kCompute], gradients_);
+        break;
+      default:
+        break;
     }
-    if (action.kind == ActionKind::Collect) wait_for(vectors_);
-    if (action.kind == ActionKind::UpdateRows) wait_for(gradients_);
-    if (action.kind == ActionKind::Return) {
-      gradients_ = put(kExchange, action, cost_.gradients);
-      return;
-    }
-    put(kCompute, action, seconds_of(action));
-    if (action.kind == ActionKind::Lookup)
-      vectors_ = put(kExchange, table(ActionKind::Collect), cost_.vectors);
+    put(kCompute, action);
+    if (action.kind == ActionKind::Lookup) vectors_ = put(kExchange, table(ActionKind::Collect));
   }
 
   const TableStepShape& shape_;
-  const TableStepCost& cost_;
+  TableStepCost cost_;
   Simulation simulation_;
   double now_[3] = {};
   double vectors_ = 0, gradients_ = 0;  // when they are there
@@ -174,7 +156,7 @@ void check_table_step(const RankPlan& row, const TableStepShape& shape) {
       bad_input("the plan is wrong: it never comes to {}", to_string(rule.action));
 }
 
-Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, const TableStepCost& cost) {
+Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, TableStepCost cost) {
   check_table_step(row, shape);
   return Walk(shape, cost).run(row);
 }

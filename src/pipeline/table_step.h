@@ -11,6 +11,7 @@
 //   fetch     READ: the next batch
 #pragma once
 
+#include "core/function_ref.h"
 #include "pipeline/simulate.h"
 
 namespace trifold {
@@ -34,21 +35,13 @@ RankPlan table_forward(const TableStepShape& shape);
 // of all ranks, and the norm, are known to be finite.
 void check_table_step(const RankPlan& row, const TableStepShape& shape);
 
-// Seconds of a rank.
-struct TableStepCost {
-  double read = 0;
-  double lookup = 0;
-  double vectors = 0, gradients = 0;  // their way between ranks
-  double bottom_forward = 0, top_forward = 0;
-  double top_input = 0, top_weight = 0;  // I and W
-  double bottom_backward = 0;
-  double update_rows = 0;
-  double step = 0;  // reductions included
-};
+// Seconds that a rank needs for an action; for COLLECT and RETURN what travels needs, for STEP with the
+// reductions.
+using TableStepCost = FunctionRef<double(const Action&)>;
 
 // What a rank of so many would do when. Ranks of the simulation are the three lines of one rank, in the order
 // above; its makespan is the time of a step in a run of many. Messages take the exchange line only, and
 // computation waits for what it needs. Throws as check_table_step does.
-Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, const TableStepCost& cost);
+Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, TableStepCost cost);
 
 }  // namespace trifold

@@ -79,24 +79,20 @@ void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double si
        2 * bottom.outputs + top.outputs);
 }
 
-// A measured part that covers several actions is divided among them in proportion to their products.
-TableStepCost cost_of(const DlrmShape& shape, const StepTimes& times) {
-  const Products products = products_of(shape);
-  const double forward = products.top_forward / (products.top_forward + products.top_input);
-  const double weight = products.top_weight / (products.top_weight + products.bottom_backward);
-  TableStepCost cost;
-  cost.read = times[StepPart::Fetch];
-  cost.lookup = times[StepPart::Lookups];
-  cost.vectors = times[StepPart::Vectors];
-  cost.gradients = times[StepPart::Gradients];
-  cost.bottom_forward = times[StepPart::Bottom];
-  cost.top_forward = forward * times[StepPart::Top];
-  cost.top_input = times[StepPart::Top] - cost.top_forward;
-  cost.top_weight = weight * times[StepPart::WeightGradients];
-  cost.bottom_backward = times[StepPart::WeightGradients] - cost.top_weight;
-  cost.update_rows = times[StepPart::Update];
-  cost.step = times[StepPart::DenseUpdate];
-  return cost;
+// A part that covers several actions is divided among them in proportion to their products; what is
+// predicted and measured of it has its reductions.
+double seconds_of(const Action& action, const TableStepShape& step, const Products& products,
+                  const StepTimes& times) {
+  const std::optional<StepPart> part = part_of(action, step);
+  const auto share = [&](double mine, double other) { return times[*part] * (mine / (mine + other)); };
+  if (!part || action.kind == ActionKind::ReduceGrad) return 0;
+  if (*part == StepPart::Top && action.kind == ActionKind::F)
+    return share(products.top_forward, products.top_input);
+  if (action.kind == ActionKind::I) return times[*part] - share(products.top_forward, products.top_input);
+  if (action.kind == ActionKind::W) return share(products.top_weight, products.bottom_backward);
+  if (action.kind == ActionKind::B)
+    return times[*part] - share(products.top_weight, products.bottom_backward);
+  return times[*part];
 }
 
 template <class Member>
@@ -156,7 +152,9 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   TableStepShape shape = step_shape(setup);
   shape.fetches_ahead = spare_core;
   planned.row = table_step(shape);
-  planned.simulation = simulate_table_step(planned.row, shape, cost_of(setup.model, times));
+  const Products products = products_of(setup.model);
+  planned.simulation = simulate_table_step(
+      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, products, times); });
   times.step = planned.simulation.makespan;
   return planned;
 }

@@ -68,6 +68,9 @@ struct RecommenderSetup {
 
 // Of the plan of its step.
 TableStepShape step_shape(const RecommenderSetup& setup);
+// With which part of the step an action is measured and planned; nothing of those that only wait for all
+// ranks.
+std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
 

@@ -64,7 +64,7 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& place
   const size_t sorting = setup.training ? lookups.sorting : 0;
   // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
   const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
-  const size_t told = sizeof(double) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
+  const size_t told = 2 * sizeof(double) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
   const size_t updates =
       setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
   const size_t computing = std::max(cuda::kProductWorkspace, updates);

@@ -9,6 +9,33 @@
 
 namespace trifold {
 
+std::optional<StepPart> part_of(const Action& action, const TableStepShape& step) {
+  switch (action.kind) {
+    case ActionKind::Read:
+      return StepPart::Fetch;
+    case ActionKind::Lookup:
+      return StepPart::Lookups;
+    case ActionKind::Collect:
+      return StepPart::Vectors;
+    case ActionKind::F:
+      return action.stage == step.top() ? StepPart::Top : StepPart::Bottom;
+    case ActionKind::I:
+      return StepPart::Top;
+    case ActionKind::Return:
+      return StepPart::Gradients;
+    case ActionKind::W:
+    case ActionKind::B:
+    case ActionKind::ReduceGrad:
+      return StepPart::WeightGradients;
+    case ActionKind::UpdateRows:
+      return StepPart::Update;
+    case ActionKind::Step:
+      return StepPart::DenseUpdate;
+    default:
+      return std::nullopt;
+  }
+}
+
 // Tells the setup's marks of the parts of a step; on a device each waits for what is under way.
 class Recommender::Marks final : public StepWatch {
  public:
@@ -18,32 +45,11 @@ class Recommender::Marks final : public StepWatch {
 
  private:
   void mark(const Action& action, bool begins) {
-    const std::optional<StepPart> part = part_of(action);
-    if (!part) return;
+    using enum StepPart;
+    const std::optional<StepPart> part = part_of(action, step_shape(model_.setup_));
+    if (!part || part == Fetch || part == Vectors || part == Gradients) return;  // these mark themselves
     model_.compute_.synchronize();
     model_.setup_.marks(*part, begins);
-  }
-
-  // Nothing of those that only wait, or that mark themselves.
-  std::optional<StepPart> part_of(const Action& action) const {
-    switch (action.kind) {
-      case ActionKind::Lookup:
-        return StepPart::Lookups;
-      case ActionKind::F:
-        return action.stage == step_shape(model_.setup_).top() ? StepPart::Top : StepPart::Bottom;
-      case ActionKind::I:
-        return StepPart::Top;
-      case ActionKind::W:
-      case ActionKind::B:
-      case ActionKind::ReduceGrad:
-        return StepPart::WeightGradients;
-      case ActionKind::UpdateRows:
-        return StepPart::Update;
-      case ActionKind::Step:
-        return StepPart::DenseUpdate;
-      default:
-        return std::nullopt;
-    }
   }
 
   Recommender& model_;

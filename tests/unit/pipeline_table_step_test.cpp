@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "core/error.h"
 
@@ -77,39 +79,39 @@ TEST(TableStep, TheNextBatchMayBeReadLater) {
   EXPECT_EQ(message(row, {}), "none");
 }
 
-constexpr TableStepCost kCost{.read = 40,
-                              .lookup = 5,
-                              .vectors = 9,
-                              .gradients = 20,
-                              .bottom_forward = 3,
-                              .top_forward = 4,
-                              .top_input = 6,
-                              .top_weight = 7,
-                              .bottom_backward = 2,
-                              .update_rows = 8,
-                              .step = 1};
+// Seconds by action; 0 of all others.
+using Cost = std::map<std::string, double>;
+const Cost kCost{{"0READ", 40}, {"0LOOKUP", 5}, {"0COLLECT", 9}, {"0RETURN", 20},     {"0F0", 3},  {"1F0", 4},
+                 {"1I0", 6},    {"1W0", 7},     {"0B0", 2},      {"0UPDATE_ROWS", 8}, {"0STEP", 1}};
 
-double makespan(const TableStepCost& cost, const TableStepShape& shape = {}) {
-  return simulate_table_step(table_step(shape), shape, cost).makespan;
+Simulation simulated(const Cost& cost, const TableStepShape& shape = {}) {
+  return simulate_table_step(table_step(shape), shape, [&](const Action& action) {
+    const auto found = cost.find(to_string(action));
+    return found == cost.end() ? 0.0 : found->second;
+  });
+}
+
+double makespan(const Cost& cost, const TableStepShape& shape = {}) {
+  return simulated(cost, shape).makespan;
 }
 
 TEST(TableStep, WhatTravelsHidesBehindWhatIsComputed) {
-  TableStepCost cost = kCost;
-  cost.read = 0;
+  Cost cost = kCost;
+  cost["0READ"] = 0;
   const double computed = 5 + 4 + 6 + 8 + 1;
   EXPECT_DOUBLE_EQ(makespan(cost), computed + 9 + 20);
-  cost.vectors = 2;
-  cost.gradients = 8.5;
+  cost["0COLLECT"] = 2;
+  cost["0RETURN"] = 8.5;
   EXPECT_DOUBLE_EQ(makespan(cost), computed + 3 + 9);
-  cost.read = 30;
+  cost["0READ"] = 30;
   EXPECT_DOUBLE_EQ(makespan(cost), 5 + 3 + 4 + 6 + 9 + 8 + 1);
-  cost.read = 50;
+  cost["0READ"] = 50;
   EXPECT_DOUBLE_EQ(makespan(cost), 50);
   EXPECT_DOUBLE_EQ(makespan(cost, {.fetches_ahead = false}), 50 + 36);
 }
 
 TEST(TableStep, TheTimelineIsThatOfThreeLines) {
-  const Simulation simulation = simulate_table_step(table_step({}), {}, kCost);
+  const Simulation simulation = simulated(kCost);
   EXPECT_EQ(simulation.ranks.size(), 3U);
   double last[] = {0, 0, 0};
   for (const TimelineEntry& entry : simulation.timeline) {
