@@ -57,17 +57,31 @@ RankPlan forward_row_of(const PipelinePlace& place);
 // Sees every action and block of a step while it is computed; asked for by StepInputs::watch.
 class StepWatch : public TensorWatch {
  public:
+  // Passes everything on to `inner`, if there is one, which must outlive it.
+  explicit StepWatch(StepWatch* inner = nullptr) : inner_(inner) {}
   // An action, or the first of several messages that go together, comes next.
-  virtual void before(const Action& /*action*/) {}
+  virtual void before(const Action& action) {
+    if (inner_ != nullptr) inner_->before(action);
+  }
   // Block `block` of the model is about to do its part of `action` on this batch, with these weights, which
   // are there as of now on `stream`. What layers show until `end` is of it.
-  virtual void begin(const Action& /*action*/, int /*block*/, const Batch& /*batch*/,
-                     const ParamSource& /*weights*/, Stream& /*stream*/) {}
-  virtual void end(Stream& /*stream*/) {}
-  void see(std::string_view /*layer*/, std::string_view /*what*/, Tensor /*tensor*/,
-           Stream& /*stream*/) override {}
+  virtual void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+                     Stream& stream) {
+    if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
+  }
+  virtual void end(Stream& stream) {
+    if (inner_ != nullptr) inner_->end(stream);
+  }
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
+    if (inner_ != nullptr) inner_->see(layer, what, tensor, stream);
+  }
   // An action, or all of several messages that go together, has been put on its streams.
-  virtual void after(const Action& /*action*/) {}
+  virtual void after(const Action& action) {
+    if (inner_ != nullptr) inner_->after(action);
+  }
+
+ private:
+  StepWatch* inner_;
 };
 
 // The same for every micro-batch of a step.

@@ -25,19 +25,15 @@ void check_sums_finite(Replica& replica, const GradientBuffer& grads, const std:
 }
 
 FiniteCheck::FiniteCheck(Replica& replica, const GradientBuffer& grads, StepWatch* inner)
-    : replica_(replica),
+    : StepWatch(inner),
+      replica_(replica),
       grads_(grads),
-      inner_(inner),
       search_(replica.world(), replica.mesh(), replica.ops(), "the training data"),
       bad_gradients_(static_cast<size_t>(replica.model().params.size()), false) {}
 
-void FiniteCheck::before(const Action& action) {
-  if (inner_ != nullptr) inner_->before(action);
-}
-
 void FiniteCheck::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
                         Stream& stream) {
-  if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
+  StepWatch::begin(action, block, batch, weights, stream);
   const ParamList& params = replica_.model().params;
   const auto blocks = static_cast<int64_t>(replica_.model().blocks.size());
   action_ = action;
@@ -52,13 +48,13 @@ void FiniteCheck::begin(const Action& action, int block, const Batch& batch, con
 }
 
 void FiniteCheck::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
-  if (inner_ != nullptr) inner_->see(layer, what, tensor, stream);
+  StepWatch::see(layer, what, tensor, stream);
   search_.look(fmt::format("the {} of {}", what, layer), tensor, stream);
 }
 
 // The output loss makes its weight's gradient in forward (nn/layer.h), the other blocks in B or W.
 void FiniteCheck::end(Stream& stream) {
-  if (inner_ != nullptr) inner_->end(stream);
+  StepWatch::end(stream);
   const ParamList& params = replica_.model().params;
   const bool last = block_ + 1 == static_cast<int>(replica_.model().blocks.size());
   search_.go_to(search_.place() + kFirstGradient - search_.place() % kPlacesOfBlock);
@@ -73,10 +69,6 @@ void FiniteCheck::end(Stream& stream) {
       search_.look("the gradient of " + params[{i}].shard.name, gradient, stream);
     }
   search_.set_samples({});
-}
-
-void FiniteCheck::after(const Action& action) {
-  if (inner_ != nullptr) inner_->after(action);
 }
 
 void FiniteCheck::look_at_sums(Stream& stream) {

@@ -17,15 +17,13 @@ namespace trifold {
 
 class FiniteCheck final : public StepWatch {
  public:
-  // Passes everything on to `inner`, if there is one, before it looks. References must outlive the object.
+  // `inner` is told everything before this looks. References must outlive the object.
   FiniteCheck(Replica& replica, const GradientBuffer& grads, StepWatch* inner);
 
-  void before(const Action& action) override;
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
              Stream& stream) override;
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;
   void end(Stream& stream) override;
-  void after(const Action& action) override;
 
   // After the step: the gradients as they were summed over the ranks.
   void look_at_sums(Stream& stream);
@@ -35,7 +33,6 @@ class FiniteCheck final : public StepWatch {
  private:
   Replica& replica_;
   const GradientBuffer& grads_;
-  StepWatch* inner_;
   FiniteSearch search_;
   std::vector<bool> bad_gradients_;  // by parameter: reported once, by the micro-batch that made it bad
   Action action_{};

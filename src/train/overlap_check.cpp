@@ -14,25 +14,8 @@ bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::b
 
 }  // namespace
 
-void OneByOne::before(const Action& action) {
-  if (inner_ != nullptr) inner_->before(action);
-}
-
-void OneByOne::begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
-                     Stream& stream) {
-  if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
-}
-
-void OneByOne::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
-  if (inner_ != nullptr) inner_->see(layer, what, tensor, stream);
-}
-
-void OneByOne::end(Stream& stream) {
-  if (inner_ != nullptr) inner_->end(stream);
-}
-
 void OneByOne::after(const Action& action) {
-  if (inner_ != nullptr) inner_->after(action);
+  StepWatch::after(action);
   for (Stream* stream : streams_) stream->synchronize();
 }
 

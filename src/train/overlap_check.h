@@ -16,19 +16,14 @@ namespace trifold {
 // in by add_communication cannot deadlock that way (pipeline/passes.h).
 class OneByOne final : public StepWatch {
  public:
-  // For all streams of the rank. Passes everything on to `inner`, if there is one.
-  OneByOne(std::vector<Stream*> streams, StepWatch* inner) : streams_(std::move(streams)), inner_(inner) {}
+  // For all streams of the rank.
+  OneByOne(std::vector<Stream*> streams, StepWatch* inner)
+      : StepWatch(inner), streams_(std::move(streams)) {}
 
-  void before(const Action& action) override;
-  void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
-             Stream& stream) override;
-  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override;
-  void end(Stream& stream) override;
   void after(const Action& action) override;
 
  private:
   std::vector<Stream*> streams_;
-  StepWatch* inner_;
 };
 
 // What a step gave: its loss, and the reduced gradients that are summed on this rank.
