@@ -127,7 +127,7 @@ Json to_json(const RecommendPlan& plan) {
   Json json{{"tables", std::move(tables)},
             {"ranks", std::move(ranks)},
             {"imbalance", imbalance(plan.loads)},
-            {"dense_parameters", plan.dense_parameters},
+            {"dense_parameters", plan.step.dense_parameters},
             {"predicted_seconds", times_json(plan.step.times)}};
   if (plan.measured) {
     json["measured_seconds"] = times_json(*plan.measured);
@@ -165,7 +165,7 @@ int run(const PlanRecommenderConfig& config) {
       "{:.3g} "
       "MFLOP a sample\n",
       plan.placement.tables().size(), rows, config.run.model.embedding_dim, bytes_of(bytes),
-      plan.dense_parameters, plan.setup.model.train_flops() / 1e6);
+      plan.step.dense_parameters, plan.step.flops_of_sample / 1e6);
   fmt::print("batch       {} samples over {} rank{}\n", plan.setup.global_batch, plan.placement.ranks(),
              plan.placement.ranks() == 1 ? "" : "s");
   print_tables(plan, input);

@@ -13,24 +13,6 @@ int64_t DlrmShape::interaction_width() const {
   return (has_bottom() ? width : 0) + (self ? n * (n + 1) / 2 : n * (n - 1) / 2);
 }
 
-double DlrmShape::train_flops() const {
-  double products = 0;  // multiplications of a forward
-  const auto add = [&](int64_t in, const std::vector<int64_t>& widths) {
-    for (int64_t out : widths) {
-      products += static_cast<double>(in) * static_cast<double>(out);
-      in = out;
-    }
-  };
-  if (has_bottom()) add(dense, bottom);
-  const double input = has_bottom() && !bottom.empty() ? static_cast<double>(dense * bottom[0]) : 0;
-  add(interaction_width(), top);
-  const auto n = static_cast<double>(vectors());
-  if (interaction == InteractionKind::Dot) products += n * n * static_cast<double>(width);
-  if (interaction == InteractionKind::Cross)
-    products += 2.0 * cross_layers * static_cast<double>(features()) * static_cast<double>(cross_rank);
-  return 2 * (3 * products - input);  // nobody asks for the gradient of the dense numbers
-}
-
 namespace {
 
 // `x` in another type, where it is of another.
@@ -162,12 +144,44 @@ class Top : public Layer {
   ColumnCopy products_, products_back_;
 };
 
+// Multiplications of a chain of products for one sample.
+double products_of(const std::vector<int64_t>& widths) {
+  double products = 0;
+  for (size_t i = 1; i < widths.size(); ++i)
+    products += static_cast<double>(widths[i - 1]) * static_cast<double>(widths[i]);
+  return products;
+}
+
+// Nobody asks for the gradient of the dense numbers.
+BlockFlops bottom_flops(const DlrmShape& shape) {
+  const double products = products_of(widths(shape.dense, shape.bottom));
+  return {2 * products, 2 * (products - static_cast<double>(shape.dense * shape.bottom[0])), 2 * products};
+}
+
+// Both factors of a dot interaction have gradients, and a cross network has weights.
+BlockFlops top_flops(const DlrmShape& shape) {
+  const double mlp = products_of(widths(shape.interaction_width(), shape.top));
+  const auto vectors = static_cast<double>(shape.vectors());
+  if (shape.interaction == InteractionKind::Dot) {
+    const double pairs = vectors * vectors * static_cast<double>(shape.width);
+    return {2 * (mlp + pairs), 2 * (mlp + 2 * pairs), 2 * mlp};
+  }
+  const double cross = shape.interaction == InteractionKind::Cat
+                           ? 0
+                           : 2.0 * shape.cross_layers * static_cast<double>(shape.features()) *
+                                 static_cast<double>(shape.cross_rank);
+  return {2 * (mlp + cross), 2 * (mlp + cross), 2 * (mlp + cross)};
+}
+
 template <class Layers>
-void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
+void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t seed,
+               const BlockFlops& flops) {
   BlockBuilder builder(model.params, mesh, static_cast<int>(model.blocks.size()), seed);
   Block block;
   block.layer = std::make_unique<Layers>(builder, shape);
   block.slots = builder.slots();
+  block.flops = block.cost = flops.forward;
+  block.parts = flops;
   model.blocks.push_back(std::move(block));
 }
 
@@ -181,9 +195,16 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
   check(shape.interaction_width() > 0, "the vectors of {} tables and no dense features have no products",
         shape.tables);
   Model model;
-  if (shape.has_bottom()) add_block<Bottom>(model, shape, mesh, seed);
-  add_block<Top>(model, shape, mesh, seed);
+  if (shape.has_bottom()) add_block<Bottom>(model, shape, mesh, seed, bottom_flops(shape));
+  add_block<Top>(model, shape, mesh, seed, top_flops(shape));
   return model;
+}
+
+double train_flops(const Model& dlrm) {
+  double flops = 0;
+  for (const Block& block : dlrm.blocks)
+    flops += block.parts.forward + block.parts.input + block.parts.weight;
+  return flops;
 }
 
 }  // namespace trifold

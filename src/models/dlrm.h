@@ -43,8 +43,6 @@ struct DlrmShape {
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
   int64_t features() const { return vectors() * width; }
   int64_t interaction_width() const;
-  // Multiplications and additions of matrix products for one sample, forward and backward.
-  double train_flops() const;
 };
 
 // What the blocks read of a batch (Batch::part), and where they leave what is not an activation.
@@ -61,5 +59,8 @@ struct DlrmBatch : BatchPart {
 // The type and size of a sample's features decide those of `features` and `scores`, [B, 1]. Failure where
 // widths do not fit, or there are too few vectors for products. The last block returns the logits.
 Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed);
+
+// Multiplications and additions of its matrix products for one sample, forward and backward.
+double train_flops(const Model& dlrm);
 
 }  // namespace trifold

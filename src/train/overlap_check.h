@@ -17,8 +17,7 @@ namespace trifold {
 class OneByOne final : public StepWatch {
  public:
   // For all streams of the rank.
-  OneByOne(std::vector<Stream*> streams, StepWatch* inner)
-      : StepWatch(inner), streams_(std::move(streams)) {}
+  OneByOne(std::vector<Stream*> streams, StepWatch* inner) : StepWatch(inner), streams_(std::move(streams)) {}
 
   void after(const Action& action) override;
 

@@ -10,88 +10,48 @@ namespace trifold {
 
 namespace {
 
-// Products (multiplications) of a chain of layers for one sample, and the numbers that it makes.
-struct Chain {
-  double products = 0;
-  double outputs = 0;
+// Numbers that a chain of layers makes for one sample.
+double outputs_of(const std::vector<int64_t>& widths) {
+  return static_cast<double>(std::accumulate(widths.begin(), widths.end(), int64_t{0}));
+}
+
+// Flops of the dense actions for one sample.
+struct DenseFlops {
+  explicit DenseFlops(const Model& model)
+      : top(model.blocks.back().parts),
+        bottom(model.blocks.size() > 1 ? model.blocks[0].parts : BlockFlops{}) {}
+  double bottom_backward() const { return bottom.input + bottom.weight; }
+
+  BlockFlops top, bottom;
 };
-
-Chain chain_of(int64_t in, const std::vector<int64_t>& widths) {
-  Chain chain;
-  for (const int64_t out : widths) {
-    chain.products += static_cast<double>(in) * static_cast<double>(out);
-    chain.outputs += static_cast<double>(out);
-    in = out;
-  }
-  return chain;
-}
-
-Chain bottom_of(const DlrmShape& shape) {
-  return shape.has_bottom() ? chain_of(shape.dense, shape.bottom) : Chain{};
-}
-
-double parameters_of(const DlrmShape& shape) {
-  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
-  double count = bottom.products + bottom.outputs + top.products + top.outputs;
-  if (shape.interaction == InteractionKind::Cross)
-    count += shape.cross_layers * static_cast<double>(shape.features()) *
-             (2.0 * static_cast<double>(shape.cross_rank) + 1);
-  return count;
-}
-
-// Multiplications of the matrix products of the dense actions for one sample.
-struct Products {
-  double bottom_forward = 0, top_forward = 0, top_input = 0, top_weight = 0, bottom_backward = 0;
-};
-
-// Of the interaction: of a dot interaction both factors have gradients; a cross network has weights.
-double meeting_of(const DlrmShape& shape) {
-  const auto vectors = static_cast<double>(shape.vectors());
-  if (shape.interaction == InteractionKind::Dot) return vectors * vectors * static_cast<double>(shape.width);
-  if (shape.interaction != InteractionKind::Cross) return 0;
-  return 2.0 * shape.cross_layers * static_cast<double>(shape.features()) *
-         static_cast<double>(shape.cross_rank);
-}
-
-Products products_of(const DlrmShape& shape) {
-  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
-  const double first =
-      shape.bottom.empty() ? 0 : static_cast<double>(shape.dense) * static_cast<double>(shape.bottom[0]);
-  const bool cross = shape.interaction == InteractionKind::Cross;
-  const double meeting = meeting_of(shape);
-  return {bottom.products, top.products + meeting, top.products + (cross ? 1 : 2) * meeting,
-          top.products + (cross ? meeting : 0), 2 * bottom.products - first};
-}
 
 // The dense parts of a step for `b` samples, numbers of `size` bytes.
-void predict_dense(StepTimes& times, const DlrmShape& shape, double b, double size, const RankRates& rates) {
-  const Chain bottom = bottom_of(shape), top = chain_of(shape.interaction_width(), shape.top);
-  const Products products = products_of(shape);
+void predict_dense(StepTimes& times, const DlrmShape& shape, const DenseFlops& flops, double b, double size,
+                   const RankRates& rates) {
+  const double bottom = shape.has_bottom() ? outputs_of(shape.bottom) : 0, top = outputs_of(shape.top);
   const double meeting_numbers = static_cast<double>(shape.features()) *
                                  (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
   const auto part = [&](StepPart which, double count, double numbers) {
-    times[which] = b * (2 * count / rates.flops + numbers * size / rates.memory);
+    times[which] = b * (count / rates.flops + numbers * size / rates.memory);
   };
-  part(StepPart::Bottom, products.bottom_forward, 2 * bottom.outputs);
-  part(StepPart::Top, products.top_forward + products.top_input,
-       4 * top.outputs + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
-  part(StepPart::WeightGradients, products.top_weight + products.bottom_backward,
-       2 * bottom.outputs + top.outputs);
+  part(StepPart::Bottom, flops.bottom.forward, 2 * bottom);
+  part(StepPart::Top, flops.top.forward + flops.top.input,
+       4 * top + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
+  part(StepPart::WeightGradients, flops.top.weight + flops.bottom_backward(), 2 * bottom + top);
 }
 
-// A part that covers several actions is divided among them in proportion to their products; what is
+// A part that covers several actions is divided among them in proportion to their flops; what is
 // predicted and measured of it has its reductions.
-double seconds_of(const Action& action, const TableStepShape& step, const Products& products,
+double seconds_of(const Action& action, const TableStepShape& step, const DenseFlops& flops,
                   const StepTimes& times) {
   const std::optional<StepPart> part = part_of(action, step);
   const auto share = [&](double mine, double other) { return times[*part] * (mine / (mine + other)); };
   if (!part || action.kind == ActionKind::ReduceGrad) return 0;
   if (*part == StepPart::Top && action.kind == ActionKind::F)
-    return share(products.top_forward, products.top_input);
-  if (action.kind == ActionKind::I) return times[*part] - share(products.top_forward, products.top_input);
-  if (action.kind == ActionKind::W) return share(products.top_weight, products.bottom_backward);
-  if (action.kind == ActionKind::B)
-    return times[*part] - share(products.top_weight, products.bottom_backward);
+    return share(flops.top.forward, flops.top.input);
+  if (action.kind == ActionKind::I) return times[*part] - share(flops.top.forward, flops.top.input);
+  if (action.kind == ActionKind::W) return share(flops.top.weight, flops.bottom_backward());
+  if (action.kind == ActionKind::B) return times[*part] - share(flops.top.weight, flops.bottom_backward());
   return times[*part];
 }
 
@@ -134,11 +94,16 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   const auto ranks = static_cast<double>(loads.size());
   const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
   const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
-  predict_dense(times, setup.model, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  const Mesh mesh({{Axis::Dp, static_cast<int>(loads.size())}}, {});
+  const Model model = make_dlrm(setup.model, mesh, setup.seed);
+  const DenseFlops flops(model);
+  predict_dense(times, setup.model, flops, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  planned.dense_parameters = model.params.global_elements();
+  planned.flops_of_sample = train_flops(model);
   times[StepPart::Fetch] = b * rates.fetch_of_sample;
   times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
   times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;
-  const double parameters = parameters_of(setup.model) * size;
+  const double parameters = static_cast<double>(planned.dense_parameters) * size;
   const ZeroSharing zero = dense_sharing(setup, static_cast<int>(loads.size()));
   times[StepPart::DenseUpdate] = 5 * parameters / (zero.stage.optimizer ? zero.group : 1) / rates.memory;
   if (loads.size() > 1) {
@@ -152,9 +117,8 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   TableStepShape shape = step_shape(setup);
   shape.fetches_ahead = spare_core;
   planned.row = table_step(shape);
-  const Products products = products_of(setup.model);
   planned.simulation = simulate_table_step(
-      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, products, times); });
+      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, flops, times); });
   times.step = planned.simulation.makespan;
   return planned;
 }
@@ -170,8 +134,7 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
   std::vector<RecommenderMemory> memory =
       memory_of_ranks(setup, placement, config.run.mesh.device == ComputeDevice::Cuda);
   RecommendPlan plan{
-      std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, 0, {}, {}, 0, 0};
-  plan.dense_parameters = static_cast<int64_t>(parameters_of(plan.setup.model));
+      std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, {}, {}, 0, 0};
   plan.rates = {1e9 * config.peak_gflops, 1e9 * config.memory_bandwidth, 1e9 * config.link_bandwidth,
                 1e-6 * config.link_latency, 0};
   bool spare_core = true;

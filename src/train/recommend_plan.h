@@ -48,6 +48,8 @@ struct PlannedStep {
   StepTimes times;
   RankPlan row;
   Simulation simulation;  // of the lines of a rank
+  int64_t dense_parameters = 0;
+  double flops_of_sample = 0;  // of matrix products, forward and backward
 };
 
 // `spare_core`: the next batch is fetched behind the step.
@@ -61,7 +63,6 @@ struct RecommendPlan {
   std::vector<RecommenderMemory> memory;  // of each rank
   RankRates rates;
   PlannedStep step;
-  int64_t dense_parameters = 0;
   // Of this host, with measure_steps; the prediction is then with the rates measured here.
   std::optional<StepTimes> measured;
   std::string host;  // "2 thread ranks, 1 thread each, x86-64-v3"

@@ -118,7 +118,7 @@ class Recommender {
 
   RecommenderMemory memory() const;
   int64_t parameters() const;  // of the whole model
-  double flops_per_sample() const { return setup_.model.train_flops(); }
+  double flops_per_sample() const { return train_flops(model_); }
   const Placement& placement() const { return placement_; }
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }
