@@ -196,16 +196,32 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   file.close();
 }
 
+std::filesystem::path end_of_links(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;  // as the kernel follows
+  std::error_code error;
+  fs::path end = fs::absolute(path);
+  for (int links = 0; fs::is_symlink(end, error); ++links) {
+    check(links < kMostLinks, "{} leads through more than {} symbolic links", path.string(), kMostLinks);
+    const fs::path target = fs::read_symlink(end, error);
+    check(!error, "{} cannot be followed: {}", end.string(), error.message());
+    end = end.parent_path() / target;
+  }
+  return end;
+}
+
+// Some file systems refuse to change permissions: the new file then has those of any new one.
 void replace_text(const std::filesystem::path& path, std::string_view text) {
   namespace fs = std::filesystem;
-  const fs::path file = fs::absolute(fs::is_symlink(path) ? fs::weakly_canonical(path) : path);
+  const fs::path file = end_of_links(path);
   const std::string mark = ".tmp-" + random_id();
   const fs::path fresh =
       file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
   std::error_code error;
   try {
     write_text(fresh, text);
-    if (fs::exists(file)) fs::permissions(fresh, fs::status(file).permissions());
+    const fs::file_status old = fs::status(file, error);
+    if (fs::is_regular_file(old)) fs::permissions(fresh, old.permissions(), error);
     fs::rename(fresh, file, error);
     check(!error, "{} cannot be replaced: {}", file.string(), error.message());
   } catch (...) {

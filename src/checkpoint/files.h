@@ -92,10 +92,13 @@ std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
 // Writes a new file and waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
+// The file that a path leads to through symbolic links, absolute; it need not be there.
+std::filesystem::path end_of_links(const std::filesystem::path& path);
+
 // Replaces the content of a file, or makes the file. Readers see the old content or the new one whole, also
 // after a crash: the text goes into a new file beside it, which takes its name when it is on the disk. The
-// file keeps its permissions, and a symbolic link names the new file. Where that fails the old content is
-// untouched.
+// file keeps its permissions where the file system can, and a symbolic link names the new file. Where that
+// fails the old content is untouched.
 void replace_text(const std::filesystem::path& path, std::string_view text);
 
 // Waits until a file, or the list of names in a directory, is on the disk.

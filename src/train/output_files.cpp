@@ -62,7 +62,7 @@ namespace {
 
 bool is_replaceable(const fs::path& path) {
   std::error_code ignored;
-  const fs::path file = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : fs::absolute(path);
+  const fs::path file = end_of_links(path);
   return (!fs::exists(file, ignored) || fs::is_regular_file(file, ignored)) && writable(file.parent_path());
 }
 

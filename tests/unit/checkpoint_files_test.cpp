@@ -47,6 +47,17 @@ TEST(ReplaceText, FollowsALinkAndTakesTheLongestName) {
   EXPECT_EQ(files_of(folder.path()).size(), 2U);
 }
 
+TEST(ReplaceText, MakesTheFileThatALinkNames) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() / "results");
+  fs::create_symlink("results/next", folder.path() / "inner");
+  fs::create_symlink(folder.path() / "inner", folder.path() / "outer");
+  replace_text(folder.path() / "outer", "first");
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "outer"));
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "inner"));
+  EXPECT_EQ(content_of(folder.path() / "results" / "next"), "first");
+}
+
 TEST(ReplaceText, KeepsTheOldContentWhereItFails) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "FILE";
