@@ -1,5 +1,6 @@
 #include "train/output_files.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -60,10 +61,24 @@ void check_writable_folder(const std::string& option, const std::string& path) {
 
 namespace {
 
+// Whether the program prints into this file already: /dev/stdout may be a link to one.
+bool is_printed_to(const fs::path& file) {
+  struct stat of_file {};
+  struct stat printed {};
+  if (::stat(file.c_str(), &of_file) != 0) return false;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    if (::fstat(stream, &printed) == 0 && printed.st_dev == of_file.st_dev &&
+        printed.st_ino == of_file.st_ino)
+      return true;
+  return false;
+}
+
+// The links of /proc to pipes and sockets are of names that lead nowhere.
 bool is_replaceable(const fs::path& path) {
   std::error_code ignored;
-  const fs::path file = end_of_links(path);
-  return (!fs::exists(file, ignored) || fs::is_regular_file(file, ignored)) && writable(file.parent_path());
+  const fs::file_status old = fs::status(path, ignored);
+  if (fs::exists(old) && (!fs::is_regular_file(old) || is_printed_to(path))) return false;
+  return writable(end_of_links(path).parent_path());
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ void check_writable_file(const std::string& option, const std::string& path);
 void check_writable_folder(const std::string& option, const std::string& path);
 
 // Replaces a file, or makes it, as replace_text does (checkpoint/files.h), so that a crash leaves no half of
-// it. What is no ordinary file, as /dev/stdout, is written to; so is a file in a folder that takes no new
-// one. Failure, naming `option`, where that fails.
+// it. What is no ordinary file, or is printed to, as /dev/stdout, is written to; so is a file in a folder that
+// takes no new one. Failure, naming `option`, where that fails.
 void write_file(const std::string& option, const std::string& path, const std::string& text);
 
 }  // namespace trifold

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 
@@ -45,6 +46,17 @@ TEST(WriteFile, WritesToWhatCannotBeReplaced) {
   EXPECT_EQ(failure_of("/dev/null"), "");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(failure_of("/dev/full"), "--json /dev/full: writing failed; is the disk full?");
+}
+
+// As /dev/stdout is where another program reads what is printed.
+TEST(WriteFile, WritesToAPipeThatALinkNames) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  EXPECT_EQ(failure_of(fmt::format("/proc/self/fd/{}", ends[1])), "");
+  std::array<char, 4> text{};
+  EXPECT_EQ(::read(ends[0], text.data(), 3), 3);
+  EXPECT_STREQ(text.data(), "new");
+  for (const int end : ends) ::close(end);
 }
 
 }  // namespace
