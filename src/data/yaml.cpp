@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <new>
@@ -26,6 +27,13 @@ int64_t values_in(const json& value) {
   if (value.is_structured())
     for (const json& part : value) count += values_in(part);
   return count;
+}
+
+size_t levels_in(const json& value) {
+  if (!value.is_structured()) return 0;
+  size_t deepest = 0;
+  for (const json& part : value) deepest = std::max(deepest, levels_in(part));
+  return deepest + 1;
 }
 
 std::string text_of(const yaml_char_t* text) {
@@ -127,6 +135,11 @@ class Reader {
     if (values_ > kMostValues) problem("more than {} values", kMostValues);
   }
 
+  // Whatever walks a value calls itself for each level.
+  void nest(size_t levels) const {
+    if (open_.size() + levels > kMostLevels) problem("nested more than {} levels deep", kMostLevels);
+  }
+
   void refuse_tag(const yaml_char_t* tag) const {
     if (tag != nullptr) problem("the tag {}: tags are not supported", text_of(tag));
   }
@@ -134,12 +147,13 @@ class Reader {
   json meant_by(const std::string& anchor) {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) problem("the alias *{} has no anchor before it", anchor);
+    nest(levels_in(found->second));
     count(values_in(found->second));
     return found->second;
   }
 
   void open(json empty, std::string anchor) {
-    if (open_.size() == kMostLevels) problem("nested more than {} levels deep", kMostLevels);
+    nest(1);
     count(1);
     open_.push_back({std::move(empty), std::move(anchor)});
   }

@@ -9,7 +9,7 @@ namespace trifold {
 
 // The only document of `text` as JSON; all scalars are strings, and an empty value is "". BadInput
 // "<name>:<line>: ..." for text that is no YAML, and for keys that are no scalars or appear twice, tags and
-// merge keys. Nesting is limited to 100 levels, and the content, with aliases expanded, to a million values.
+// merge keys. With aliases expanded, nesting is limited to 100 levels and the content to a million values.
 nlohmann::json parse_yaml(std::string_view text, const std::string& name);
 
 }  // namespace trifold

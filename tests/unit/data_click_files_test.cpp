@@ -241,6 +241,9 @@ TEST(Yaml, HasLimits) {
   }
   expect_has(error(lines), "f.yaml:6: more than 1000000 values");
   expect_has(error(std::string(100000, '[')), "f.yaml:1: nested more than 100 levels deep");
+  const std::string open(60, '['), close(60, ']');
+  expect_has(error(fmt::format("a: &a {0}x{1}\nb: {0}*a{1}\n", open, close)),
+             "f.yaml:2: nested more than 100 levels deep");
 }
 
 }  // namespace
