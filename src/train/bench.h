@@ -68,7 +68,8 @@ std::vector<CommBench> bench_comm(Communicator& world);
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config);
 // What a rank reaches of this machine while all ranks do the same, as `plan --hardware` reads it: products,
 // the attention of the configured model, memory, sums and messages between ranks, which are taken to share a
-// node. Peaks are what was reached, and shares 1; what is not measured is that of the built-in cpu or h100.
+// node. Peaks are what was reached, and shares 1. What is not measured is that of the built-in cpu or h100; of
+// devices that is all between ranks, whose sums and messages here are of the host's memory.
 Hardware bench_hardware(Communicator& world, const BenchConfig& config);
 
 }  // namespace trifold

@@ -31,7 +31,7 @@ class HardwareTimer {
     memory();
     products();
     attention();
-    if (world_.size() > 1) network();
+    if (world_.size() > 1 && ops_.device == nullptr) network();
     return hardware_;
   }
 
@@ -152,6 +152,13 @@ class HardwareTimer {
     hardware_.attention_backward = kBackwardWork * (forward - launch) / std::max(backward - launch, 1e-9);
   }
 
+  // Seconds of an exchange between two ranks. Of an odd number the last one has nobody to talk to.
+  double exchange(size_t bytes) {
+    constexpr int64_t kTimes = 20;
+    const int with_peer = world_.size() / 2 * 2;
+    return mean(exchange_seconds(world_, bytes, kTimes)) * world_.size() / with_peer;
+  }
+
   // Sums over all ranks, and messages between two; all ranks are on one node.
   void network() {
     const std::vector<CommBench> sums = bench_comm(world_);
@@ -163,9 +170,8 @@ class HardwareTimer {
     hardware_.nvlink_gbytes = passes / ranks * static_cast<double>(most.bytes) / seconds / 1e9;
     hardware_.nvlink_share = 1;
     constexpr size_t kShort = 64, kLong = size_t{16} << 20;
-    constexpr int64_t kTimes = 20;
-    const double begin = mean(exchange_seconds(world_, kShort, kTimes));
-    const double whole = mean(exchange_seconds(world_, kLong, kTimes));
+    const double begin = exchange(kShort);
+    const double whole = exchange(kLong);
     hardware_.network_latency = 1e6 * begin;
     hardware_.adapter_gbytes = static_cast<double>(kLong) / std::max(whole - begin, 1e-9) / 1e9;
     hardware_.network_share = hardware_.message_share = 1;
