@@ -207,7 +207,7 @@ def mesh_options(row, data):
         stage = 2
     if data * context > 1:
         options += ["--zero-stage", stage]
-    if data > 1 and stage == 3:  # gradients are shared out as soon as they are there
+    if data > 1 and stage == 3:  # gradients are sharded as soon as they are computed
         options += ["--zero-reduce", "each"]
     modern = source_of(row).startswith(("torchtitan", "nvidia", "llama3", "single")) and whole(row, "seq_len") > 2048
     if tensor > 1 and (row["seq_parallel"] == "1" or modern):

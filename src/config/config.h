@@ -329,7 +329,7 @@ struct BenchConfig {
   std::optional<std::string> json;  // file for the results
 };
 
-// `trifold plan`: what `run` would do, worked out without a rank. Takes the options of pretrain; data, steps
+// `trifold plan`: the forecast of `run`, computed without starting ranks. Takes the options of pretrain; data, steps
 // and learning rate are not needed. The costs are one rank's; their defaults are about what a GPU of the
 // machine of arXiv 2104.04473 reaches: half of an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s
 // adapter a GPU between nodes.

@@ -98,7 +98,7 @@ struct RecommendConfig {
   uint64_t seed = 1234;
 };
 
-// `trifold plan-recommender`: what `run` would do, worked out without a rank. The costs are one rank's; their
+// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are one rank's; their
 // defaults are about what a socket of a server of 2023 with 32 cores reaches.
 struct PlanRecommenderConfig {
   RecommendConfig run;

@@ -137,7 +137,7 @@ int64_t read_schedule(const PretrainConfig& run) {
   return schedule ? static_cast<int64_t>(*schedule) : kNoSchedule;
 }
 
-// Gradients are shared out only where they are reduced after each micro-batch.
+// Gradients are sharded only where they are reduced after each micro-batch.
 void write_zero(const Layout& layout, PretrainConfig& run) {
   run.zero.zero_stage = static_cast<int>(layout[SearchAxis::Zero]);
   run.zero.zero_reduce.reset();

@@ -17,7 +17,7 @@ namespace trifold {
 
 class FiniteCheck final : public StepWatch {
  public:
-  // `inner` is told everything before this looks. References must outlive the object.
+  // `inner` is called before this check, for every event. References must outlive the object.
   FiniteCheck(Replica& replica, const GradientBuffer& grads, StepWatch* inner);
 
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,

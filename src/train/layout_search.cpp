@@ -173,7 +173,7 @@ class Searcher {
     return known->second.empty() ? nullptr : &known->second;
   }
 
-  // Nothing where ZeRO cannot be shared out as asked for.
+  // Empty where ZeRO cannot shard as the options ask.
   std::optional<size_t> bytes_of(const PretrainConfig& run, const std::vector<int>& layers) {
     try {
       return memory_.most_bytes(run, layers);

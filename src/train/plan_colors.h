@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// What is told apart by colour.
+// The parts of a step that have a color each in a picture.
 enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read };
 
 struct LookInfo {

@@ -1,4 +1,4 @@
-// What a recommender would do, worked out without a rank: where its tables are, what travels, how long a step
+// Forecast of a recommender's step, computed without starting ranks: where its tables are, what travels, how long a step
 // takes; and the same measured on this host.
 //
 // A step, by its parts (embedding/step_marks.h), of the rank that has most of each; b = samples of a rank:

@@ -58,7 +58,7 @@ TEST(Contract, IsCheckedBeforeTheEntry) {
   EXPECT_EQ(calls_of_scale, 1);
 }
 
-// What does not fit is told in the name of the operation that was called, not of one it is made of.
+// An error names the operation that was called, not one that it is composed of.
 TEST(Contract, ProductsOfLinearLayersSpeakForThemselves) {
   const OpTable& ops = cpu_ops();
   ThreadPool pool(1);
