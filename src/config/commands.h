@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/option.h"
+#include "config/problem.h"
 #include "config/recommend_config.h"
 #include "core/function_ref.h"
 
@@ -21,8 +22,8 @@ namespace trifold {
 //
 // options_of: its options, bound to its fields; the table points into `config`.
 //
-// problems: everything that is wrong with it, one sentence each, naming the options and the values that would
-// be right; empty when it can run. Nothing is read from disk: whether files exist is checked by the rooms
+// problems: everything that is wrong with it, each with its options and with what would be right (problem.h);
+// empty when it can run. Nothing is read from disk: whether files exist is checked by the rooms
 // that open them.
 //
 // resolve: the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
@@ -31,59 +32,59 @@ namespace trifold {
 // threads_per_rank, vocab_size, tokenizer_type. A value that was given is never changed. Throws
 // Error(BadInput) listing all problems.
 OptionTable options_of(PretrainConfig& config);
-std::vector<std::string> problems(const PretrainConfig& config);
+std::vector<Problem> problems(const PretrainConfig& config);
 PretrainConfig resolve(PretrainConfig config);
 
 OptionTable options_of(FinetuneConfig& config);
-std::vector<std::string> problems(const FinetuneConfig& config);
+std::vector<Problem> problems(const FinetuneConfig& config);
 FinetuneConfig resolve(FinetuneConfig config);
 
 OptionTable options_of(GenerateConfig& config);
-std::vector<std::string> problems(const GenerateConfig& config);
+std::vector<Problem> problems(const GenerateConfig& config);
 GenerateConfig resolve(GenerateConfig config);
 
 OptionTable options_of(EvaluateConfig& config);
-std::vector<std::string> problems(const EvaluateConfig& config);
+std::vector<Problem> problems(const EvaluateConfig& config);
 EvaluateConfig resolve(EvaluateConfig config);
 
 OptionTable options_of(InspectConfig& config);
-std::vector<std::string> problems(const InspectConfig& config);
+std::vector<Problem> problems(const InspectConfig& config);
 InspectConfig resolve(InspectConfig config);
 
 OptionTable options_of(ReshardConfig& config);
-std::vector<std::string> problems(const ReshardConfig& config);
+std::vector<Problem> problems(const ReshardConfig& config);
 ReshardConfig resolve(ReshardConfig config);
 
 OptionTable options_of(ConvertConfig& config);
-std::vector<std::string> problems(const ConvertConfig& config);
+std::vector<Problem> problems(const ConvertConfig& config);
 ConvertConfig resolve(ConvertConfig config);
 
 OptionTable options_of(BenchConfig& config);
-std::vector<std::string> problems(const BenchConfig& config);
+std::vector<Problem> problems(const BenchConfig& config);
 BenchConfig resolve(BenchConfig config);
 
 OptionTable options_of(PlanConfig& config);
-std::vector<std::string> problems(const PlanConfig& config);
+std::vector<Problem> problems(const PlanConfig& config);
 PlanConfig resolve(PlanConfig config);
 
 OptionTable options_of(PlanLinesConfig& config);
-std::vector<std::string> problems(const PlanLinesConfig& config);
+std::vector<Problem> problems(const PlanLinesConfig& config);
 PlanLinesConfig resolve(PlanLinesConfig config);
 
 OptionTable options_of(TokenizeConfig& config);
-std::vector<std::string> problems(const TokenizeConfig& config);
+std::vector<Problem> problems(const TokenizeConfig& config);
 TokenizeConfig resolve(TokenizeConfig config);
 
 OptionTable options_of(PreprocessConfig& config);
-std::vector<std::string> problems(const PreprocessConfig& config);
+std::vector<Problem> problems(const PreprocessConfig& config);
 PreprocessConfig resolve(PreprocessConfig config);
 
 OptionTable options_of(RecommendConfig& config);
-std::vector<std::string> problems(const RecommendConfig& config);
+std::vector<Problem> problems(const RecommendConfig& config);
 RecommendConfig resolve(RecommendConfig config);
 
 OptionTable options_of(PlanRecommenderConfig& config);
-std::vector<std::string> problems(const PlanRecommenderConfig& config);
+std::vector<Problem> problems(const PlanRecommenderConfig& config);
 PlanRecommenderConfig resolve(PlanRecommenderConfig config);
 
 // A request that is answered by printing this text on standard output: --help, --version, --print-config,

@@ -20,12 +20,16 @@ void check_bert(const ModelConfig& model, Problems& problems) {
       {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
   for (const auto& [option, changed] : options)
     if (changed && problems.sound({option}))
-      problems.add("--{} is not possible with --model-type bert: leave it out", option);
+      problems.about(option, "model-type")
+          .wrong("--{} is not possible with --model-type bert", option)
+          .right("leave it out");
 }
 
 void check_bert_data(const DataConfig& data, Problems& problems) {
   if (data.eod_mask_loss)
-    problems.add("--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only");
+    problems.about("eod-mask-loss", "model-type")
+        .wrong("--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only")
+        .right("leave it out");
 }
 
 }  // namespace

@@ -8,12 +8,16 @@ namespace {
 
 void check_gpt(const ModelConfig& model, Problems& problems) {
   if (model.bert_no_binary_head)
-    problems.add("--bert-no-binary-head has no effect: it needs --model-type bert");
+    problems.about("bert-no-binary-head", "model-type")
+        .wrong("--bert-no-binary-head has no effect")
+        .right("it needs --model-type bert");
 }
 
 void check_gpt_data(const DataConfig& data, Problems& problems) {
   if (const auto option = given_option_of_pairs(data))
-    problems.add("--{} has no effect: it needs --model-type bert", *option);
+    problems.about(*option, "model-type")
+        .wrong("--{} has no effect", *option)
+        .right("it needs --model-type bert");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ void read_option(const Option& option, const nlohmann::json& json) {
     error.add_context("'" + key + "'");
     throw;
   }
-  if (const auto problem = range_problem(option)) bad_input("'{}': {}", key, *problem);
+  if (const auto problem = range_problem(option)) bad_input("'{}': {}", key, text_of(*problem));
 }
 
 void read_table(const OptionTable& table, const nlohmann::json& json) {

@@ -80,7 +80,7 @@ std::string print_value(const Option&, uint64_t value) { return std::to_string(v
 std::string print_value(const Option&, double value) { return format_double(value); }
 std::string print_value(const Option&, const std::string& value) { return value; }
 
-std::optional<std::string> out_of_range(const Option& option, double value, bool whole) {
+std::optional<Problem> out_of_range(const Option& option, double value, bool whole) {
   const Range& range = option.bounds;
   const bool low_ok = range.above ? value > range.low : value >= range.low;
   const bool high_ok = range.below ? value < range.high : value <= range.high;
@@ -88,23 +88,30 @@ std::optional<std::string> out_of_range(const Option& option, double value, bool
   std::string bounds = describe(range, whole);
   if (bounds.empty()) bounds = "a finite number";
   if (option.required && value == 0)
-    return fmt::format("--{} needs a value: {}{}", option.name, bounds,
-                       option.instead.empty() ? "" : fmt::format("; or give --{}", option.instead));
-  return fmt::format("--{} {} is not possible: it must be {}", option.name, value_text(option), bounds);
+    return Problem{.options = {option.name},
+                   .wrong = fmt::format("--{} needs a value", option.name),
+                   .right = bounds + (option.instead.empty() ? "" : "; or give --" + option.instead),
+                   .missing = true};
+  return Problem{{option.name},
+                 fmt::format("--{} {} is not possible", option.name, value_text(option)),
+                 "it must be " + bounds};
 }
 
-std::optional<std::string> text_problem(const Option& option, const std::string& value) {
+std::optional<Problem> text_problem(const Option& option, const std::string& value) {
   if (value.empty() && option.required)
-    return fmt::format("--{} needs a value: {}", option.name, option.argument);
-  if (value.empty() && option.path) return fmt::format("--{} is empty: name a file or folder", option.name);
+    return Problem{{option.name}, fmt::format("--{} needs a value", option.name), option.argument};
+  if (value.empty() && option.path)
+    return Problem{{option.name}, fmt::format("--{} is empty", option.name), "name a file or folder"};
   const auto& allowed = option.allowed;
   if (allowed.empty() || std::find(allowed.begin(), allowed.end(), value) != allowed.end())
     return std::nullopt;
-  return fmt::format("--{} '{}' is not known: possible: {}", option.name, value, joined(allowed, ", "));
+  return Problem{{option.name},
+                 fmt::format("--{} '{}' is not known", option.name, value),
+                 "possible: " + joined(allowed, ", ")};
 }
 
 template <class T>
-std::optional<std::string> field_problem(const Option& option, const T& value) {
+std::optional<Problem> field_problem(const Option& option, const T& value) {
   if constexpr (IsOptional<T>::value) {
     return value ? field_problem(option, *value) : std::nullopt;
   } else if constexpr (std::is_same_v<T, std::string>) {
@@ -265,7 +272,7 @@ std::string value_text(const Option& option) {
   return words ? joined(*words, " ") : std::string();
 }
 
-std::optional<std::string> range_problem(const Option& option) {
+std::optional<Problem> range_problem(const Option& option) {
   return std::visit(
       [&](auto field) {
         if constexpr (std::is_same_v<decltype(field), ValueField>)

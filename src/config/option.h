@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/problem.h"
 
 namespace trifold {
 
@@ -138,7 +139,7 @@ std::string value_text(const Option& option);
 
 // What is wrong with the field's value by itself: out of range, not one of the choices, or required and
 // missing.
-std::optional<std::string> range_problem(const Option& option);
+std::optional<Problem> range_problem(const Option& option);
 
 // "at least 1", "above 0", "at least 0 and below 1": the bounds in words; empty when there are none.
 std::string describe(const Range& range, bool whole);

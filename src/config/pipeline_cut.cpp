@@ -8,10 +8,16 @@
 #include <numeric>
 #include <string_view>
 
+#include "config/problems.h"
+
 namespace trifold {
 
 namespace {
 
+constexpr const char* kLayoutOption = "pipeline-model-parallel-layout";
+constexpr const char* kFirstOption = "decoder-first-pipeline-num-layers";
+constexpr const char* kLastOption = "decoder-last-pipeline-num-layers";
+constexpr const char* kWriteLikeThis = "write it like Et|(tt|)*6t|L";
 constexpr size_t kLongestLayout = 1 << 20;  // characters after repetition
 
 // Reads a layout; `expand` gives its text without commas, parentheses and repetitions.
@@ -31,7 +37,7 @@ class LayoutReader {
   static constexpr int kDeepest = 8;
 
   void fail(std::string why) {
-    if (problem_.empty()) problem_ = fmt::format("at character {}: {}", at_ + 1, why);
+    if (problem_.empty()) problem_ = fmt::format("at character {} ({})", at_ + 1, why);
     at_ = text_.size();
   }
 
@@ -92,11 +98,21 @@ class LayoutReader {
 
 StageLayers from_layout(const std::string& layout) {
   StageLayers result;
-  const std::string text = LayoutReader(layout).expand(result.problem);
-  if (!result.problem.empty()) return result;
+  std::string unread;
+  const std::string text = LayoutReader(layout).expand(unread);
+  if (!unread.empty()) {
+    result.problem = Problem{{kLayoutOption},
+                             fmt::format("--{} {} cannot be read {}", kLayoutOption, layout, unread),
+                             kWriteLikeThis};
+    return result;
+  }
   if (text.empty() || text.front() != 'E' || text.back() != 'L' ||
       std::count(text.begin(), text.end(), 'E') != 1 || std::count(text.begin(), text.end(), 'L') != 1) {
-    result.problem = "it must begin with the one E (embedding) and end with the one L (loss)";
+    result.problem =
+        Problem{{kLayoutOption},
+                fmt::format("--{} {} does not begin with the one E (embedding) and end with the one L (loss)",
+                            kLayoutOption, layout),
+                kWriteLikeThis};
     return result;
   }
   result.layers.push_back(0);
@@ -108,14 +124,17 @@ StageLayers from_layout(const std::string& layout) {
 }
 
 // Divides what is left of the layers among the stages without a number of their own, marked by -1.
-std::string divide_rest(std::vector<int>& stages, int64_t num_layers, const StageCutConfig& cut) {
+std::optional<Problem> divide_rest(std::vector<int>& stages, int64_t num_layers, const StageCutConfig& cut) {
   const int64_t extra = (cut.account_for_embedding_in_pipeline_split ? 1 : 0) +
                         (cut.account_for_loss_in_pipeline_split ? 1 : 0);
   const auto open = std::count(stages.begin(), stages.end(), -1);
   int64_t rest = num_layers + extra;
   for (const int layers : stages) rest -= std::max(layers, 0);
   if (rest < 0 || (open == 0 && rest != 0))
-    return fmt::format("they make {} layers, and --num-layers is {}", num_layers - rest, num_layers);
+    return Problem{{kFirstOption, kLastOption, "num-layers"},
+                   fmt::format("--{} and --{} make {} layers, and --num-layers is {}", kFirstOption,
+                               kLastOption, num_layers - rest, num_layers),
+                   fmt::format("give {} {} in all", open == 0 ? "exactly" : "at most", num_layers + extra)};
   int64_t more = open == 0 ? 0 : rest % open;
   for (int& layers : stages)
     if (layers < 0) layers = static_cast<int>(rest / open + (more-- > 0 ? 1 : 0));
@@ -129,27 +148,29 @@ StageLayers from_numbers(const StageCutConfig& cut, int64_t num_layers, int rank
   const auto stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
   result.layers.assign(stages, -1);
   const auto give = [&](const std::optional<int64_t>& layers, const char* name, size_t rank) {
-    if (!layers || !result.problem.empty()) return;
+    if (!layers || result.problem) return;
     if (*layers % chunks != 0)
       result.problem =
-          fmt::format("--{} {} is not divisible by the {} stages of a rank", name, *layers, chunks);
+          Problem{{name},
+                  fmt::format("--{} {} is not divisible by the {} stages of a rank", name, *layers, chunks),
+                  multiples_around(*layers, chunks)};
     for (size_t chunk = 0; chunk < static_cast<size_t>(chunks); ++chunk)
       result.layers[chunk * static_cast<size_t>(ranks) + rank] = static_cast<int>(*layers / chunks);
   };
-  give(cut.decoder_first_pipeline_num_layers, "decoder-first-pipeline-num-layers", 0);
-  give(cut.decoder_last_pipeline_num_layers, "decoder-last-pipeline-num-layers",
-       static_cast<size_t>(ranks) - 1);
-  if (result.problem.empty()) result.problem = divide_rest(result.layers, num_layers, cut);
+  give(cut.decoder_first_pipeline_num_layers, kFirstOption, 0);
+  give(cut.decoder_last_pipeline_num_layers, kLastOption, static_cast<size_t>(ranks) - 1);
+  if (!result.problem) result.problem = divide_rest(result.layers, num_layers, cut);
   return result;
 }
 
 // A stage has at least one block: a layer, the embedding or the head.
-std::string empty_stage(const std::vector<int>& layers) {
+std::optional<Problem> empty_stage(const std::vector<int>& layers) {
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     const bool end = stage == 0 || stage + 1 == layers.size();
     if (layers[stage] < 0 || (layers[stage] == 0 && !end))
-      return fmt::format("stage {} of {} would have no layer: give more layers or fewer stages", stage,
-                         layers.size());
+      return Problem{{"num-layers", "pipeline-model-parallel-size"},
+                     fmt::format("stage {} of {} would have no layer", stage, layers.size()),
+                     "give more layers or fewer stages"};
   }
   return {};
 }
@@ -159,22 +180,19 @@ std::string empty_stage(const std::vector<int>& layers) {
 StageLayers stage_layers(const StageCutConfig& cut, int64_t num_layers, int ranks, int chunks) {
   const auto& layout = cut.pipeline_model_parallel_layout;
   StageLayers result = layout ? from_layout(*layout) : from_numbers(cut, num_layers, ranks, chunks);
-  if (!result.problem.empty()) {
-    if (layout)
-      result.problem = fmt::format("--pipeline-model-parallel-layout {}: {}", *layout, result.problem);
-    return result;
-  }
+  if (result.problem) return result;
   const int64_t sum = std::accumulate(result.layers.begin(), result.layers.end(), int64_t{0});
   if (layout && static_cast<int64_t>(result.layers.size()) != int64_t{ranks} * chunks)
-    result.problem = fmt::format(
-        "--pipeline-model-parallel-layout {} has {} stages, and --pipeline-model-parallel-size {} x {} a "
-        "rank is "
-        "{}: give --num-virtual-stages-per-pipeline-rank or another layout",
-        *layout, result.layers.size(), ranks, chunks, int64_t{ranks} * chunks);
+    result.problem = Problem{
+        {kLayoutOption, "pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
+        fmt::format("--{} {} has {} stages, and --pipeline-model-parallel-size {} x {} a rank is {}",
+                    kLayoutOption, *layout, result.layers.size(), ranks, chunks, int64_t{ranks} * chunks),
+        "give --num-virtual-stages-per-pipeline-rank or another layout"};
   else if (layout && sum != num_layers)
-    result.problem =
-        fmt::format("--pipeline-model-parallel-layout {} has {} layers (t), and --num-layers is {}", *layout,
-                    sum, num_layers);
+    result.problem = Problem{{kLayoutOption, "num-layers"},
+                             fmt::format("--{} {} has {} layers (t), and --num-layers is {}", kLayoutOption,
+                                         *layout, sum, num_layers),
+                             "give as many"};
   else
     result.problem = empty_stage(result.layers);
   return result;

@@ -3,19 +3,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "config/config.h"
+#include "config/problem.h"
 
 namespace trifold {
 
 // The layers of every stage, in the order of the model: the first stage also has the embedding, the last the
-// head with its loss. `problem` is empty, or says what is wrong and what would be right; `layers` then is not
-// to be used.
+// head with its loss. `layers` is not to be used where there is a `problem`.
 struct StageLayers {
   std::vector<int> layers;
-  std::string problem;
+  std::optional<Problem> problem;
 };
 
 // What `cut` asks for, with `chunks` stages on each of `ranks` pipeline ranks. `cut.given()` must hold.

@@ -1,4 +1,10 @@
-// Problems: the list that a check of a whole configuration fills (see validate.h).
+// Problems: the list that a check of a whole configuration fills (see validate.h). A check adds one with
+//
+//   problems.about("tf32", "device")                          // the options concerned, without "--"
+//       .wrong("--tf32 has no effect with --device {}", ...)  // what is wrong, with the value seen
+//       .right("leave it out");                               // what would be right
+//
+// which is printed as "--tf32 has no effect with --device cpu: leave it out".
 #pragma once
 
 #include <fmt/format.h>
@@ -11,6 +17,7 @@
 #include <vector>
 
 #include "config/option.h"
+#include "config/problem.h"
 
 namespace trifold {
 
@@ -30,19 +37,51 @@ class Problems {
     return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
   }
 
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    list_.push_back(fmt::format(format, std::forward<Args>(args)...));
-  }
+  // The last part of a problem; adds it to the list.
+  class Wrong {
+   public:
+    template <class... Args>
+    void right(fmt::format_string<Args...> format, Args&&... args) {
+      problem_.right = fmt::format(format, std::forward<Args>(args)...);
+      problems_.add(std::move(problem_));
+    }
 
-  std::vector<std::string> take() { return std::move(list_); }
+   private:
+    friend class Problems;
+    Wrong(Problems& problems, Problem problem) : problems_(problems), problem_(std::move(problem)) {}
+    Problems& problems_;
+    Problem problem_;
+  };
+
+  class About {
+   public:
+    template <class... Args>
+    [[nodiscard]] Wrong wrong(fmt::format_string<Args...> format, Args&&... args) {
+      problem_.wrong = fmt::format(format, std::forward<Args>(args)...);
+      return Wrong(problems_, std::move(problem_));
+    }
+
+   private:
+    friend class Problems;
+    About(Problems& problems, std::vector<std::string> options)
+        : problems_(problems), problem_{.options = std::move(options), .wrong = {}, .right = {}} {}
+    Problems& problems_;
+    Problem problem_;
+  };
+
+  template <class... Names>
+  [[nodiscard]] About about(const Names&... options) {
+    return About(*this, {std::string(options)...});
+  }
+  [[nodiscard]] About about(std::vector<std::string> options) { return About(*this, std::move(options)); }
+
+  void add(Problem problem) { list_.push_back(std::move(problem)); }
+
+  std::vector<Problem> take() { return std::move(list_); }
 
  private:
-  std::vector<std::string> list_;
+  std::vector<Problem> list_;
   std::set<std::string> wrong_;
 };
-
-// "128 and 132 are", "4 is": the multiples of `unit` around `value`, which is none.
-std::string multiples_around(int64_t value, int64_t unit);
 
 }  // namespace trifold

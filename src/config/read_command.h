@@ -60,7 +60,7 @@ void check_unused(const Config& config, Parsed& parsed) {
   for (const auto& [name, origin] : parsed.origins)
     if (const auto problem = unused_by_optimizer(name, *optimizer);
         problem && origin.starts_with("command line")) {
-      parsed.problems.push_back(*problem);
+      parsed.problems.push_back(text_of(*problem));
       parsed.doubtful.insert(name);
     }
 }
@@ -80,7 +80,7 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
 
 // What is wrong with the words, and what is wrong with the values as a whole; nothing twice: a value that
 // could not be read is not also reported as missing.
-std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<std::string>& whole);
+std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
 
 // Replaces `config` by its resolved form and notes which of its values were derived.
 template <class Config>

@@ -204,12 +204,20 @@ namespace {
 
 void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
   if (has_dense && model.bottom_mlp.numbers().back() != model.embedding_dim)
-    problems.add("--bottom-mlp {} must end with --embedding-dim {}: its vector meets those of the tables",
-                 model.bottom_mlp.text(), model.embedding_dim);
+    problems.about("bottom-mlp", "embedding-dim")
+        .wrong(
+            "--bottom-mlp {} does not end with --embedding-dim {}, so that its vector cannot meet those of "
+            "the tables",
+            model.bottom_mlp.text(), model.embedding_dim)
+        .right("let it end with that number");
   if (model.top_mlp.numbers().back() != 1)
-    problems.add("--top-mlp {} must end with 1, the logit of a click", model.top_mlp.text());
+    problems.about("top-mlp")
+        .wrong("--top-mlp {} does not end with 1, the logit of a click", model.top_mlp.text())
+        .right("let it end with 1");
   if (model.interaction_self && model.interaction != InteractionKind::Dot)
-    problems.add("--interaction-self has no effect with --interaction {}", name_of(model.interaction));
+    problems.about("interaction-self", "interaction")
+        .wrong("--interaction-self has no effect with --interaction {}", name_of(model.interaction))
+        .right("it needs dot");
 }
 
 void check_tables(Problems& problems, const ClickDataConfig& data) {
@@ -217,8 +225,9 @@ void check_tables(Problems& problems, const ClickDataConfig& data) {
   const size_t most = data.table_max_ids->numbers().size();
   const size_t rows = data.table_rows->list->numbers().size();
   if (most != 1 && rows != 1 && most != rows)
-    problems.add("--table-max-ids has {} numbers, --table-rows {}: give one for all, or one for each", most,
-                 rows);
+    problems.about("table-max-ids", "table-rows")
+        .wrong("--table-max-ids has {} numbers, --table-rows {}", most, rows)
+        .right("give one for all, or one for each");
 }
 
 // What describes synthetic clicks, beside data from a file. What a plan measures is synthetic whatever the
@@ -227,19 +236,20 @@ void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measu
   constexpr const char* kSynthetic = "synthetic";
   if (data.train_data == kSynthetic) return;
   if (data.data_format == kSynthetic)
-    return problems.add("--train-data {} has no effect with --data-format synthetic: leave one of them out",
-                        data.train_data);
+    return problems.about("train-data", "data-format")
+        .wrong("--train-data {} has no effect with --data-format synthetic", data.train_data)
+        .right("leave one of them out");
   const ClickDataConfig plain;
   const std::pair<const char*, bool> options[] = {
-      {"samples", data.synthetic_samples != plain.synthetic_samples},
-      {"zipf", !measured && data.synthetic_zipf != plain.synthetic_zipf},
-      {"missing", !measured && data.synthetic_missing != plain.synthetic_missing},
-      {"constant", !measured && data.synthetic_constant}};
+      {"synthetic-samples", data.synthetic_samples != plain.synthetic_samples},
+      {"synthetic-zipf", !measured && data.synthetic_zipf != plain.synthetic_zipf},
+      {"synthetic-missing", !measured && data.synthetic_missing != plain.synthetic_missing},
+      {"synthetic-constant", !measured && data.synthetic_constant}};
   for (const auto& [option, changed] : options)
     if (changed)
-      problems.add(
-          "--synthetic-{} has no effect with --train-data {}, which is not synthetic: leave one of them out",
-          option, data.train_data);
+      problems.about(option, "train-data")
+          .wrong("--{} has no effect with --train-data {}, which is not synthetic", option, data.train_data)
+          .right("leave one of them out");
 }
 
 // Options that change nothing because of another.
@@ -250,25 +260,30 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
                                                 {"cross-rank", model.cross_rank != plain.cross_rank}};
   for (const auto& [option, changed] : cross)
     if (changed && model.interaction != InteractionKind::Cross)
-      problems.add("--{} has no effect with --interaction {}: it needs cross", option,
-                   name_of(model.interaction));
+      problems.about(option, "interaction")
+          .wrong("--{} has no effect with --interaction {}", option, name_of(model.interaction))
+          .right("it needs cross");
 
   const ClickTrainingConfig& training = config.training;
   if (training.eps != ClickTrainingConfig().eps && training.optimizer == OptimizerKind::Sgd &&
       training.embedding_optimizer == TableOptimizer::Sgd)
-    problems.add("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd");
+    problems.about("eps", "optimizer", "embedding-optimizer")
+        .wrong("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd")
+        .right("leave it out");
 }
 
 void check_length(Problems& problems, const ClickTrainingConfig& training) {
   if (training.train_iters && training.train_epochs)
-    problems.add("--train-iters and --train-epochs both say how long to train: give one of them");
+    problems.about("train-iters", "train-epochs")
+        .wrong("--train-iters and --train-epochs both say how long to train")
+        .right("give one of them");
 }
 
 }  // namespace
 
 namespace {
 
-std::vector<std::string> problems_of(const RecommendConfig& config, bool measured) {
+std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
@@ -279,18 +294,24 @@ std::vector<std::string> problems_of(const RecommendConfig& config, bool measure
   const ClickDataConfig& data = config.data;
   check_synthetic(problems, data, measured);
   if (data.valid_data && data.valid_samples > 0)
-    problems.add("--valid-data and --valid-samples both say what to evaluate on: give one of them");
+    problems.about("valid-data", "valid-samples")
+        .wrong("--valid-data and --valid-samples both say what to evaluate on")
+        .right("give one of them");
   const bool has_valid = data.valid_data || data.valid_samples > 0;
   if (!has_valid && config.training.eval_interval.value_or(0) > 0)
-    problems.add(
-        "--eval-interval needs samples to evaluate on: give --valid-data or --valid-samples, or "
-        "--eval-interval 0");
+    problems.about("eval-interval", "valid-data", "valid-samples")
+        .wrong("--eval-interval needs samples to evaluate on")
+        .right("give --valid-data or --valid-samples, or --eval-interval 0");
   if (!has_valid && config.training.target_auc)
-    problems.add("--target-auc needs samples to evaluate on: give --valid-data or --valid-samples");
+    problems.about("target-auc", "valid-data", "valid-samples")
+        .wrong("--target-auc needs samples to evaluate on")
+        .right("give --valid-data or --valid-samples");
   check_precision(config.precision, problems);
   check_tf32(config.precision, config.mesh, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
-    problems.add("--bf16-exchange has no place in a run with --f64");
+    problems.about("bf16-exchange", "f64")
+        .wrong("--bf16-exchange has no place in a run with --f64")
+        .right("leave one of them out");
   check_checkpoint(config.checkpoint, problems);
   check_overlap(config.log, config.mesh, problems);
   return problems.take();
@@ -312,15 +333,15 @@ RecommendConfig without_data(RecommendConfig config) {
 
 }  // namespace
 
-std::vector<std::string> problems(const RecommendConfig& config) { return problems_of(config, false); }
+std::vector<Problem> problems(const RecommendConfig& config) { return problems_of(config, false); }
 
-std::vector<std::string> problems(const PlanRecommenderConfig& config) {
+std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
-  std::vector<std::string> list = problems_of(copy.run, config.measure_steps > 0);
+  std::vector<Problem> list = problems_of(copy.run, config.measure_steps > 0);
   // The options of the run are in both tables.
-  for (std::string& problem : own.take())
+  for (Problem& problem : own.take())
     if (std::find(list.begin(), list.end(), problem) == list.end()) list.push_back(std::move(problem));
   return list;
 }

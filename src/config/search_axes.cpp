@@ -283,23 +283,35 @@ std::vector<std::string> layout_words(const Layout& layout, std::span<const Sear
 void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
                   Problems& problems) {
   if (!run.batch.global_batch_size)
-    problems.add("{} needs --global-batch-size: layouts are compared at the same global batch", option);
+    problems.about(option, "global-batch-size")
+        .wrong("--{} needs --global-batch-size, because layouts are compared at the same global batch",
+               option)
+        .right("give both, or neither");
   if (schedule_from_file(run.pipeline))
-    problems.add("{} with --schedule {}: a file of actions is for one layout; leave it out", option,
-                 run.pipeline.schedule->text());
+    problems.about(option, "schedule")
+        .wrong("--{} is not possible with --schedule {}, because a file of actions is for one layout", option,
+               run.pipeline.schedule->text())
+        .right("leave the file out");
   const auto schedule = chosen_schedule(run.pipeline);
   if (schedule && is_async(*schedule) && !has_axis(axes, SearchAxis::Schedule))
-    problems.add("{} with --schedule {}: steps of asynchronous schedules are not searched: give another",
-                 option, schedule_name(*schedule));
+    problems.about(option, "schedule")
+        .wrong("--{} is not possible with --schedule {}, because asynchronous schedules are not searched",
+               option, schedule_name(*schedule))
+        .right("give another schedule, or leave it out");
   const StageCutConfig& cut = run.mesh.cut;
   const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||
                      cut.decoder_last_pipeline_num_layers;
   if (given && (has_axis(axes, SearchAxis::Pipeline) || has_axis(axes, SearchAxis::Stages)))
-    problems.add(
-        "{} chooses pipeline ranks and stages, and --pipeline-model-parallel-layout, "
-        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers are for one number of "
-        "them: leave these out, or leave pipeline and stages out of --search-over",
-        option);
+    problems
+        .about(option, "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
+               "decoder-last-pipeline-num-layers", "search-over")
+        .wrong(
+            "--{} chooses pipeline ranks and stages, and --pipeline-model-parallel-layout, "
+            "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers are for one number "
+            "of "
+            "them",
+            option)
+        .right("leave these out, or leave pipeline and stages out of --search-over");
 }
 
 }  // namespace trifold

@@ -78,7 +78,7 @@ std::vector<std::string> layout_words(const Layout& layout, std::span<const Sear
                                       PretrainConfig run);
 
 // Adds what a search over these axes cannot work with: a missing global batch, a schedule from a file, stages
-// that are given one by one. `option` is what asks for the search.
+// that are given one by one. `option` asks for the search: "search" or "auto-layout".
 void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
                   Problems& problems);
 

@@ -4,9 +4,9 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "config/commands.h"
+#include "config/problem.h"
 
 namespace trifold {
 
@@ -26,9 +26,6 @@ PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunP
 
 // "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use;
 // nullopt for every other option.
-std::optional<std::string> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);
-
-// Throws Error(BadInput) when `list` is not empty: one problem as it is, several as a list of lines.
-void throw_problems(const std::vector<std::string>& list);
+std::optional<Problem> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);
 
 }  // namespace trifold

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "config/number.h"
 #include "config/problems.h"
@@ -31,17 +32,18 @@ void check_blend(const std::vector<std::string>& words, Problems& problems) {
       ++numbers;
       sum += *weight;
       if (*weight < 0)
-        problems.add("--data-path: the weight {} of '{}' is negative: give a number above 0", words[i],
-                     words[i + 1]);
+        problems.about("data-path")
+            .wrong("--data-path: the weight {} of '{}' is negative", words[i], words[i + 1])
+            .right("give a number above 0");
     }
   if (numbers == 0) return;
   for (size_t i = 0; i < words.size(); i += 2)
     if (!as_number(words[i]))
-      problems.add(
-          "--data-path: '{}' stands where the weight of '{}' belongs: give a weight before every path, or "
-          "before none",
-          words[i], words[i + 1]);
-  if (sum == 0) problems.add("--data-path: all weights are 0: give numbers above 0");
+      problems.about("data-path")
+          .wrong("--data-path: '{}' stands where the weight of '{}' belongs", words[i], words[i + 1])
+          .right("give a weight before every path, or before none");
+  if (sum == 0)
+    problems.about("data-path").wrong("--data-path: all weights are 0").right("give numbers above 0");
 }
 
 // The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. Separators are
@@ -68,52 +70,66 @@ std::vector<double> split_shares(const std::string& split) {
 void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
                      Problems& problems) {
   const bool has_model = type && *type != TokenizerType::Byte;
-  if (has_model && !model) problems.add("--tokenizer-type {} needs --tokenizer-model FILE", name_of(*type));
+  if (has_model && !model)
+    problems.about("tokenizer-type", "tokenizer-model")
+        .wrong("--tokenizer-type {} needs --tokenizer-model FILE", name_of(*type))
+        .right("give the tokenizer's file");
   if (!has_model && model)
-    problems.add("--tokenizer-model {} has no effect: it needs --tokenizer-type sentencepiece or huggingface",
-                 *model);
+    problems.about("tokenizer-model", "tokenizer-type")
+        .wrong("--tokenizer-model {} has no effect", *model)
+        .right("it needs --tokenizer-type sentencepiece or huggingface");
 }
 
 void check_data(const DataConfig& data, Problems& problems) {
   check_blend(data.data_path, problems);
   if (split_shares(data.split).empty())
-    problems.add("--split '{}' is not possible: give up to three shares that are not all 0, like 969,30,1",
-                 data.split);
+    problems.about("split")
+        .wrong("--split '{}' is not possible", data.split)
+        .right("give up to three shares that are not all 0, like 969,30,1");
   check_tokenizer(data.tokenizer_type, data.tokenizer_model, problems);
   if (data.on_bad_record == OnBadRecord::Stop && data.max_bad_records != DataConfig().max_bad_records)
-    problems.add("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records);
+    problems.about("max-bad-records", "on-bad-record")
+        .wrong("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records)
+        .right("give both, or neither");
 }
 
-void check_part(const DataConfig& data, Split split, const std::string& option, Problems& problems) {
+void check_part(const DataConfig& data, Split split, const std::string& reader,
+                std::vector<std::string> options, Problems& problems) {
   const std::vector<double> shares = split_shares(data.split);
   const auto part = static_cast<size_t>(split);
   if (!shares.empty() && shares[part] == 0)
-    problems.add(
-        "{} needs data, but --split {} leaves none: its share ({} of training, validation, test) must be "
-        "above 0",
-        option, data.split,
-        part == 0   ? "first"
-        : part == 1 ? "second"
-                    : "third");
+    problems.about(std::move(options))
+        .wrong("{} needs data, but --split {} leaves none", reader, data.split)
+        .right("its share ({} of training, validation, test) must be above 0", part == 0   ? "first"
+                                                                               : part == 1 ? "second"
+                                                                                           : "third");
 }
 
 void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   const auto needs = [&](bool given, const char* option, const std::optional<std::string>& other,
                          const char* name) {
-    if (given && !other) problems.add("{} has no effect without {} DIR", option, name);
+    if (given && !other)
+      problems.about(option, name)
+          .wrong("--{} has no effect without --{} DIR", option, name)
+          .right("give both, or neither");
   };
   if (config.save_interval && !config.save)
-    problems.add("--save-interval {} has no effect without --save DIR", *config.save_interval);
-  needs(config.auto_resume, "--auto-resume", config.save, "--save");
-  needs(config.async_save, "--async-save", config.save, "--save");
-  needs(config.save_retain.has_value(), "--save-retain", config.save, "--save");
-  needs(config.on_save_error != CheckpointConfig().on_save_error, "--on-save-error", config.save, "--save");
-  needs(config.check_replicas == 0, "--check-replicas 0", config.save, "--save");
-  needs(config.finetune, "--finetune", config.load, "--load");
+    problems.about("save-interval", "save")
+        .wrong("--save-interval {} has no effect without --save DIR", *config.save_interval)
+        .right("give both, or neither");
+  needs(config.auto_resume, "auto-resume", config.save, "save");
+  needs(config.async_save, "async-save", config.save, "save");
+  needs(config.save_retain.has_value(), "save-retain", config.save, "save");
+  needs(config.on_save_error != CheckpointConfig().on_save_error, "on-save-error", config.save, "save");
+  if (config.check_replicas == 0 && !config.save)
+    problems.about("check-replicas", "save")
+        .wrong("--check-replicas 0 has no effect without --save DIR")
+        .right("give both, or neither");
+  needs(config.finetune, "finetune", config.load, "load");
   if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
-    problems.add(
-        "--allow-changed-data has no effect: this run goes on from no checkpoint; --load without --finetune, "
-        "and --auto-resume, do");
+    problems.about("allow-changed-data", "load", "finetune", "auto-resume")
+        .wrong("--allow-changed-data has no effect, because this run goes on from no checkpoint")
+        .right("give --load without --finetune, or --auto-resume");
 }
 
 }  // namespace trifold

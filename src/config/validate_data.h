@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "config/problems.h"
@@ -12,8 +13,9 @@ namespace trifold {
 void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
                      Problems& problems);
 void check_data(const DataConfig& data, Problems& problems);
-// `option` names the part of the data that is used: its share must not be 0.
-void check_part(const DataConfig& data, Split split, const std::string& option, Problems& problems);
+// The share of a part of the data that `reader` reads must not be 0; `options` are those that ask for it.
+void check_part(const DataConfig& data, Split split, const std::string& reader,
+                std::vector<std::string> options, Problems& problems);
 void check_checkpoint(const CheckpointConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -9,6 +9,8 @@
 
 namespace trifold {
 
+// Whether the numbers of ranks are possible by themselves, so that they can be multiplied and divided.
+bool sound_sizes(const Problems& problems);
 // The sizes of the mesh against each other.
 void check_mesh(const MeshConfig& mesh, Problems& problems);
 // What is given, else ranks / (tensor x pipeline), at least 1. The sizes must be sound.

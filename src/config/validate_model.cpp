@@ -18,16 +18,20 @@ namespace {
 void check_heads(const ModelConfig& model, Problems& problems) {
   if (!model.kv_channels && problems.sound({"hidden-size", "num-attention-heads"}) &&
       model.hidden_size % model.num_attention_heads != 0)
-    problems.add("--hidden-size {} is not divisible by --num-attention-heads {}: {}", model.hidden_size,
-                 model.num_attention_heads, multiples_around(model.hidden_size, model.num_attention_heads));
+    problems.about("hidden-size", "num-attention-heads")
+        .wrong("--hidden-size {} is not divisible by --num-attention-heads {}", model.hidden_size,
+               model.num_attention_heads)
+        .right("{}", multiples_around(model.hidden_size, model.num_attention_heads));
   if (!problems.sound({"num-attention-heads", "num-query-groups"})) return;
   if (!model.group_query_attention && model.num_query_groups != ModelConfig().num_query_groups)
-    problems.add("--num-query-groups {} has no effect: it needs --group-query-attention",
-                 model.num_query_groups);
+    problems.about("num-query-groups", "group-query-attention")
+        .wrong("--num-query-groups {} has no effect", model.num_query_groups)
+        .right("it needs --group-query-attention");
   else if (model.group_query_attention && model.num_attention_heads % model.num_query_groups != 0)
-    problems.add(
-        "--num-query-groups {} does not divide --num-attention-heads {}: each group has as many heads",
-        model.num_query_groups, model.num_attention_heads);
+    problems.about("num-query-groups", "num-attention-heads")
+        .wrong("--num-query-groups {} does not divide --num-attention-heads {}", model.num_query_groups,
+               model.num_attention_heads)
+        .right("give a divisor of it, so that each group has as many heads");
 }
 
 void check_rope(const ModelConfig& model, Problems& problems) {
@@ -39,26 +43,34 @@ void check_rope(const ModelConfig& model, Problems& problems) {
       {"use-rope-scaling", model.use_rope_scaling}};
   for (const auto& [option, changed] : options)
     if (changed && !rope && problems.sound({option, "position-embedding-type"}))
-      problems.add("--{} has no effect: it needs --position-embedding-type rope", option);
+      problems.about(option, "position-embedding-type")
+          .wrong("--{} has no effect", option)
+          .right("it needs --position-embedding-type rope");
   if (model.rope_scaling_factor != defaults.rope_scaling_factor && !model.use_rope_scaling)
-    problems.add("--rope-scaling-factor {} has no effect: it needs --use-rope-scaling",
-                 format_double(model.rope_scaling_factor));
+    problems.about("rope-scaling-factor", "use-rope-scaling")
+        .wrong("--rope-scaling-factor {} has no effect", format_double(model.rope_scaling_factor))
+        .right("it needs --use-rope-scaling");
   if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent"}))
     return;
   const int64_t head = head_width(model);
   const auto turned = static_cast<int64_t>(static_cast<double>(head) * model.rotary_percent);
   constexpr int64_t kMost = 1024;
   if (turned < 2 || turned % 2 != 0 || turned > kMost)
-    problems.add(
-        "--position-embedding-type rope turns pairs of a head's numbers, but {} of {} ({} of "
-        "--rotary-percent) "
-        "are not an even number from 2 to {}: give another --kv-channels or --rotary-percent",
-        turned, head, format_double(model.rotary_percent), kMost);
+    problems
+        .about("position-embedding-type", "rotary-percent", "kv-channels", "hidden-size",
+               "num-attention-heads")
+        .wrong(
+            "--position-embedding-type rope turns pairs of a head's numbers, but {} of {} ({} of "
+            "--rotary-percent) are not an even number from 2 to {}",
+            turned, head, format_double(model.rotary_percent), kMost)
+        .right("give another --kv-channels or --rotary-percent");
 }
 
 void check_activation(const ModelConfig& model, Problems& problems) {
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
-    problems.add("--gelu {} has no effect with --swiglu: leave one of them out", name_of(model.gelu));
+    problems.about("gelu", "swiglu")
+        .wrong("--gelu {} has no effect with --swiglu", name_of(model.gelu))
+        .right("leave one of them out");
 }
 
 }  // namespace
@@ -70,34 +82,40 @@ void check_model(const ModelConfig& model, Problems& problems) {
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))
-    problems.add("--seq-length {} is more than --max-position-embeddings {}: give at most {} or at least {}",
-                 model.seq_length, *model.max_position_embeddings, *model.max_position_embeddings,
-                 model.seq_length);
+    problems.about("seq-length", "max-position-embeddings")
+        .wrong("--seq-length {} is more than --max-position-embeddings {}", model.seq_length,
+               *model.max_position_embeddings)
+        .right("give at most {} or at least {}", *model.max_position_embeddings, model.seq_length);
 }
 
 void check_task_head(const PretrainConfig& config, Problems& problems) {
   if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (schedule && is_async(*schedule))
-    problems.add(
-        "--schedule {} does not train a task: give one whose steps wait for their gradients, like 1f1b",
-        schedule_name(*schedule));
+    problems.about("schedule")
+        .wrong("--schedule {} does not train a task", schedule_name(*schedule))
+        .right("give one whose steps wait for their gradients, like 1f1b");
 }
 
 void check_precision(const PrecisionConfig& precision, Problems& problems) {
   std::vector<std::string> given;
-  if (precision.bf16) given.emplace_back("--bf16");
-  if (precision.fp16) given.emplace_back("--fp16");
-  if (precision.f64) given.emplace_back("--f64");
+  if (precision.bf16) given.emplace_back("bf16");
+  if (precision.fp16) given.emplace_back("fp16");
+  if (precision.f64) given.emplace_back("f64");
   if (given.size() > 1)
-    problems.add("{} exclude each other: give one of them, or none for f32", fmt::join(given, " and "));
+    problems.about(given)
+        .wrong("--{} exclude each other", fmt::join(given, " and --"))
+        .right("give one of them, or none for f32");
   if (precision.loss_scale && !precision.bf16 && !precision.fp16)
-    problems.add("--loss-scale {} has no effect: it needs --fp16 (or --bf16)",
-                 format_double(*precision.loss_scale));
+    problems.about("loss-scale", "fp16", "bf16")
+        .wrong("--loss-scale {} has no effect", format_double(*precision.loss_scale))
+        .right("it needs --fp16 (or --bf16)");
   if (precision.grad_reduce_in_bf16 && precision.f64)
-    problems.add(
-        "--grad-reduce-in-bf16 with --f64: what is computed to check the mathematics is not rounded to bf16; "
-        "give one of them");
+    problems.about("grad-reduce-in-bf16", "f64")
+        .wrong(
+            "--grad-reduce-in-bf16 is not possible with --f64, because what is computed to check the "
+            "mathematics is not rounded to bf16")
+        .right("give one of them");
   const PrecisionConfig defaults;
   const std::pair<const char*, bool> searched[] = {
       {"initial-loss-scale", precision.initial_loss_scale != defaults.initial_loss_scale},
@@ -106,11 +124,15 @@ void check_precision(const PrecisionConfig& precision, Problems& problems) {
       {"hysteresis", precision.hysteresis != defaults.hysteresis}};
   for (const auto& [option, changed] : searched)
     if (changed && (!precision.fp16 || precision.loss_scale))
-      problems.add("--{} has no effect: it needs --fp16 without --loss-scale", option);
+      problems.about(option, "fp16", "loss-scale")
+          .wrong("--{} has no effect", option)
+          .right("it needs --fp16 without --loss-scale");
   if (problems.sound({"initial-loss-scale", "min-loss-scale"}) &&
       precision.initial_loss_scale < precision.min_loss_scale)
-    problems.add("--initial-loss-scale {} is less than --min-loss-scale {}: give at least as much",
-                 format_double(precision.initial_loss_scale), format_double(precision.min_loss_scale));
+    problems.about("initial-loss-scale", "min-loss-scale")
+        .wrong("--initial-loss-scale {} is less than --min-loss-scale {}",
+               format_double(precision.initial_loss_scale), format_double(precision.min_loss_scale))
+        .right("give at least as much");
 }
 
 std::optional<std::string> given_option_of_pairs(const DataConfig& data) {

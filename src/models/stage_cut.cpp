@@ -14,7 +14,7 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
   check(!layers.empty(), "a model without layers cannot be cut by layers");
   const StageLayers given =
       stage_layers(mesh.cut, static_cast<int64_t>(layers.size()), ranks, stages / ranks);
-  if (!given.problem.empty()) bad_input("{}", given.problem);
+  if (given.problem) bad_input("{}", text_of(*given.problem));
   // A stage ends where the next one's first layer is, or behind the last layer. Blocks before the first layer
   // are the first stage's, blocks behind the last layer the last stage's.
   std::vector<StageRange> cut;

@@ -141,8 +141,8 @@ class Searcher {
     if (known != can_run_.end()) return known->second;
     PlanConfig one = config_;
     write_layout(layout, axes_, one.run);
-    const std::vector<std::string> wrong = problems(one);
-    if (!wrong.empty() && first_problem_.empty()) first_problem_ = wrong.front();
+    const std::vector<Problem> wrong = problems(one);
+    if (!wrong.empty() && first_problem_.empty()) first_problem_ = text_of(wrong.front());
     return can_run_.emplace(key, wrong.empty()).first->second;
   }
 

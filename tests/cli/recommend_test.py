@@ -80,7 +80,7 @@ class Recommend(ProgramTest):
         for arguments, message in (
                 (["--lr-decay-style", "cosine", "--lr-decay-start", 3], "--lr-decay-start 3 has no effect: it needs"),
                 (["--lr-warmup-fraction", 0.1], "--lr-warmup-fraction 0.1 has no effect with --lr-decay-style parabola"),
-                (["--lr-decay-start", 3], "--lr-decay-start and --lr-decay-iters are given together"),
+                (["--lr-decay-start", 3], "--lr-decay-start and --lr-decay-iters have an effect only together: give both"),
                 (["--lr-decay-style", "linear", "--lr-warmup-iters", 30], "--lr-warmup-iters")):
             _, told = self.recommend(*arguments, status=2)
             self.assertIn(message, told)
@@ -118,7 +118,7 @@ class Recommend(ProgramTest):
 
     def test_bad_input(self):
         for arguments, message in (
-                (["--bottom-mlp", "8-5"], "--bottom-mlp 8-5 must end with --embedding-dim 4"),
+                (["--bottom-mlp", "8-5"], "--bottom-mlp 8-5 does not end with --embedding-dim 4"),
                 (["--placement", "row,diagonal,row,row"], "'diagonal' is none of table, row, column, replicated"),
                 (["--placement", "row,row"], "--placement names 2 kinds for 4 tables"),
                 (["--train-data", "missing.tsv"], "missing.tsv"),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "config/command_line.h"
+#include "config/option_tables.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -59,6 +61,25 @@ inline void expect_contains(const std::string& text, const std::string& part) {
 }
 inline void expect_lacks(const std::string& text, const std::string& part) {
   EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' is in:\n" << text;
+}
+
+// That every problem of `config` has its parts, and names options that there are, all of those that it speaks
+// of as wrong among them.
+template <class Config>
+void expect_whole(Config config) {
+  const OptionTable table = options_of(config);
+  for (const Problem& problem : problems(config)) {
+    const std::string text = text_of(problem);
+    EXPECT_FALSE(problem.options.empty() || problem.wrong.empty() || problem.right.empty()) << text;
+    for (const std::string& name : problem.options) EXPECT_TRUE(table.find(name)) << name << " in: " << text;
+    for (size_t at = problem.wrong.find("--"); at != std::string::npos;
+         at = problem.wrong.find("--", at + 2)) {
+      const size_t end = problem.wrong.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-", at);
+      const std::string name = problem.wrong.substr(at + 2, end - at - 2);
+      EXPECT_TRUE(std::count(problem.options.begin(), problem.options.end(), name))
+          << name << " in: " << text;
+    }
+  }
 }
 
 // A file with this content that is removed again.

@@ -51,7 +51,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
       {"--num-attention-heads 5 is not divisible by --tensor-model-parallel-size 2: 4 and 6 are",
        [](C& c) { tensor(c, 2), c.model.num_attention_heads = 5, c.model.hidden_size = 130; }},
-      {"--num-query-groups 3 and --tensor-model-parallel-size 2: one must divide the other",
+      {"--num-query-groups 3 and --tensor-model-parallel-size 2 do not divide each other: one must",
        [](C& c) {
          tensor(c, 2), c.model.num_attention_heads = 6, c.model.hidden_size = 132;
          c.model.group_query_attention = true, c.model.num_query_groups = 3;
@@ -113,15 +113,17 @@ const std::vector<Case>& cases() {
        [](C& c) {
          schedule(c, "pipedream-2bw"), c.optimizer.clip_grad = 0, c.batch.global_batch_size.reset();
        }},
-      {"--schedule pipedream needs --clip-grad 0, not 1: each stage updates its weights by itself",
+      {"--schedule pipedream needs --clip-grad 0, not 1, because each stage updates its weights by itself",
        [](C& c) { schedule(c, "pipedream"); }},
       {"--fp16 with --schedule pipedream needs a --loss-scale",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.precision.fp16 = true; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
-      {"--check-overlap 2 cannot be used with --schedule pipedream: its updates are made inside the pipeline",
+      {"--check-overlap 2 cannot be used with --schedule pipedream, because its updates are made inside the "
+       "pipeline",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.log.check_overlap = 2; }},
-      {"--check-overlap 2 cannot be used with --schedule mine.csv: without overlap, messages in the order of",
+      {"--check-overlap 2 cannot be used with --schedule mine.csv, because without overlap, messages in the "
+       "order of",
        [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
        "100 and "
@@ -145,9 +147,10 @@ TEST(ConfigValidateMesh, ReportsEachMistakeOnceWithWhatWouldBeRight) {
   for (const Case& test : cases()) {
     PretrainConfig config = sound();
     test.change(config);
-    const auto list = problems(config);
+    const Words list = texts_of(problems(config));
     ASSERT_EQ(list.size(), 1U) << test.expected << "\n" << testing::PrintToString(list);
     expect_contains(list[0], test.expected);
+    expect_whole(config);
   }
 }
 
@@ -160,7 +163,7 @@ TEST(ConfigValidateMesh, ReportsEverythingTogether) {
   config.eval.eval_interval = 7;
   schedule(config, "pipedream-2bw", 2);
   // heads, hidden size, rows; layers, stages of a rank, clipping, interval
-  EXPECT_EQ(problems(config).size(), 7U) << testing::PrintToString(problems(config));
+  EXPECT_EQ(problems(config).size(), 7U) << testing::PrintToString(texts_of(problems(config)));
 }
 
 TEST(ConfigValidateMesh, AcceptsEverySchedule) {
@@ -168,7 +171,7 @@ TEST(ConfigValidateMesh, AcceptsEverySchedule) {
     PretrainConfig config = sound();
     config.pipeline.schedule = ScheduleChoice::parse(name);
     if (is_async(*find_schedule(name))) config.optimizer.clip_grad = 0;
-    EXPECT_EQ(problems(config), Words{}) << name;
+    EXPECT_EQ(texts_of(problems(config)), Words{}) << name;
     const PipelineConfig full = resolve(config).pipeline;
     const bool several = name == "interleaved" || name == "zb-v" || name == "dualpipe-v";
     EXPECT_EQ(full.num_virtual_stages_per_pipeline_rank, several ? 2 : 1) << name;
@@ -176,11 +179,11 @@ TEST(ConfigValidateMesh, AcceptsEverySchedule) {
   }
   PretrainConfig config = sound();
   config.pipeline.schedule = ScheduleChoice::parse("mine.csv");
-  EXPECT_EQ(problems(config), Words{});
+  EXPECT_EQ(texts_of(problems(config)), Words{});
   EXPECT_TRUE(schedule_from_file(resolve(config).pipeline));
   config.mesh.tensor_model_parallel_size = 2;
   config.mesh.sequence_parallel = true;
-  EXPECT_EQ(problems(config), Words{});
+  EXPECT_EQ(texts_of(problems(config)), Words{});
 }
 
 TEST(ConfigValidateMesh, DerivesTheScheduleAndItsStages) {
@@ -204,15 +207,16 @@ TEST(ConfigValidateMesh, DerivesTheScheduleAndItsStages) {
 
 TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
   const Words each = complete() + Words{"--ranks", "2", "--zero-reduce", "each"};
-  expect_contains(refusal_of(each),
-                  "--zero-reduce each with --zero-stage 0: every rank holds all gradients there; give "
-                  "--zero-stage 2 or 3, or --zero-reduce once");
+  expect_contains(
+      refusal_of(each),
+      "--zero-reduce each has no effect with --zero-stage 0, where every rank holds all gradients: give "
+      "--zero-stage 2 or 3, or --zero-reduce once");
   EXPECT_EQ(std::get<PretrainConfig>(read(each + Words{"--zero-stage", "2"})).zero.zero_reduce,
             ReducePolicy::Each);
   expect_contains(
       refusal_of(each + Words{"--zero-stage", "2", "--schedule", "pipedream", "--clip-grad", "0"}),
-      "--zero-reduce each with --schedule pipedream: schedules that update the weights inside the "
-      "pipeline reduce once an update; give --zero-reduce once");
+      "--zero-reduce each is not possible with --schedule pipedream, which updates the weights inside the "
+      "pipeline and reduces once an update: give --zero-reduce once");
 }
 
 TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
@@ -222,13 +226,14 @@ TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
       "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends its gradients "
       "to nobody: leave it out");
   EXPECT_TRUE(std::get<PretrainConfig>(read(bf16 + Words{"--ranks", "2"})).precision.grad_reduce_in_bf16);
-  expect_contains(
-      refusal_of(bf16 + Words{"--ranks", "2", "--f64"}),
-      "--grad-reduce-in-bf16 with --f64: what is computed to check the mathematics is not rounded");
+  expect_contains(refusal_of(bf16 + Words{"--ranks", "2", "--f64"}),
+                  "--grad-reduce-in-bf16 is not possible with --f64, because what is computed to check the "
+                  "mathematics is not rounded");
   const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
   expect_contains(refusal_of(many + Words{"2"}),
-                  "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2: gradients travel in bf16 "
-                  "between at most 256 groups; give at least --zero-group-size 5");
+                  "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "
+                  "gradients travel in bf16 "
+                  "between at most 256 groups: give at least --zero-group-size 5");
   EXPECT_TRUE(std::get<PretrainConfig>(read(many + Words{"257"})).precision.grad_reduce_in_bf16);
 }
 

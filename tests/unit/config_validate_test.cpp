@@ -38,20 +38,20 @@ const std::vector<Case>& cases() {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
       {"--tune-products fast.json needs --device cuda", [](C& c) { c.mesh.tune_products = "fast.json"; }},
       {"--no-deterministic-mode needs --device cuda", [](C& c) { c.mesh.no_deterministic_mode = true; }},
-      {"--no-deterministic-mode with --check-overlap 2",
+      {"--no-deterministic-mode is not possible with --check-overlap 2",
        [](C& c) {
          c.mesh.device = ComputeDevice::Cuda;
          c.mesh.no_deterministic_mode = true;
          c.log.check_overlap = 2;
        }},
       {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
-      {"--tf32 with --bf16: it rounds the factors of f32 products",
+      {"--tf32 has no effect with --bf16, because it rounds the factors of f32 products",
        [](C& c) {
          c.mesh.device = ComputeDevice::Cuda;
          c.precision.tf32 = c.precision.bf16 = true;
        }},
       {"--enable-cuda-graph needs --device cuda", [](C& c) { c.mesh.enable_cuda_graph = true; }},
-      {"--enable-cuda-graph with --tensor-model-parallel-size 2",
+      {"--enable-cuda-graph is not possible with --tensor-model-parallel-size 2",
        [](C& c) {
          c.mesh.enable_cuda_graph = true, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
@@ -245,7 +245,7 @@ const std::vector<Case>& cases() {
 }
 
 TEST(ConfigValidate, AcceptsWhatIsSound) {
-  EXPECT_EQ(problems(sound()), Words{});
+  EXPECT_EQ(texts_of(problems(sound())), Words{});
   PretrainConfig config = sound();
   config.data.data_path = {"0.3", "a", "7", "b"};
   config.data.split = std::string("90, 10");
@@ -253,10 +253,10 @@ TEST(ConfigValidate, AcceptsWhatIsSound) {
   config.lr.lr_warmup_fraction = 0.1;
   config.mesh.ranks = 4;
   config.batch.global_batch_size = 32;
-  EXPECT_EQ(problems(config), Words{});
+  EXPECT_EQ(texts_of(problems(config)), Words{});
   for (const Words& paths : {Words{"a", "b", "c"}, {"a", "b"}, {"0", "a", "1", "b"}, {"5"}}) {
     config.data.data_path = paths;
-    EXPECT_EQ(problems(config), Words{}) << testing::PrintToString(paths);
+    EXPECT_EQ(texts_of(problems(config)), Words{}) << testing::PrintToString(paths);
   }
 }
 
@@ -264,9 +264,10 @@ TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) {
   for (const Case& test : cases()) {
     PretrainConfig config = sound();
     test.change(config);
-    const auto list = problems(config);
+    const Words list = texts_of(problems(config));
     ASSERT_EQ(list.size(), 1u) << test.expected << "\n" << testing::PrintToString(list);
     expect_contains(list[0], test.expected);
+    expect_whole(config);
   }
 }
 
@@ -324,17 +325,17 @@ TEST(ConfigValidate, AConstantRateHasNoEndOfDecay) {
   config.lr.lr_decay_style = LrDecayStyle::Constant;
   const PretrainConfig full = resolve(config);
   EXPECT_FALSE(full.lr.lr_decay_iters);
-  EXPECT_EQ(problems(full), Words{});
+  EXPECT_EQ(texts_of(problems(full)), Words{});
   config.lr.lr_warmup_fraction = 0.1;
-  EXPECT_EQ(problems(resolve(config)), Words{});
+  EXPECT_EQ(texts_of(problems(resolve(config))), Words{});
   config.lr.lr_decay_iters = 50;
-  EXPECT_EQ(problems(config), Words{});  // the warm-up is a tenth of them
+  EXPECT_EQ(texts_of(problems(config)), Words{});  // the warm-up is a tenth of them
 }
 
 TEST(ConfigValidate, NoEvaluationIsPossible) {
   PretrainConfig config = sound();
   config.eval.eval_iters = 0;
-  EXPECT_EQ(problems(config), Words{});
+  EXPECT_EQ(texts_of(problems(config)), Words{});
 }
 
 TEST(ConfigValidate, PassesSayTheLength) {
