@@ -7,9 +7,9 @@
 
 #include "config/option_tables.h"
 #include "core/error.h"
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
-#include "train/output_files.h"
 #include "train/ranks.h"
 #include "train/run_terms.h"
 

@@ -6,10 +6,10 @@
 
 #include "config/json.h"
 #include "config/model_family.h"
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "models/hugging_face.h"
-#include "train/output_files.h"
 
 namespace trifold::launch {
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "core/error.h"
+#include "files/file.h"
 #include "mesh/mesh_sizes.h"
 #include "train/trainer.h"
 

@@ -5,10 +5,10 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
-#include "train/output_files.h"
 #include "train/plan_svg.h"
 #include "train/recommend_plan.h"
 #include "train/recommender_setup.h"

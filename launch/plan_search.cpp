@@ -9,10 +9,10 @@
 
 #include "config/choices.h"
 #include "config/schedule.h"
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
-#include "train/output_files.h"
 #include "train/plan_report.h"
 #include "train/plan_svg.h"
 

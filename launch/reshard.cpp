@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
-#include "train/output_files.h"
 
 namespace trifold::launch {
 

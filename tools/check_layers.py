@@ -17,7 +17,7 @@ from pathlib import Path
 # room -> level. An arrow goes to the same room or to a room of a lower level.
 LEVELS = {
     "core": 0,
-    "ops": 1, "config": 1,
+    "ops": 1, "config": 1, "files": 1,
     "comm": 2, "optim": 2, "data": 2,
     "mesh": 3,
     "nn": 4, "checkpoint": 4,

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "checkpoint/files.h"
 #include "core/error.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <map>
 
-#include "checkpoint/files.h"
+#include "files/file.h"
 
 namespace trifold {
 

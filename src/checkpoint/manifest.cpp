@@ -6,11 +6,11 @@
 #include <limits>
 #include <set>
 
-#include "checkpoint/files.h"
 #include "checkpoint/manifest_file.h"
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "core/stored_name.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "checkpoint/files.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "files/file.h"
 
 namespace trifold {
 

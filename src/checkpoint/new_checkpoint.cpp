@@ -7,10 +7,10 @@
 #include <cstdio>  // renameat2
 #include <cstring>
 
-#include "checkpoint/files.h"
 #include "checkpoint/hdf5_file.h"
 #include "checkpoint/save_folder.h"
 #include "checkpoint/shard_file.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/writer.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -1,8 +1,8 @@
 #include "checkpoint/run_identity.h"
 
-#include "checkpoint/files.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "core/dtype.h"
+#include "files/file.h"
 
 namespace trifold {
 

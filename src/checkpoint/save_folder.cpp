@@ -12,9 +12,9 @@
 #include <cstring>
 #include <thread>
 
-#include "checkpoint/files.h"
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
+#include "files/file.h"
 
 namespace trifold {
 

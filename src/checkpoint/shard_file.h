@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "checkpoint/hdf5_file.h"
 #include "checkpoint/manifest.h"
+#include "files/file.h"
 
 namespace trifold {
 

@@ -32,7 +32,7 @@ struct GroupSize {
 };
 
 // --offload: nowhere, the host's memory while a CUDA device computes, or files in a folder
-// (zero/file_memory.h).
+// (files/file_memory.h).
 struct Offload {
   enum class To { None, Host, Files };
   To to = To::None;

@@ -20,7 +20,7 @@
 #include "core/dtype.h"
 #include "data/click_source.h"
 #include "data/click_transform.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

@@ -12,7 +12,7 @@
 #include "core/read_json.h"
 #include "core/stored_name.h"
 #include "data/compare_clicks.h"
-#include "data/raw_file.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "data/click_text.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

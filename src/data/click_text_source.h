@@ -12,7 +12,7 @@
 #include "data/click_columns.h"
 #include "data/click_source.h"
 #include "data/click_text.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "data/blend.h"
 #include "data/indexed_dataset.h"
-#include "data/raw_file.h"
 #include "data/stream_files.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

@@ -7,8 +7,8 @@
 #include "core/plain_text.h"
 #include "core/printable.h"
 #include "core/read_json.h"
-#include "data/mapped_file.h"
 #include "data/unicode.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

@@ -23,8 +23,8 @@
 #include <span>
 #include <string>
 
-#include "data/mapped_file.h"
 #include "data/token_type.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

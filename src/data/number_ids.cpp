@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "data/id_dictionary.h"
-#include "data/raw_file.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

@@ -10,7 +10,7 @@
 #include "core/thread_pool.h"
 #include "data/click_text.h"
 #include "data/preprocess.h"
-#include "data/raw_file.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "data/click_layout.h"
-#include "data/mapped_file.h"
 #include "data/number_ids.h"
 #include "data/parse_clicks.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

@@ -2,9 +2,9 @@
 
 #include "core/error.h"
 #include "core/plain_text.h"
-#include "data/mapped_file.h"
-#include "data/mapped_lines.h"
 #include "data/unicode.h"
+#include "files/mapped_file.h"
+#include "files/mapped_lines.h"
 
 namespace trifold {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "data/byte_reader.h"
-#include "data/raw_file.h"
+#include "files/byte_reader.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

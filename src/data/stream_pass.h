@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "core/clock.h"
-#include "data/raw_file.h"
 #include "data/samples.h"
 #include "data/token_blocks.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

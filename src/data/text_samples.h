@@ -18,11 +18,11 @@
 #include <variant>
 #include <vector>
 
-#include "data/mapped_file.h"
 #include "data/permutation.h"
 #include "data/samples.h"
 #include "data/split.h"
 #include "data/tokenizer.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

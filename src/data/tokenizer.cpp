@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "data/hugging_face_tokenizer.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

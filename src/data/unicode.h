@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/function_ref.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

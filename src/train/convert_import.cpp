@@ -3,7 +3,6 @@
 #include <set>
 
 #include "checkpoint/convert_floats.h"
-#include "checkpoint/files.h"
 #include "checkpoint/new_checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
@@ -12,6 +11,7 @@
 #include "config/validate.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "files/file.h"
 #include "models/hugging_face.h"
 #include "train/convert.h"
 #include "train/tokenizer_files.h"

@@ -8,8 +8,8 @@
 #include "config/validate.h"
 #include "core/clock.h"
 #include "data/corpus.h"
+#include "files/output_files.h"
 #include "train/evaluation.h"
-#include "train/output_files.h"
 #include "train/ranks.h"
 #include "train/task_logits.h"
 

@@ -8,14 +8,14 @@
 #include "config/validate.h"
 #include "data/bert_samples.h"
 #include "data/corpus.h"
+#include "files/file_memory.h"
+#include "files/output_files.h"
 #include "models/language_family.h"
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"
-#include "train/output_files.h"
 #include "train/run_loop.h"
 #include "train/step_plan.h"
-#include "zero/file_memory.h"
 
 namespace trifold {
 

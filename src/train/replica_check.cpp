@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "checkpoint/collective.h"
-#include "checkpoint/crc32.h"
 #include "core/not_finite.h"
+#include "files/crc32.h"
 #include "ops/host_copy.h"
 #include "train/finite_check.h"
 #include "train/rank_text.h"

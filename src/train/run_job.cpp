@@ -1,6 +1,6 @@
 #include "train/run_job.h"
 
-#include "train/output_files.h"
+#include "files/output_files.h"
 
 namespace trifold {
 

@@ -12,9 +12,9 @@
 #include "config/json.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "files/output_files.h"
 #include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
-#include "train/output_files.h"
 
 namespace trifold {
 

@@ -10,13 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/collective.h"
-#include "checkpoint/crc32.h"
 #include "checkpoint/reader.h"
 #include "comm/shared_error.h"
 #include "config/command_line.h"
 #include "config/validate.h"
 #include "data/blend.h"
-#include "data/mapped_file.h"
+#include "files/crc32.h"
+#include "files/mapped_file.h"
 #include "train/rank_text.h"
 
 namespace trifold {

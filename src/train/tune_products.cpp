@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "checkpoint/collective.h"
-#include "checkpoint/files.h"
 #include "core/read_json.h"
+#include "files/file.h"
 
 namespace trifold {
 

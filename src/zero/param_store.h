@@ -14,9 +14,9 @@
 #include "data_parallel/data_groups.h"
 #include "data_parallel/flat_layout.h"
 #include "data_parallel/shared_places.h"
+#include "files/file_memory.h"
 #include "nn/param.h"
 #include "ops/ops.h"
-#include "zero/file_memory.h"
 
 namespace trifold {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "files/file.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <numeric>
 
-#include "checkpoint/files.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/safetensors.h"
+#include "files/file.h"
 #include "models/gpt.h"
 #include "support/test_data.h"
 #include "support/training.h"

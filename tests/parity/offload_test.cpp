@@ -4,8 +4,8 @@
 
 #include <fstream>
 
+#include "files/file_memory.h"
 #include "parity/zero_runs.h"
-#include "zero/file_memory.h"
 
 namespace trifold::test {
 namespace {

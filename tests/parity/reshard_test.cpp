@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "checkpoint/files.h"
+#include "files/file.h"
 #include "train/reshard.h"
 
 namespace trifold::test {

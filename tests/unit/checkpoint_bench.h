@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "checkpoint/writer.h"
+#include "files/file.h"
 #include "support/ranks.h"
 
 namespace trifold::test {

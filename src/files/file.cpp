@@ -1,4 +1,4 @@
-#include "checkpoint/files.h"
+#include "files/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/crc32.h"
 #include "core/error.h"
 #include "core/host_thread.h"
 #include "core/input_file.h"
+#include "files/crc32.h"
 
 namespace trifold {
 

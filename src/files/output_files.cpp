@@ -1,4 +1,4 @@
-#include "train/output_files.h"
+#include "files/output_files.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkpoint/files.h"
 #include "core/error.h"
+#include "files/file.h"
 
 namespace trifold {
 

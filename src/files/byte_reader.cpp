@@ -1,4 +1,4 @@
-#include "data/byte_reader.h"
+#include "files/byte_reader.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/raw_file.h"
+#include "files/raw_file.h"
 
 namespace trifold {
 

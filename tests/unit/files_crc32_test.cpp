@@ -1,4 +1,4 @@
-#include "checkpoint/crc32.h"
+#include "files/crc32.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>

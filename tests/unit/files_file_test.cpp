@@ -1,20 +1,19 @@
 // Text that replaces a file: whole, or not at all.
-#include "checkpoint/files.h"
+#include "files/file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "checkpoint_bench.h"
 #include "core/error.h"
+#include "support/files.h"
 
 namespace trifold {
 namespace {
 
 namespace fs = std::filesystem;
-using test::has;
-using test::TemporaryFolder;
+using test::TempDir;
 
 std::vector<std::string> files_of(const fs::path& folder) {
   std::vector<std::string> names;
@@ -25,7 +24,7 @@ std::vector<std::string> files_of(const fs::path& folder) {
 std::string content_of(const fs::path& path) { return read_text(path, 1 << 20); }
 
 TEST(ReplaceText, MakesAndReplacesAFile) {
-  const TemporaryFolder folder;
+  const TempDir folder;
   const fs::path path = folder.path() / "FILE";
   replace_text(path, "first, and longer");
   EXPECT_EQ(content_of(path), "first, and longer");
@@ -37,7 +36,7 @@ TEST(ReplaceText, MakesAndReplacesAFile) {
 }
 
 TEST(ReplaceText, FollowsALinkAndTakesTheLongestName) {
-  const TemporaryFolder folder;
+  const TempDir folder;
   const std::string longest(255, 'n');
   fs::create_symlink(longest, folder.path() / "link");
   replace_text(folder.path() / longest, "first");
@@ -48,7 +47,7 @@ TEST(ReplaceText, FollowsALinkAndTakesTheLongestName) {
 }
 
 TEST(ReplaceText, MakesTheFileThatALinkNames) {
-  const TemporaryFolder folder;
+  const TempDir folder;
   fs::create_directory(folder.path() / "results");
   fs::create_symlink("results/next", folder.path() / "inner");
   fs::create_symlink(folder.path() / "inner", folder.path() / "outer");
@@ -59,7 +58,7 @@ TEST(ReplaceText, MakesTheFileThatALinkNames) {
 }
 
 TEST(ReplaceText, KeepsTheOldContentWhereItFails) {
-  const TemporaryFolder folder;
+  const TempDir folder;
   const fs::path path = folder.path() / "FILE";
   replace_text(path, "old");
   set_sync_call([](int) {
@@ -70,7 +69,7 @@ TEST(ReplaceText, KeepsTheOldContentWhereItFails) {
     replace_text(path, "new");
     ADD_FAILURE() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_TRUE(has(error.what(), "cannot be synced: Input/output error"));
+    test::expect_has(error.what(), "cannot be synced: Input/output error");
   }
   set_sync_call(::fsync);
   EXPECT_EQ(content_of(path), "old");

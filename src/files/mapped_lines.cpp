@@ -1,4 +1,4 @@
-#include "data/mapped_lines.h"
+#include "files/mapped_lines.h"
 
 #include <algorithm>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "data/raw_file.h"
+#include "files/raw_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // Files that the user names for output.
-#include "train/output_files.h"
+#include "files/output_files.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "checkpoint/files.h"
 #include "core/error.h"
+#include "files/file.h"
 
 namespace trifold {
 namespace {

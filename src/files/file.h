@@ -1,5 +1,5 @@
-// Files as a checkpoint needs them: checksums, text, and syncing written data to the disk. All errors name
-// the file and the reason that the system gives.
+// File: reading and writing at any offset; checksums of files, text files, and syncing written data to the
+// disk. All errors name the file and the reason that the system gives.
 #pragma once
 
 #include <cstddef>

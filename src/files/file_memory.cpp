@@ -1,4 +1,4 @@
-#include "zero/file_memory.h"
+#include "files/file_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

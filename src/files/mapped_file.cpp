@@ -1,4 +1,4 @@
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
