@@ -5,9 +5,9 @@
 
 #include "config/model_family.h"
 #include "core/error.h"
-#include "data/incremental_decoder.h"
-#include "data/unicode.h"
 #include "launch/commands.h"
+#include "tokenize/incremental_decoder.h"
+#include "tokenize/unicode.h"
 #include "train/checkpoint_model.h"
 #include "train/ranks.h"
 #include "train/sampler.h"

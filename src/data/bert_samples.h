@@ -22,8 +22,8 @@
 #include "config/config.h"
 #include "core/random.h"
 #include "data/batch.h"
-#include "data/sentences.h"
 #include "data/training_text.h"
+#include "tokenize/sentences.h"
 
 namespace trifold {
 

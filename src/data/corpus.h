@@ -18,8 +18,8 @@
 #include "data/stream_files.h"
 #include "data/text_samples.h"
 #include "data/token_blocks.h"
-#include "data/tokenizer.h"
 #include "data/training_text.h"
+#include "tokenize/tokenizer.h"
 
 namespace trifold {
 

@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/read_json.h"
-#include "data/text_lines.h"
-#include "data/unicode.h"
+#include "tokenize/text_lines.h"
+#include "tokenize/unicode.h"
 
 namespace trifold {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "data/bad_records.h"
-#include "data/document_encoder.h"
 #include "data/text_walker.h"
+#include "tokenize/document_encoder.h"
 
 namespace trifold {
 

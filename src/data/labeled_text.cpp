@@ -9,9 +9,9 @@
 #include "core/plain_text.h"
 #include "core/printable.h"
 #include "core/read_json.h"
-#include "data/unicode.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
+#include "tokenize/unicode.h"
 
 namespace trifold {
 

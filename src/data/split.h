@@ -7,17 +7,11 @@
 #include <string_view>
 
 #include "config/choices.h"
+#include "core/interval.h"
 
 namespace trifold {
 
 std::string_view part_name(Split split);  // "training", "validation", "test"
-
-// Half-open range of units (sequences of an indexed data set, tokens of a text file).
-struct Interval {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
 
 // The bounds 0, a, b, 1 of the three parts as fractions of the whole.
 class SplitFractions {
@@ -31,7 +25,8 @@ class SplitFractions {
   bool empty(Split split) const;
   // Whether a unit drawn uniformly from [0, 1) belongs to the part.
   bool takes(Split split, double draw) const;
-  // Part of `count` units; bounds are rounded half to even, as Megatron-LM does.
+  // Part of `count` units (sequences of an indexed data set, tokens of a text file); bounds are rounded half to
+  // even, as Megatron-LM does.
   Interval of(Split split, int64_t count) const;
 
  private:

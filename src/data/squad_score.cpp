@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/unicode.h"
+#include "tokenize/unicode.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 
 #include "data/squad.h"
 #include "data/task_samples.h"
-#include "data/text_places.h"
+#include "tokenize/text_places.h"
 
 namespace trifold {
 

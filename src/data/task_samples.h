@@ -12,7 +12,7 @@
 #include "data/batch.h"
 #include "data/bert_samples.h"
 #include "data/labeled_text.h"
-#include "data/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace trifold {
 

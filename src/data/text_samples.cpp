@@ -7,9 +7,9 @@
 
 #include "core/error.h"
 #include "core/plain_text.h"
-#include "data/document_encoder.h"
-#include "data/text_lines.h"
-#include "data/unicode.h"
+#include "tokenize/document_encoder.h"
+#include "tokenize/text_lines.h"
+#include "tokenize/unicode.h"
 
 namespace trifold {
 

@@ -21,8 +21,8 @@
 #include "data/permutation.h"
 #include "data/samples.h"
 #include "data/split.h"
-#include "data/tokenizer.h"
 #include "files/mapped_file.h"
+#include "tokenize/tokenizer.h"
 
 namespace trifold {
 

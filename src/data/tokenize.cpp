@@ -8,13 +8,13 @@
 #include "core/error.h"
 #include "core/plain_text.h"
 #include "core/read_json.h"
-#include "data/document_encoder.h"
 #include "data/indexed_writer.h"
-#include "data/text_lines.h"
-#include "data/unicode.h"
 #include "files/byte_reader.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
+#include "tokenize/document_encoder.h"
+#include "tokenize/text_lines.h"
+#include "tokenize/unicode.h"
 
 namespace trifold {
 

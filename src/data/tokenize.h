@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "data/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace trifold {
 

@@ -6,7 +6,7 @@
 
 #include "checkpoint/reader.h"
 #include "config/config.h"
-#include "data/tokenizer.h"
+#include "tokenize/tokenizer.h"
 #include "train/replica.h"
 
 namespace trifold {

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "data/task_samples.h"
-#include "data/tokenizer.h"
+#include "tokenize/tokenizer.h"
 #include "train/metrics.h"
 
 namespace trifold {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "data/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace trifold {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "data/pre_tokenizer.h"
+#include "tokenize/pre_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string pattern(reinterpret_cast<const char*>(data), size);

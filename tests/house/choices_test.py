@@ -45,7 +45,7 @@ EXCEPTIONS = {
 
 # Files whose business is text.
 READERS = re.compile(r"^src/(?:config/(?!(?:recommend_)?config\.h)|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
-                     r"^src/data/(?:click|preprocess|compare_clicks|text_|pre_token|hugging_face)")
+                     r"^src/(?:tokenize/|data/(?:click|preprocess|compare_clicks|text_))")
 
 
 def sources(root):

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "data/corpus.h"
-#include "data/document_encoder.h"
 #include "data/stream_pass.h"
 #include "data/stream_samples.h"
+#include "tokenize/document_encoder.h"
 #include "unit/data_stream_support.h"
 
 namespace trifold {

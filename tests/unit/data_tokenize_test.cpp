@@ -1,10 +1,10 @@
 #include "data/tokenize.h"
 
 #include "data/indexed_dataset.h"
-#include "data/sentences.h"
-#include "data/text_lines.h"
 #include "data/text_samples.h"
 #include "support/test_data.h"
+#include "tokenize/sentences.h"
+#include "tokenize/text_lines.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {

@@ -1,0 +1,62 @@
+// AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json, such as "<|endoftext|>" or "[MASK]":
+// texts that are tokens wherever they occur.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "tokenize/text_normalizer.h"
+
+namespace trifold {
+
+// A part of a text: one token, or, without an id, text still to be cut.
+struct TextPart {
+  std::string_view text;
+  std::optional<int32_t> id;
+};
+
+class AddedTokens {
+ public:
+  // `json` is the value of "added_tokens". A token that `vocabulary` has too keeps the id it has there.
+  AddedTokens(const nlohmann::json& json, const std::unordered_map<std::string, int32_t>& vocabulary,
+              const TextNormalizer& normalizer);
+
+  // The parts of a text as it was given, with the tokens that are looked for in it.
+  std::vector<TextPart> find_raw(std::string_view text) const { return find(raw_, text); }
+  // The parts of a text that was normalised, with the tokens that are looked for only then.
+  std::vector<TextPart> find_normalized(std::string_view text) const { return find(normalized_, text); }
+
+  const std::unordered_map<std::string, int32_t>& ids() const { return ids_; }
+  // How each is written where text is made of ids: normalised, where it is looked for so.
+  const std::unordered_map<int32_t, std::string>& texts() const { return texts_; }
+  bool is_special(int32_t id) const { return special_.contains(id); }
+
+ private:
+  struct Token {
+    std::string text;
+    int32_t id;
+    bool single_word;   // not inside a longer word
+    bool takes_before;  // with the white space before it
+    bool takes_behind;
+  };
+  // By their first byte, the longest first.
+  using Tokens = std::array<std::vector<Token>, 256>;
+
+  static std::vector<TextPart> find(const Tokens& tokens, std::string_view text);
+  static const Token* token_at(const Tokens& tokens, std::string_view text, size_t at);
+
+  Tokens raw_;
+  Tokens normalized_;
+  std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<int32_t, std::string> texts_;
+  std::unordered_set<int32_t> special_;
+};
+
+}  // namespace trifold

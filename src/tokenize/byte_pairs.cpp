@@ -1,0 +1,229 @@
+#include "tokenize/byte_pairs.h"
+
+#include <atomic>
+#include <limits>
+#include <queue>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
+#include "tokenize/unicode.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr bool is_plain(int byte) {
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+// The byte of each character of the table, which are all below 324.
+std::optional<uint8_t> byte_of_character(char32_t c) {
+  static const std::array<std::optional<uint8_t>, 324> kBytes = [] {
+    std::array<std::optional<uint8_t>, 324> bytes;
+    for (int b = 0; b < 256; ++b)
+      bytes.at(character_of_byte(static_cast<uint8_t>(b))) = static_cast<uint8_t>(b);
+    return bytes;
+  }();
+  return c < kBytes.size() ? kBytes.at(c) : std::nullopt;
+}
+
+uint64_t key_of(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+// What words became, remembered: most of a text is made of few words.
+struct WordMemory {
+  static constexpr size_t kLongestWord = 48;
+  static constexpr size_t kWords = size_t{1} << 15;
+  struct Hash {
+    using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard's name
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  uint64_t instance = 0;
+  std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> words;
+};
+
+void refuse_options(const nlohmann::json& model) {
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const auto value = model.find(name);
+    if (value != model.end() && value->is_string() && !value->get_ref<const std::string&>().empty())
+      bad_input("its BPE model has a {}, \"{}\", which byte-level models do not have; it is not supported",
+                name, printable(value->get<std::string>()));
+  }
+  if (JsonView(model, "model").flag("byte_fallback", false))
+    bad_input(
+        "its BPE model falls back to bytes, so it is SentencePiece's kind; give its .model file with "
+        "--tokenizer-type sentencepiece");
+  const auto dropout = model.find("dropout");
+  if (dropout != model.end() && dropout->is_number() && dropout->get<double>() != 0)
+    bad_input("its BPE model leaves out merges at random (dropout {}): set \"dropout\" to null",
+              dropout->get<double>());
+}
+
+}  // namespace
+
+char32_t character_of_byte(uint8_t byte) {
+  if (is_plain(byte)) return byte;
+  char32_t character = 256;
+  for (int b = 0; b < byte; ++b) character += is_plain(b) ? 0 : 1;
+  return character;
+}
+
+std::string bytes_of_token(std::string_view token) {
+  std::string bytes;
+  for (size_t at = 0; at < token.size();) {
+    const std::optional<uint8_t> byte = byte_of_character(next_character(token, at));
+    if (!byte) return std::string(token);
+    bytes.push_back(static_cast<char>(*byte));
+  }
+  return bytes;
+}
+
+BytePairs::BytePairs(const nlohmann::json& model) {
+  static std::atomic<uint64_t> instances{0};
+  instance_ = ++instances;
+  refuse_options(model);
+  const JsonView view(model, "model");
+  view.at("vocab").members([&](const std::string& token, const JsonView& id) {
+    vocabulary_.emplace(token, static_cast<int32_t>(id.integer(0, std::numeric_limits<int32_t>::max())));
+  });
+  read_merges(view.at("merges"));
+  for (int b = 0; b < 256; ++b) {
+    std::string token;
+    append_character(token, character_of_byte(static_cast<uint8_t>(b)));
+    const auto found = vocabulary_.find(token);
+    if (found != vocabulary_.end()) bytes_.at(static_cast<size_t>(b)) = found->second;
+  }
+  const auto unknown = model.find("unk_token");
+  if (unknown != model.end() && unknown->is_string()) unknown_ = id_of(unknown->get<std::string>());
+  fuse_unknown_ = view.flag("fuse_unk", false);
+  whole_words_ = view.flag("ignore_merges", false);
+}
+
+int32_t BytePairs::id_of(const std::string& token) const {
+  const auto found = vocabulary_.find(token);
+  if (found == vocabulary_.end())
+    bad_input("its BPE model speaks of \"{}\", which is not in its vocab", printable(token));
+  return found->second;
+}
+
+// A merge is written "left right" or ["left", "right"].
+void BytePairs::read_merges(const JsonView& merges) {
+  int32_t rank = 0;
+  merges.each([&](const JsonView& merge) {
+    std::string left;
+    std::string right;
+    if (merge.value().is_string()) {
+      const std::string text = merge.text();
+      if (text.starts_with("#version")) return;
+      const size_t space = text.find(' ');
+      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+        bad_input("merge {} of its BPE model, \"{}\", is not two tokens with one space between them", rank,
+                  printable(text));
+      left = text.substr(0, space);
+      right = text.substr(space + 1);
+    } else {
+      left = merge.item(0).text();
+      right = merge.item(1).text();
+    }
+    merges_.insert_or_assign(key_of(id_of(left), id_of(right)), Merge{rank, id_of(left + right)});
+    ++rank;
+  });
+}
+
+const BytePairs::Merge* BytePairs::merge_of(int32_t left, int32_t right) const {
+  const auto found = merges_.find(key_of(left, right));
+  return found == merges_.end() ? nullptr : &found->second;
+}
+
+// Bytes that the vocabulary lacks become the unknown token, or nothing where there is none.
+void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) const {
+  bool after_unknown = false;
+  for (char c : word) {
+    const std::optional<int32_t> id = bytes_.at(static_cast<unsigned char>(c));
+    if (id) {
+      ids.push_back(*id);
+    } else if (unknown_ && !(fuse_unknown_ && after_unknown)) {
+      ids.push_back(*unknown_);
+    }
+    after_unknown = !id;
+  }
+}
+
+// The symbols are a linked list; a heap has the merges that are possible, the first of the list on top, the
+// leftmost of equals. What a merge made impossible is found out of date when it comes up.
+void BytePairs::merge(std::vector<int32_t>& ids) const {
+  struct Symbol {
+    int32_t id;
+    int before;
+    int after;
+  };
+  struct Candidate {
+    int32_t rank;
+    int at;
+    int32_t id;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+  const int count = static_cast<int>(ids.size());
+  std::vector<Symbol> symbols;
+  symbols.reserve(ids.size());
+  for (int i = 0; i < count; ++i)
+    symbols.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap;
+  const auto symbol = [&](int i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
+  const auto offer = [&](int i) {
+    if (i < 0 || symbol(i).after < 0) return;
+    if (const Merge* found = merge_of(symbol(i).id, symbol(symbol(i).after).id))
+      heap.push({found->rank, i, found->id});
+  };
+  for (int i = 0; i < count; ++i) offer(i);
+  while (!heap.empty()) {
+    const Candidate top = heap.top();
+    heap.pop();
+    Symbol& left = symbol(top.at);
+    if (left.id < 0 || left.after < 0) continue;
+    Symbol& right = symbol(left.after);
+    const Merge* now = merge_of(left.id, right.id);
+    if (now == nullptr || now->id != top.id) continue;
+    left.id = top.id;
+    right.id = -1;  // gone
+    left.after = right.after;
+    if (left.after >= 0) symbol(left.after).before = top.at;
+    offer(left.before);
+    offer(top.at);
+  }
+  ids.clear();
+  for (const Symbol& s : symbols)
+    if (s.id >= 0) ids.push_back(s.id);
+}
+
+void BytePairs::encode(std::string_view word, std::vector<int32_t>& ids) const {
+  static thread_local WordMemory memory;
+  if (memory.instance != instance_ || memory.words.size() >= WordMemory::kWords) {
+    memory.words.clear();
+    memory.instance = instance_;
+  }
+  const auto known = memory.words.find(word);
+  if (known != memory.words.end()) {
+    ids.insert(ids.end(), known->second.begin(), known->second.end());
+    return;
+  }
+  std::vector<int32_t> made;
+  if (whole_words_) {
+    std::string token;
+    for (char c : word) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
+    const auto found = vocabulary_.find(token);
+    if (found != vocabulary_.end()) made.push_back(found->second);
+  }
+  if (made.empty()) {
+    symbols_of(word, made);
+    merge(made);
+  }
+  ids.insert(ids.end(), made.begin(), made.end());
+  if (word.size() <= WordMemory::kLongestWord) memory.words.emplace(word, std::move(made));
+}
+
+}  // namespace trifold

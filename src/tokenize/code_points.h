@@ -1,0 +1,39 @@
+// CodePointSet: a set of characters, and the packed numbers in which the tables of
+// tokenize/unicode_tables.inc are written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trifold {
+
+// Reads the numbers that tools/reference/unicode_tables.py packed: five bits to a digit, the lowest first.
+class PackedNumbers {
+ public:
+  explicit PackedNumbers(std::string_view text) : text_(text) {}
+  bool done() const { return text_.empty(); }
+  uint32_t next();
+
+ private:
+  std::string_view text_;
+};
+
+class CodePointSet {
+ public:
+  CodePointSet() = default;
+  // Where the set begins and ends by turns, packed as differences.
+  explicit CodePointSet(std::string_view packed);
+  explicit CodePointSet(std::vector<char32_t> boundaries) : boundaries_(std::move(boundaries)) {}
+
+  bool contains(char32_t c) const;
+  const std::vector<char32_t>& boundaries() const { return boundaries_; }
+  // The ranges as they stand between the [ ] of a regular expression of ICU: "\x{30}-\x{39}...".
+  std::string ranges() const;
+
+ private:
+  std::vector<char32_t> boundaries_;  // ascending: begin, end, begin, end, ...
+};
+
+}  // namespace trifold

@@ -1,0 +1,68 @@
+#include "tokenize/document_encoder.h"
+
+#include <algorithm>
+
+#include "tokenize/text_lines.h"
+
+namespace trifold {
+
+namespace {
+
+// Bytes of `text`, which is longer than `longest`, up to the last line end in these, or else between words.
+size_t lines_that_fit(std::string_view text, size_t longest) {
+  const size_t size = text.substr(0, longest).rfind('\n') + 1;
+  return size > 0 ? size : cut_before(text, longest);
+}
+
+}  // namespace
+
+size_t DocumentEncoder::safe_cut(std::string_view text, size_t from) const {
+  const LineCut place = tokenizer_.line_cut();
+  if (place == LineCut::None) return 0;
+  for (size_t at = text.find('\n', from); at != std::string_view::npos && at + 1 < text.size();
+       at = text.find('\n', at + 1))
+    if (at > 0 && may_end_line(text[at - 1]) && may_begin_line(text[at + 1]))
+      return place == LineCut::AfterLineEnd ? at + 1 : at;
+  return 0;
+}
+
+void DocumentEncoder::encode_pieces(std::vector<int32_t>& ids) {
+  std::string_view rest = open_;
+  while (rest.size() > kPiece) {
+    size_t size = safe_cut(rest.substr(0, kLongestPiece), std::max(searched_, kPiece));
+    if (size == 0) {
+      searched_ = rest.size() - 1;  // what follows a line end there is not known yet
+      if (rest.size() <= kLongestPiece) break;
+      size = lines_that_fit(rest, kLongestPiece);
+    }
+    tokenizer_.encode_piece(rest.substr(0, size), inside_, ids);
+    rest.remove_prefix(size);
+    searched_ = 0;
+  }
+  open_.erase(0, open_.size() - rest.size());
+}
+
+void DocumentEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
+  if (tokenizer_.reads_lines()) {
+    while (text.size() > kLongestLine) {
+      const size_t size = lines_that_fit(text, kLongestLine);
+      tokenizer_.encode(text.substr(0, size), ids);
+      text.remove_prefix(size);
+    }
+    if (!text.empty()) tokenizer_.encode(text, ids);
+    return;
+  }
+  open_ += text;
+  // Looking for a cut in every line that is added would be looking at the same text again and again.
+  if (open_.size() > 4 * kPiece) encode_pieces(ids);
+}
+
+void DocumentEncoder::finish(std::vector<int32_t>& ids) {
+  encode_pieces(ids);
+  if (!open_.empty()) tokenizer_.encode_piece(open_, inside_, ids);
+  open_.clear();
+  inside_ = false;
+  searched_ = 0;
+}
+
+}  // namespace trifold

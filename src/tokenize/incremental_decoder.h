@@ -1,0 +1,40 @@
+// IncrementalDecoder: the text of token ids that come one by one, in pieces that are whole characters. A
+// character may be split over tokens; its bytes are held back until the last one has come. Bytes that make no
+// character become U+FFFD, each maximal subpart one (replace_invalid_utf8).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tokenize/tokenizer.h"
+
+namespace trifold {
+
+class IncrementalDecoder {
+ public:
+  // `before`: ids that come before the first added one. Their text counts as given out, except a character
+  // that is not complete at their end. `tokenizer` must outlive this.
+  IncrementalDecoder(const Tokenizer& tokenizer, std::span<const int32_t> before);
+
+  // The text that `id` completes; empty while a character is incomplete. BadInput for an id outside the
+  // vocabulary.
+  std::string add(int32_t id);
+  // The rest, after the last id: an incomplete character as U+FFFD.
+  std::string finish();
+
+ private:
+  std::string decoded() const;
+  std::string given_out(std::string text, size_t end);
+
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> ids_;
+  size_t given_ = 0;  // bytes of the text that were given out
+};
+
+// The bytes of `text` (valid UTF-8, decoded from a prefix of a sequence of ids) that no later id can change:
+// all but the U+FFFD at its end, at most three, which may be the first bytes of a character.
+size_t stable_size(std::string_view text);
+
+}  // namespace trifold

@@ -1,0 +1,23 @@
+// Regular expressions of a Hugging Face tokenizer.json, written for ICU. Classes of characters and case are
+// written out as sets (tokenize/unicode_tables.h): nothing depends on the Unicode version of the host's ICU.
+//
+// Hugging Face's library matches with Oniguruma in the dialect of Ruby; that of ICU looks the same but
+// differs. In Ruby's, '^' and '$' match at every line end, which is only \n; "(?m)" lets '.' match a line
+// end; "(?i)" without a colon holds for what is left of its group, alternatives included; "{2,3}+" is a
+// quantifier of a quantifier and not possessive (the dialect has "?+", "*+" and "++"), as is "{2}?"; "{,2}"
+// is "{0,2}"; \h is a hexadecimal digit and \v a vertical tab; \w has no joiners, and \b lies between \w and
+// what is not \w; "&&" in a set binds weakest. Facts: K. Kosako, Oniguruma's doc/RE, ONIG_SYNTAX_RUBY.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+// Translates `pattern` (UTF-8) so that ICU, with UREGEX_MULTILINE and UREGEX_UNIX_LINES, finds the same
+// matches as the library. Groups capture nothing. BadInput, naming the construct and its place, for
+// constructs without a counterpart (back references, \G, \K, \X, "(?x)", absent groups, conditions, calls,
+// blocks of Unicode) and for invalid patterns.
+std::string icu_pattern_of_ruby(std::string_view pattern);
+
+}  // namespace trifold

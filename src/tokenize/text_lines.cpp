@@ -1,0 +1,26 @@
+#include "tokenize/text_lines.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+size_t cut_before(std::string_view text, size_t longest) {
+  const size_t space = text.substr(0, longest).rfind(' ');
+  if (space != std::string_view::npos) return space + 1;
+  size_t cut = longest;  // the bytes 10xxxxxx continue a character; one has at most three of them
+  while (cut > 0 && longest - cut < 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) --cut;
+  return cut > 0 ? cut : longest;
+}
+
+void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body) {
+  while (!text.empty()) {
+    const size_t line_end = text.substr(0, longest).find('\n');
+    const size_t size = line_end != std::string_view::npos ? line_end + 1
+                        : text.size() <= longest           ? text.size()
+                                                           : cut_before(text, longest);
+    body(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+}
+
+}  // namespace trifold

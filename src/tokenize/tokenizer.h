@@ -1,0 +1,91 @@
+// Tokenizer: text to token ids and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/choices.h"
+#include "tokenize/text_lines.h"
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace trifold {
+
+// All functions are const and may be called from several threads at a time.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  // Ids are in [0, vocab_size()).
+  virtual int64_t vocab_size() const = 0;
+  // The id that ends a document, where the tokenizer has one.
+  virtual std::optional<int32_t> eod() const = 0;
+  // Whether text should be passed line by line; otherwise in pieces as large as possible
+  // (tokenize/document_encoder.h).
+  virtual bool reads_lines() const { return true; }
+  // Where a text may be cut into such pieces without changing its tokens.
+  virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
+  // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode.h).
+  virtual bool takes_bytes() const { return false; }
+  // Identifies the tokenizer: its kind, and a hash of the model's file.
+  virtual std::string fingerprint() const = 0;
+  // Appends the ids of `text` to `ids`.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // The same for the next piece of a text. `inside`: whether the previous piece ended in plain text; false
+  // before the first. It is updated for the next piece.
+  virtual void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const {
+    encode(text, ids);
+    inside = true;
+  }
+  // BadInput for an id outside the vocabulary.
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+};
+
+// "<kind> <hash>" of a model's file as it was read.
+std::string model_fingerprint(std::string_view kind, std::string_view content);
+
+// BadInput for an id outside [0, vocab_size).
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
+// Every byte is its own token: 256 of them, none of which ends a document.
+class ByteTokenizer : public Tokenizer {
+ public:
+  int64_t vocab_size() const override { return 256; }
+  std::optional<int32_t> eod() const override { return std::nullopt; }
+  bool takes_bytes() const override { return true; }
+  std::string fingerprint() const override { return "byte"; }
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+};
+
+// A SentencePiece model. Whether decode(encode(text)) is `text` to the byte depends on the model: most
+// normalise Unicode and spaces, and drop line ends.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // BadInput, naming the file, when it is missing or not a SentencePiece model.
+  explicit SentencePieceTokenizer(const std::string& model_file);
+  ~SentencePieceTokenizer() override;
+
+  int64_t vocab_size() const override;
+  std::optional<int32_t> eod() const override;  // the model's end-of-sentence piece
+  std::string fingerprint() const override { return fingerprint_; }
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+
+ private:
+  std::string file_;
+  std::string fingerprint_;
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+};
+
+// The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a model that is missing where it is
+// needed or given where it is not.
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file);
+
+}  // namespace trifold
