@@ -1,4 +1,4 @@
-#include "train/convert.h"
+#include "convert/convert.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "train/reshard.h"
+#include "convert/reshard.h"
 
 #include <fmt/core.h>
 

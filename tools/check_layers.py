@@ -25,7 +25,8 @@ LEVELS = {
     "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6, "plan": 6,
     "layout": 7,
     "train": 8,
-    "launch": 9,
+    "convert": 9,
+    "launch": 10,
 }
 
 # (from, to): the arrows between rooms of one level that are allowed all the same.

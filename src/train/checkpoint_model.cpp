@@ -10,7 +10,7 @@
 #include "config/validate_mesh.h"
 #include "config/validate_model.h"
 #include "core/read_json.h"
-#include "train/checkpoint_boxes.h"
+#include "layout/checkpoint_boxes.h"
 
 namespace trifold {
 

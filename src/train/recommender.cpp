@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layout/checkpoint_boxes.h"
 #include "layout/flat_memory.h"
-#include "train/checkpoint_boxes.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/ranks.h"

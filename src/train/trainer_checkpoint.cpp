@@ -12,7 +12,7 @@
 #include "config/option_tables.h"
 #include "config/schedule.h"
 #include "core/read_json.h"
-#include "train/checkpoint_boxes.h"
+#include "layout/checkpoint_boxes.h"
 #include "train/checkpoint_data.h"
 #include "train/checkpoint_model.h"
 #include "train/replica_check.h"

@@ -1,7 +1,7 @@
 // Models in Hugging Face's format: a small GPT-2, Llama and BERT that PyTorch made
 // (tools/reference/hugging_face_torch.py) give PyTorch's logits here, and go back to the bytes they came
 // from.
-#include "train/convert.h"
+#include "convert/convert.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 
 #include <map>
 
+#include "convert/reshard.h"
 #include "files/file.h"
-#include "train/reshard.h"
 
 namespace trifold::test {
 namespace {

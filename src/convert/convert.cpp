@@ -1,5 +1,5 @@
 // From a checkpoint to transformers' files.
-#include "train/convert.h"
+#include "convert/convert.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,13 +7,13 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
 #include "config/json.h"
+#include "convert/tokenizer_files.h"
+#include "convert/transpose.h"
 #include "data/bert_samples.h"
 #include "models/hugging_face.h"
 #include "models/language_family.h"
 #include "tokenize/tokenizer.h"
 #include "train/checkpoint_model.h"
-#include "train/tokenizer_files.h"
-#include "train/transpose.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "train/reshard.h"
+#include "convert/reshard.h"
 
 #include <algorithm>
 #include <map>
@@ -10,10 +10,10 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "layout/checkpoint_boxes.h"
 #include "layout/rank_layout.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
-#include "train/checkpoint_boxes.h"
 #include "train/checkpoint_model.h"
 #include "train/step_plan.h"
 

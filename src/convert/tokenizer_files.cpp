@@ -1,4 +1,4 @@
-#include "train/tokenizer_files.h"
+#include "convert/tokenizer_files.h"
 
 #include <algorithm>
 #include <array>

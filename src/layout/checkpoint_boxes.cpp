@@ -1,4 +1,4 @@
-#include "train/checkpoint_boxes.h"
+#include "layout/checkpoint_boxes.h"
 
 #include <algorithm>
 

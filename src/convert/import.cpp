@@ -9,13 +9,13 @@
 #include "checkpoint/shard_file.h"
 #include "config/json.h"
 #include "config/validate.h"
+#include "convert/convert.h"
+#include "convert/tokenizer_files.h"
+#include "convert/transpose.h"
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "files/file.h"
 #include "models/hugging_face.h"
-#include "train/convert.h"
-#include "train/tokenizer_files.h"
-#include "train/transpose.h"
 
 namespace trifold {
 

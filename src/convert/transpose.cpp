@@ -1,4 +1,4 @@
-#include "train/transpose.h"
+#include "convert/transpose.h"
 
 #include <algorithm>
 #include <cstring>

@@ -29,9 +29,8 @@ bool is_hugging_face_folder(const std::filesystem::path& folder);
 
 // Writes the weights of a checkpoint to the folder config.save, which must not exist or be empty:
 // config.json, model.safetensors, or several files and their index where there are more than
-// config.max_file_size bytes. The folder gets its name when all is on the disk. The files of the
-// tokenizer are written too (train/tokenizer_files.h). BadInput for a checkpoint of a model that the library
-// lacks.
+// config.max_file_size bytes. The folder gets its name when all is on the disk. The files of the tokenizer
+// are written too (convert/tokenizer_files.h). BadInput for a checkpoint of a model that the library lacks.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
 // Writes the checkpoint of step 0, weights only, under config.save. The files of the tokenizer and
