@@ -25,7 +25,7 @@ LEVELS = {
     "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6, "plan": 6,
     "layout": 7,
     "train": 8,
-    "convert": 9,
+    "convert": 9, "bench": 9,
     "launch": 10,
 }
 

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <array>
 
+#include "bench/bench.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "models/language_family.h"
-#include "train/bench.h"
 #include "train/device.h"
 #include "train/plan_costs.h"
 #include "train/replica.h"

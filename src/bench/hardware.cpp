@@ -2,9 +2,9 @@
 #include <cmath>
 #include <utility>
 
+#include "bench/bench.h"
 #include "core/clock.h"
 #include "plan/kernels.h"
-#include "train/bench.h"
 #include "train/device.h"
 #include "train/host.h"
 #include "train/host_memory.h"
