@@ -32,7 +32,7 @@ PretrainConfig small_stack(PretrainConfig run) {
 }
 
 constexpr size_t kF = 0, kI = 1, kW = 2, kB = 3, kParts = 4;
-using Samples = std::array<std::array<std::vector<double>, kParts>, kBlockKinds>;  // by kind of block
+using BlockSamples = std::array<std::array<std::vector<double>, kParts>, kBlockKinds>;  // by kind of block
 
 // Blocks [from, to), which follow each other and are of one kind.
 struct BlockRange {
@@ -82,7 +82,7 @@ class BlockTimer {
   }
 
   // One micro-batch forward and back, whole or taken apart, with memory used as the executor uses it.
-  void pass(bool apart, Samples& samples) {
+  void pass(bool apart, BlockSamples& samples) {
     keep_.reset();
     held_.reset();
     flows_[0].reset();
@@ -143,7 +143,7 @@ class BlockTimer {
 
   // Calls work(block) for every block in the order of the part, and adds a sample to the kind of each range.
   template <class Work>
-  void time_blocks(size_t part, Samples& samples, Work&& work) {
+  void time_blocks(size_t part, BlockSamples& samples, Work&& work) {
     const std::vector<BlockRange> ranges = ranges_of(replica_.model());
     for (size_t step = 0; step < ranges.size(); ++step) {
       const BlockRange& range = ranges[part == kF ? step : ranges.size() - 1 - step];
@@ -204,7 +204,7 @@ double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions) 
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   expect_no_device(config.run.mesh, "trifold bench --what blocks");
   BlockTimer timer(world, config.run);
-  Samples samples;
+  BlockSamples samples;
   std::vector<double> updates;
   for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i) {
     if (i == config.warmup_iters) {

@@ -20,7 +20,7 @@ struct ShardTable {
   FileInfo file;
 };
 
-json list_of(const Shape& shape) {
+json extents_json(const Shape& shape) {
   return std::vector<int64_t>(shape.extents().begin(), shape.extents().end());
 }
 Shape shape_of(const json& value) {
@@ -31,8 +31,8 @@ std::string encode(const ShardTable& table) {
   json boxes = json::array();
   for (const TensorInfo& box : table.boxes) {
     const PieceInfo& piece = box.pieces.front();
-    boxes.push_back({box.name, name_of(box.dtype), list_of(box.global), list_of(piece.rect.offset),
-                     list_of(piece.rect.extent), piece.byte_offset, piece.crc, piece.blocks});
+    boxes.push_back({box.name, name_of(box.dtype), extents_json(box.global), extents_json(piece.rect.offset),
+                     extents_json(piece.rect.extent), piece.byte_offset, piece.crc, piece.blocks});
   }
   const FileInfo& file = table.file;
   return json{file.name, file.bytes, file.crc, file.frame_crc, std::move(boxes)}.dump();

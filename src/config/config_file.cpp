@@ -8,18 +8,13 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/printable.h"
+#include "core/trimmed.h"
 
 namespace trifold {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\v\f";
 constexpr int64_t kMaxFileBytes = 1 << 20;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 // Cuts a comment off: a '#' at the beginning or after a blank, outside double quotes. A quote opens only at
 // the beginning of a word, so that a value like 6" is left alone.
@@ -34,9 +29,9 @@ std::string_view without_comment(std::string_view text) {
     else if (!quoted && word_begins && text[i] == '"')
       quoted = true;
     else if (!quoted && word_begins && text[i] == '#')
-      return trimmed(text.substr(0, i));
+      return trimmed(text.substr(0, i), kBlank);
   }
-  return trimmed(text);
+  return trimmed(text, kBlank);
 }
 
 // True when every double quote of `text` is closed, as split_unix counts them.
@@ -73,7 +68,7 @@ std::string quoted(const std::string& word) {
 }
 
 bool needs_quotes(const std::string& word, bool list) {
-  if (word.empty() || trimmed(word).size() != word.size()) return true;
+  if (word.empty() || trimmed(word, kBlank).size() != word.size()) return true;
   return word.find_first_of(list ? "\"\\#\n \t" : "\"#\n") != std::string::npos;
 }
 
@@ -83,12 +78,12 @@ std::vector<FileEntry> parse_config_text(std::string_view text, const std::strin
   std::vector<FileEntry> entries;
   for (int line = 1; !text.empty(); ++line) {
     const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view content = trimmed(text.substr(0, end));
+    const std::string_view content = trimmed(text.substr(0, end), kBlank);
     text.remove_prefix(std::min(end + 1, text.size()));
     const bool heading = !content.empty() && content.front() == '[' && without_comment(content).back() == ']';
     if (content.empty() || content.front() == '#' || heading) continue;
     const size_t equals = content.find('=');
-    const std::string_view name = trimmed(content.substr(0, equals));
+    const std::string_view name = trimmed(content.substr(0, equals), kBlank);
     if (equals == std::string_view::npos || name.empty())
       bad_input("{}:{}: '{}' is not of the form 'name = value'", file, line, printable(content, 60));
     entries.push_back({hyphenated(name), std::string(without_comment(content.substr(equals + 1))), line});

@@ -33,7 +33,7 @@ std::string description(const Option& option) {
   return text;
 }
 
-const po::value_semantic* semantic(const Option& option) {
+const po::value_semantic* shown_semantic(const Option& option) {
   if (is_flag(option)) return new po::untyped_value(true);  // Boost takes ownership
   return po::value<std::string>()->value_name(option.argument);
 }
@@ -44,7 +44,7 @@ std::list<po::options_description> groups_of(const OptionTable& table, unsigned 
   std::string title;
   for (const Option& option : table.options()) {
     if (groups.empty() || option.group != title) groups.emplace_back(title = option.group, width, width / 2);
-    groups.back().add_options()(option.name.c_str(), semantic(option), description(option).c_str());
+    groups.back().add_options()(option.name.c_str(), shown_semantic(option), description(option).c_str());
   }
   return groups;
 }

@@ -18,13 +18,6 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-// Choices are compared without regard to case and to '_' or '-': Megatron-LM itself mixes WSD and minus_sqrt.
-std::string folded(std::string_view text) {
-  std::string result = hyphenated(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 std::string joined(std::span<const std::string> words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }
@@ -309,6 +302,12 @@ std::string describe(const Range& range, bool whole) {
 std::string hyphenated(std::string_view name) {
   std::string result(name);
   std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+std::string folded(std::string_view choice) {
+  std::string result = hyphenated(choice);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
 

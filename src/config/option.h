@@ -146,6 +146,9 @@ std::string describe(const Range& range, bool whole);
 
 // `name` with underscores replaced by hyphens.
 std::string hyphenated(std::string_view name);
+// A choice as choices are compared: hyphenated and in lower case, since Megatron-LM itself mixes WSD and
+// minus_sqrt.
+std::string folded(std::string_view choice);
 
 // ---- implementation ----
 

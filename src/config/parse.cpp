@@ -38,14 +38,14 @@ po::options_description boost_options(const OptionTable& table) {
 }
 
 // What Boost found, and the values of flags written as --flag=value: to Boost a flag has none.
-struct Words {
+struct GivenWords {
   std::vector<po::option> options;
   std::map<std::string, std::string> flag_values;
 };
 
 // Boost calls this before it looks at a word: rewrites --some_name=value to --some-name=value, takes the
 // value off a flag, and lets Boost go on.
-void rewrite(const OptionTable& table, std::string& word, Words& result) {
+void rewrite(const OptionTable& table, std::string& word, GivenWords& result) {
   if (!word.starts_with("--")) return;
   const size_t equals = std::min(word.find('='), word.size());
   std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), '_', '-');
@@ -58,9 +58,9 @@ void rewrite(const OptionTable& table, std::string& word, Words& result) {
   word.resize(equals);
 }
 
-Words boost_parse(const OptionTable& table, std::span<const std::string> arguments) {
+GivenWords boost_parse(const OptionTable& table, std::span<const std::string> arguments) {
   using namespace po::command_line_style;
-  Words result;
+  GivenWords result;
   const po::options_description description = boost_options(table);
   const auto rewrite_next = [&](std::vector<std::string>& words) {
     rewrite(table, words.front(), result);
@@ -86,7 +86,7 @@ Words boost_parse(const OptionTable& table, std::span<const std::string> argumen
   }
 }
 
-std::vector<std::string> given_words(const Words& words, const po::option& word, const Option& option) {
+std::vector<std::string> given_words(const GivenWords& words, const po::option& word, const Option& option) {
   if (!is_flag(option)) return word.value;
   const auto value = words.flag_values.find(option.name);
   return {value == words.flag_values.end() ? "true" : value->second};
@@ -114,7 +114,7 @@ class Reader {
     }
   }
 
-  void read_words(const Words& words) {
+  void read_words(const GivenWords& words) {
     std::set<std::string> seen;
     bool after_unknown = false;  // words after an unknown option are probably its values
     for (const po::option& word : words.options) {
@@ -171,8 +171,8 @@ class Reader {
     parsed_.problems.push_back(std::move(text));
   }
 
-  template <class Words>
-  void assign(const Option& option, const std::string& place, Words words) {
+  template <class Texts>
+  void assign(const Option& option, const std::string& place, Texts words) {
     const bool in_file = place != "command line";
     try {
       set_value(option, words());
@@ -253,7 +253,7 @@ OptionTable bind_common(CommonValues& values) {
 }
 
 // Takes --config, --print-config and --help out of what Boost found.
-void read_common(const Words& words, CommonValues& values, Parsed& parsed) {
+void read_common(const GivenWords& words, CommonValues& values, Parsed& parsed) {
   const OptionTable table = bind_common(values);
   std::set<std::string> seen;
   for (const po::option& word : words.options) {
@@ -280,7 +280,7 @@ Parsed parse_options(const OptionTable& table, std::span<const std::string> argu
   Parsed parsed;
   parsed.help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
   if (parsed.help) return parsed;
-  const Words words = boost_parse(table, arguments);
+  const GivenWords words = boost_parse(table, arguments);
   CommonValues common;
   read_common(words, common, parsed);
   parsed.print_config = common.print_config;

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <vector>
 
 #include "config/nearest.h"
 #include "config/number.h"
+#include "config/option.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -19,12 +19,6 @@ constexpr std::string_view kNone = "none";
 constexpr std::string_view kHost = "host";
 
 // Names are compared without regard to case and to '_' or '-', as those of other choices are.
-std::string folded(std::string_view text) {
-  std::string name(text);
-  for (char& c : name) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
-}
-
 std::string guess_of(const std::string& name) {
   const std::vector<std::string> names(schedule_names().begin(), schedule_names().end());
   const std::vector<std::string> close = similar(name, names);

@@ -23,19 +23,19 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 // A tensor of theirs: part of a parameter.
-struct Part {
+struct WrittenPart {
   const WeightMap* map;
   int64_t first_row;  // of ours
   SafeTensor tensor;
   int64_t bytes;
 };
 
-std::vector<Part> parts_of(const std::vector<WeightMap>& maps, DType dtype) {
-  std::vector<Part> parts;
+std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtype) {
+  std::vector<WrittenPart> parts;
   for (const WeightMap& map : maps) {
     int64_t row = 0;
     for (const std::string& name : map.theirs) {
-      Part part{&map, row, {name, std::string(safetensors_name(dtype)), map.their_shape()}, 0};
+      WrittenPart part{&map, row, {name, std::string(safetensors_name(dtype)), map.their_shape()}, 0};
       part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(dtype));
       row += map.rows_each();
       parts.push_back(std::move(part));
@@ -45,10 +45,11 @@ std::vector<Part> parts_of(const std::vector<WeightMap>& maps, DType dtype) {
 }
 
 // Cut into files of at most `most` bytes each; a tensor is never cut.
-std::vector<std::vector<const Part*>> cut_into_files(const std::vector<Part>& parts, int64_t most) {
-  std::vector<std::vector<const Part*>> files(1);
+std::vector<std::vector<const WrittenPart*>> cut_into_files(const std::vector<WrittenPart>& parts,
+                                                            int64_t most) {
+  std::vector<std::vector<const WrittenPart*>> files(1);
   int64_t bytes = 0;
-  for (const Part& part : parts) {
+  for (const WrittenPart& part : parts) {
     if (!files.back().empty() && bytes + part.bytes > most) {
       files.emplace_back();
       bytes = 0;
@@ -68,9 +69,9 @@ class Exporter {
  public:
   Exporter(CheckpointReader& from, DType dtype, int64_t bytes) : from_(from), dtype_(dtype), bytes_(bytes) {}
 
-  void write(const fs::path& path, const std::vector<const Part*>& parts) {
+  void write(const fs::path& path, const std::vector<const WrittenPart*>& parts) {
     std::vector<SafeTensor> tensors;
-    for (const Part* part : parts) tensors.push_back(part->tensor);
+    for (const WrittenPart* part : parts) tensors.push_back(part->tensor);
     SafetensorsWriter file(path, std::move(tensors));
     for (size_t i = 0; i < parts.size(); ++i) {
       const WeightMap& map = *parts[i]->map;
@@ -85,7 +86,8 @@ class Exporter {
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
 
   // Rows [begin, end) of a part.
-  void pass(const SafetensorsWriter& file, size_t index, const Part& part, int64_t begin, int64_t end) {
+  void pass(const SafetensorsWriter& file, size_t index, const WrittenPart& part, int64_t begin,
+            int64_t end) {
     const WeightMap& map = *part.map;
     const int64_t rows = end - begin;
     const int64_t count = rows * map.columns();
@@ -159,11 +161,12 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
   return config;
 }
 
-void write_index(const fs::path& folder, const std::vector<std::vector<const Part*>>& files, int64_t bytes) {
+void write_index(const fs::path& folder, const std::vector<std::vector<const WrittenPart*>>& files,
+                 int64_t bytes) {
   nlohmann::ordered_json index;
   index["metadata"]["total_size"] = bytes;
   for (size_t number = 0; number < files.size(); ++number)
-    for (const Part* part : files[number])
+    for (const WrittenPart* part : files[number])
       index["weight_map"][part->tensor.name] = file_name(number, files.size());
   write_text(folder / kSafetensorsIndexName, index.dump(2) + "\n");
 }
@@ -217,11 +220,11 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   read_tokenizer_of(from, data);
   const json description = config_of(model, from, data, dtype);
   const std::vector<WeightMap> maps = weight_map(model);
-  const std::vector<Part> parts = parts_of(maps, dtype);
+  const std::vector<WrittenPart> parts = parts_of(maps, dtype);
   constexpr double kGigabyte = 1e9;
   const auto files = cut_into_files(parts, static_cast<int64_t>(config.max_file_size * kGigabyte));
   int64_t bytes = 0;
-  for (const Part& part : parts) bytes += part.bytes;
+  for (const WrittenPart& part : parts) bytes += part.bytes;
 
   NewFolder folder(config.save);
   Exporter exporter(from, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));

@@ -8,19 +8,19 @@ namespace trifold {
 
 namespace {
 
-bool is_number(std::string_view mapping) {
+bool is_number_text(std::string_view mapping) {
   return mapping.empty() || mapping == "modulo" || mapping == "clip";
 }
 
 // Ids that are all inside their table are the same under every policy.
 bool same_mapping(std::string_view a, std::string_view b) {
   if (a == b || a == kUnknownMapping || b == kUnknownMapping) return true;
-  return is_number(a) && is_number(b) && (a.empty() || b.empty());
+  return is_number_text(a) && is_number_text(b) && (a.empty() || b.empty());
 }
 
 std::string words_of_mapping(std::string_view mapping) {
   if (mapping.empty()) return "the numbers of the file";
-  if (is_number(mapping)) return fmt::format("the numbers of the file ({})", mapping);
+  if (is_number_text(mapping)) return fmt::format("the numbers of the file ({})", mapping);
   return fmt::format("those of {}", mapping);
 }
 

@@ -29,7 +29,7 @@ std::string_view without_packing(std::string_view path) {
   return path;
 }
 
-TextKind kind_of(std::string_view path) {
+TextKind text_kind(std::string_view path) {
   const std::string_view name = without_packing(path);
   return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json")
              ? TextKind::JsonLines
@@ -76,7 +76,7 @@ int64_t boundary(const RawFile& file, const StreamFile& of, int64_t at) {
 }  // namespace
 
 bool is_stream_name(const std::string& path) {
-  return kind_of(path) == TextKind::JsonLines || packing_of(path) != Packing::None;
+  return text_kind(path) == TextKind::JsonLines || packing_of(path) != Packing::None;
 }
 
 StreamFiles::StreamFiles(const std::vector<std::string>& paths) {
@@ -134,7 +134,7 @@ void StreamFiles::add_file(const std::string& path, const std::string& name, int
   file.path = path;
   file.name = name;
   file.size = size;
-  file.kind = kind_of(path);
+  file.kind = text_kind(path);
   file.packing = packing_of(path);
   if (file.size == 0) bad_input("{}: the file is empty", path);
   files_.push_back(std::move(file));

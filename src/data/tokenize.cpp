@@ -23,7 +23,7 @@ namespace {
 // A sequence holds less than 2^31 tokens; a longer document becomes several sequences.
 constexpr int64_t kLongestSequence = int64_t{1} << 30;
 constexpr int64_t kProgressBytes = int64_t{1} << 20;
-constexpr int64_t kReleasedBytes = int64_t{1} << 24;
+constexpr int64_t kReadBytesKept = int64_t{1} << 24;
 
 // One .bin/.idx pair on its way.
 class Output {
@@ -85,10 +85,10 @@ bool is_json(const TokenizeOptions& options) {
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 // The job: the input walked line by line into the outputs.
-class Job {
+class TokenizeJob {
  public:
-  Job(const TokenizeOptions& options, const Tokenizer& tokenizer,
-      FunctionRef<void(const TokenizeProgress&)> progress)
+  TokenizeJob(const TokenizeOptions& options, const Tokenizer& tokenizer,
+              FunctionRef<void(const TokenizeProgress&)> progress)
       : options_(options), input_(options.input), takes_bytes_(tokenizer.takes_bytes()), progress_(progress) {
     std::error_code ignored;
     if (std::filesystem::is_directory(options.input, ignored))
@@ -154,7 +154,7 @@ class Job {
       output.add(line);
       if (options_.unit == DocumentUnit::Line && at_line_start) output.end_document();
       done += static_cast<int64_t>(line.size());
-      if (done - released > kReleasedBytes) {
+      if (done - released > kReadBytesKept) {
         input_.release(released, done);
         released = done;
       }
@@ -220,7 +220,7 @@ class Job {
 
 TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
                         FunctionRef<void(const TokenizeProgress&)> progress) {
-  return Job(options, tokenizer, progress).run();
+  return TokenizeJob(options, tokenizer, progress).run();
 }
 
 }  // namespace trifold

@@ -57,15 +57,15 @@ class Event {
 };
 
 // Turns the parser's events into JSON: nothing else is kept of a large file.
-class Reader {
+class YamlReader {
  public:
-  Reader(std::string_view text, const std::string& name) : name_(name) {
+  YamlReader(std::string_view text, const std::string& name) : name_(name) {
     if (yaml_parser_initialize(&parser_) == 0) throw std::bad_alloc();
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }
-  ~Reader() { yaml_parser_delete(&parser_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~YamlReader() { yaml_parser_delete(&parser_); }
+  YamlReader(const YamlReader&) = delete;
+  YamlReader& operator=(const YamlReader&) = delete;
 
   json read() {
     int documents = 0;
@@ -203,6 +203,6 @@ class Reader {
 
 }  // namespace
 
-json parse_yaml(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+json parse_yaml(std::string_view text, const std::string& name) { return YamlReader(text, name).read(); }
 
 }  // namespace trifold

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/trimmed.h"
 
 namespace trifold {
 
@@ -44,13 +45,6 @@ bool take_kind(std::string_view& text, ActionKind& kind) {
 }
 
 bool may_have_block(ActionKind kind) { return is_backward(kind) || kind == ActionKind::ReduceGrad; }
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
-}
 
 // Calls visit(piece) for the pieces of `text` between separators.
 template <class Visit>
@@ -94,6 +88,7 @@ bool is_compute(ActionKind kind) { return kind <= ActionKind::B; }
 bool is_backward(ActionKind kind) { return is_compute(kind) && kind != ActionKind::F; }
 bool is_message(ActionKind kind) { return ActionKind::SendF <= kind && kind <= ActionKind::RecvB; }
 bool is_send(ActionKind kind) { return kind == ActionKind::SendF || kind == ActionKind::SendB; }
+bool is_residency(ActionKind kind) { return kind == ActionKind::Unshard || kind == ActionKind::Reshard; }
 bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind); }
 bool adds_to_gradients(ActionKind kind, bool last_block) {
   return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);

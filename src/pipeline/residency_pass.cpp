@@ -147,19 +147,16 @@ class Given {
   RankPlan out_;
 };
 
-bool is_residency(const Action& action) {
-  return action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
-}
-
 }  // namespace
 
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead) {
-  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(units).run(row);
+  if (std::any_of(row.begin(), row.end(), [](const Action& each) { return is_residency(each.kind); }))
+    return Given(units).run(row);
   return Resident(by_blocks(row, units), units, ahead).run();
 }
 
 RankPlan without_residency(RankPlan row) {
-  std::erase_if(row, is_residency);
+  std::erase_if(row, [](const Action& each) { return is_residency(each.kind); });
   return row;
 }
 

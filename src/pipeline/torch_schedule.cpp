@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/trimmed.h"
 #include "pipeline/passes.h"
 #include "pipeline/placement.h"
 
@@ -15,12 +16,6 @@ namespace trifold {
 namespace {
 
 constexpr std::string_view kWait = "WAIT_";
-
-std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin));
-}
 
 // Takes the waits out of a text, row by row; cells keep their places.
 class Waits {
@@ -44,7 +39,7 @@ class Waits {
  private:
   // The cell, or nothing in place of a wait.
   std::string take(std::string_view text) {
-    std::string cell = trimmed(text);
+    std::string cell(trimmed(text));
     const size_t wait = cell.find(kWait);
     const int number = cell_++;
     if (wait == std::string::npos) {
@@ -65,17 +60,13 @@ class Waits {
   bool for_sends_ = false;
 };
 
-bool is_residency(const Action& action) {
-  return action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
-}
-
 // The row's F, I, W and B, whole stages each; with `residency` its gathers too. A pair stays one where both
 // of its halves were whole.
 RankPlan whole_stages(const RankPlan& row, bool residency) {
   RankPlan whole;
   for (size_t i = 0; i < row.size(); ++i) {
     Action action = row[i];
-    if ((!is_compute(action.kind) && !(residency && is_residency(action))) || action.block > 0) continue;
+    if ((!is_compute(action.kind) && !(residency && is_residency(action.kind))) || action.block > 0) continue;
     if (action.block != Action::kAll || i + 1 == row.size() || !is_compute(row[i + 1].kind) ||
         row[i + 1].block != Action::kAll)
       action.overlaps_next = false;
@@ -112,7 +103,7 @@ bool gathers_stages(const Plan& plan) {
   bool any = false;
   for (const RankPlan& row : plan)
     for (const Action& action : row) {
-      if (!is_residency(action)) continue;
+      if (!is_residency(action.kind)) continue;
       if (action.block != Action::kAll) return false;
       any = true;
     }

@@ -8,15 +8,15 @@ namespace trifold {
 
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
 // Of a character of four bytes three may be there, which some tokenizers decode as a U+FFFD each.
 constexpr int kMostIncomplete = 3;
 
 }  // namespace
 
 size_t stable_size(std::string_view text) {
-  for (int i = 0; i < kMostIncomplete && text.ends_with(kReplacement); ++i)
-    text.remove_suffix(kReplacement.size());
+  for (int i = 0; i < kMostIncomplete && text.ends_with(kReplacementText); ++i)
+    text.remove_suffix(kReplacementText.size());
   return text.size();
 }
 

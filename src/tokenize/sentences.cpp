@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/plain_text.h"
+#include "core/trimmed.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
 #include "tokenize/unicode.h"
@@ -11,12 +12,6 @@ namespace trifold {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n\v\f";
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
 
 bool is_word_byte(char c) {
   return ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') ||
@@ -36,12 +31,12 @@ size_t end_of_sentence(std::string_view line, size_t begin) {
 }  // namespace
 
 std::vector<std::string_view> sentences_of_line(std::string_view line, bool split) {
-  line = trimmed(line);
+  line = trimmed(line, kSpace);
   std::vector<std::string_view> sentences;
   while (!line.empty()) {
     const size_t end = split ? end_of_sentence(line, 0) : std::string_view::npos;
     sentences.push_back(line.substr(0, end));
-    line = end == std::string_view::npos ? std::string_view{} : trimmed(line.substr(end));
+    line = end == std::string_view::npos ? std::string_view{} : trimmed(line.substr(end), kSpace);
   }
   return sentences;
 }
