@@ -242,19 +242,19 @@ void set_value(const Option& option, std::span<const std::string> words) {
 }
 
 std::optional<std::vector<std::string>> value_words(const Option& option) {
-  using Words = std::optional<std::vector<std::string>>;
+  using Found = std::optional<std::vector<std::string>>;
   return std::visit(
-      [&](auto field) -> Words {
+      [&](auto field) -> Found {
         using T = std::remove_pointer_t<decltype(field)>;
         if constexpr (std::is_same_v<T, ValueField>) {
           std::vector<std::string> words = field.words();
-          return words.empty() ? Words() : Words(std::move(words));
+          return words.empty() ? Found() : Found(std::move(words));
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-          return field->empty() ? Words() : Words(*field);
+          return field->empty() ? Found() : Found(*field);
         } else if constexpr (IsOptional<T>::value) {
-          return *field ? Words({print_value(option, **field)}) : Words();
+          return *field ? Found({print_value(option, **field)}) : Found();
         } else {
-          return Words({print_value(option, *field)});
+          return Found({print_value(option, *field)});
         }
       },
       option.field);
