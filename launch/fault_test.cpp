@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/tensor_kind.h"
 #include "core/error.h"
 #include "files/file.h"
 #include "mesh/mesh_sizes.h"
-#include "train/trainer.h"
 
 namespace trifold::launch {
 
@@ -114,18 +114,14 @@ void change(const Tensor& values, bool flip) {
   std::memcpy(at, &bits, sizeof(bits));
 }
 
-void change_state(const Spec& spec, Trainer& trainer) {
-  Replica& replica = trainer.replica();
-  const ParamList& params = replica.model().params;
-  const bool moment = spec.kind == "nan-moment";
-  // The last update may still be on its way to the other ranks, who read it where it is changed here.
-  replica.weights().finish(replica.compute());
-  replica.compute().synchronize();
-  for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces()) {
-    if ((piece.kind == "param") == moment || piece.values.elements() == 0) continue;
-    if (params[piece.segment.id].shard.name.find(spec.tensor) == std::string::npos) continue;
-    if (piece.values.dtype == DType::F64) return change<double, uint64_t>(piece.values, spec.kind == "flip");
-    return change<float, uint32_t>(piece.values, spec.kind == "flip");
+void change_state(const Spec& spec, Savable& state) {
+  const bool weight = spec.kind != "nan-moment";
+  for (const NamedTensor& tensor : state.held_tensors()) {
+    const std::string& name = tensor.spec.name;
+    if (is_weight(name) != weight || tensor.data.elements() == 0) continue;
+    if (name.find(spec.tensor, name.find('/')) == std::string::npos) continue;
+    if (tensor.data.dtype == DType::F64) return change<double, uint64_t>(tensor.data, spec.kind == "flip");
+    return change<float, uint32_t>(tensor.data, spec.kind == "flip");
   }
   bad_input("{}: rank {} holds no such tensor", kVariable, spec.rank);
 }
@@ -189,6 +185,30 @@ class FaultyData final : public DataSource {
   int64_t place_, places_;
 };
 
+// Fails where it reads the first sample of the rank in a global batch of the first epoch.
+class FaultyClicks final : public ClickSource {
+ public:
+  FaultyClicks(const ClickSource& inner, const Spec& spec, const RecommendConfig& config)
+      : inner_(inner), spec_(spec) {
+    const int64_t batch = config.training.global_batch_size;
+    const int64_t share = (batch + config.mesh.ranks - 1) / config.mesh.ranks;
+    ClickOrder(inner.samples(), config.seed)
+        .positions(0, (spec.step - 1) * batch + spec.rank * share, {&position_, 1});
+  }
+
+  const ClickSchema& schema() const override { return inner_.schema(); }
+  int64_t samples() const override { return inner_.samples(); }
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override {
+    if (std::find(positions.begin(), positions.end(), position_) != positions.end()) fail_as(spec_);
+    inner_.fill(positions, out);
+  }
+
+ private:
+  const ClickSource& inner_;
+  const Spec& spec_;
+  int64_t position_ = 0;
+};
+
 class ChosenFault final : public Fault {
  public:
   explicit ChosenFault(Spec spec) : spec_(std::move(spec)), watch_(spec_) {}
@@ -198,20 +218,26 @@ class ChosenFault final : public Fault {
   }
 
   void attach(PretrainJob& job) override {
-    job.probe = this;
-    if (spec_.kind == "slow-fsync") set_sync_call(slow_fsync);
+    watch(job);
     if (spec_.phase == "data")
       job.train = std::make_unique<FaultyData>(std::move(job.train), spec_, job.config);
   }
 
-  void reach(RunPart part, Trainer& trainer) override {
-    if (trainer.replica().world().rank() != spec_.rank) return;
-    const int64_t done = trainer.steps_done();
+  void attach(RecommendJob& job) override {
+    watch(job);
+    if (spec_.phase != "data") return;
+    job.data.owned.push_back(std::make_unique<FaultyClicks>(*job.data.train, spec_, job.config));
+    job.data.train = job.data.owned.back().get();
+  }
+
+  void reach(RunPart part, int rank, Savable& state) override {
+    if (rank != spec_.rank) return;
+    const int64_t done = state.steps_done();
     if (part == RunPart::Step) watch_.set_step(done + 1);
     if (part == RunPart::Load && spec_.phase == "load") fail_as(spec_);
     if (part != part_of_phase() || done != spec_.step) return;
     if (spec_.changes_state())
-      change_state(spec_, trainer);
+      change_state(spec_, state);
     else
       fail_as(spec_);
   }
@@ -223,6 +249,11 @@ class ChosenFault final : public Fault {
   StepWatch* watch(int rank) override { return rank == spec_.rank ? &watch_ : nullptr; }
 
  private:
+  void watch(RunJob& job) {
+    job.probe = this;
+    if (spec_.kind == "slow-fsync") set_sync_call(slow_fsync);
+  }
+
   std::optional<RunPart> part_of_phase() const {
     if (spec_.phase == "update") return RunPart::Updated;
     if (spec_.phase == "evaluate") return RunPart::Evaluate;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "train/pretrain.h"
+#include "train/recommend.h"
 
 namespace trifold::launch {
 
@@ -38,6 +39,7 @@ class Fault : public RunProbe {
   virtual void at_start(std::optional<int> rank) = 0;
   // Before the run: watches its data and everything else.
   virtual void attach(PretrainJob& job) = 0;
+  virtual void attach(RecommendJob& job) = 0;
 };
 
 }  // namespace trifold::launch

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/commands.h"
+#include "launch/fault_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/training.h"
@@ -107,11 +108,17 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
 }  // namespace
 
 int run(const RecommendConfig& config, Ranks& ranks) {
+  const std::unique_ptr<Fault> fault = Fault::from_environment();
   RecommendJob job;
-  ranks.agree([&] { job = prepare(config); });
+  ranks.agree([&] {
+    if (fault) fault->at_start(mpi_launch_rank());
+    job = prepare(config);
+  });
   ranks.compare(job.terms);
+  if (fault) fault->attach(job);
   ClickProgress progress(job.config, stderr);
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
+    if (fault) fault->at_start(world.rank());
     return recommend(world, job, progress, signal);
   };
   return train_on_ranks(ranks, job, job.config.mesh, job.config.checkpoint, progress, train);

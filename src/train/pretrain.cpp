@@ -151,15 +151,6 @@ PretrainJob prepare(PretrainConfig config) {
 
 namespace {
 
-// Reports the phases of a rank's saves.
-std::function<void(SavePhase)> save_listener(const PretrainJob& job, int rank) {
-  if (job.probe == nullptr) return job.at_save_phase;
-  return [&job, rank](SavePhase phase) {
-    if (job.at_save_phase) job.at_save_phase(phase);
-    job.probe->reach(phase, rank);
-  };
-}
-
 // One rank's run.
 class PretrainRun final : public TrainingRun {
  public:
@@ -171,7 +162,6 @@ class PretrainRun final : public TrainingRun {
         measure_(measure),
         trainer_(world, config_, *job.train, job.valid.get()) {
     trainer_.describe_data(job.fingerprint);
-    if (job.probe != nullptr) trainer_.watch(job.probe->watch(world.rank()));
   }
 
   Savable& state() override { return trainer_; }
@@ -195,9 +185,7 @@ class PretrainRun final : public TrainingRun {
   bool evaluate(const std::atomic<int>& signal) override;
   bool stop_agreed() const override { return trainer_.stop_agreed(); }
   void poll_stop(const std::atomic<int>& signal) override { trainer_.poll_stop(signal); }
-  void reach(RunPart part) override {
-    if (job_.probe != nullptr) job_.probe->reach(part, trainer_);
-  }
+  void watch(StepWatch& watch) override { trainer_.watch(&watch); }
   void tell_bad_records() {
     if (observer_ == nullptr || job_.bad_records == nullptr) return;
     for (const std::string& news : job_.bad_records->take_news()) observer_->on_warning(news);
@@ -236,7 +224,6 @@ bool PretrainRun::advance(const std::atomic<int>& signal) {
 
 bool PretrainRun::evaluate(const std::atomic<int>& signal) {
   if (validates()) {
-    reach(RunPart::Evaluate);
     if (const std::optional<EvalReport> report = trainer_.evaluate(&signal); report && observer_ != nullptr)
       observer_->on_eval(*report);
   }
@@ -251,8 +238,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   check_same_data(world, *job.train);
   RunObserver* const mine = world.rank() == 0 ? &observer : nullptr;
   PretrainRun run(world, job, mine, measure);
-  const RunEnd end =
-      run_loop(world, run, job, job.config.checkpoint, mine, save_listener(job, world.rank()), signal);
+  const RunEnd end = run_loop(world, run, job, job.config.checkpoint, mine, signal);
   run.tell_bad_records();
   return end;
 }

@@ -11,7 +11,6 @@
 #include "data/batch.h"
 #include "train/metrics.h"
 #include "train/run_job.h"
-#include "train/run_probe.h"
 #include "train/trainer.h"
 
 namespace trifold {
@@ -21,7 +20,6 @@ struct PretrainJob : RunJob {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;        // null where nothing is evaluated
   std::shared_ptr<BadRecords> bad_records;  // what the sources skip; null where they skip nothing
-  RunProbe* probe = nullptr;                // the same for all parts of the run
 };
 
 // Opens the data and checks the checkpoint to load. BadInput before anything is written.

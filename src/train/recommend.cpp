@@ -162,10 +162,16 @@ class RecommendRun final : public TrainingRun, Savable {
   void poll_stop(const std::atomic<int>& signal) override {
     stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
   }
+  void watch(StepWatch& watch) override { model_.watch(&watch); }
 
  private:
   int64_t steps_done() const override { return done_; }
   void check_replicas(const std::string& when) override { model_.check_replicas(when); }
+  std::vector<NamedTensor> held_tensors() override {
+    std::vector<NamedTensor> tensors = model_.checkpoint_tensors(true);
+    model_.synchronize();
+    return tensors;
+  }
   std::string save(const std::string& root, const SaveOptions& options) override {
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
@@ -316,7 +322,7 @@ RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver
   RunEnd end = RunEnd::Done;
   abort_on_error(world, [&] {
     RecommendRun run(world, job, mine);
-    end = run_loop(world, run, job, job.config.checkpoint, mine, job.at_save_phase, signal);
+    end = run_loop(world, run, job, job.config.checkpoint, mine, signal);
   });
   return end;
 }

@@ -113,6 +113,9 @@ class Recommender {
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void loaded();
 
+  // Shows every step to `watch`, null for nobody, also when one is computed a second time.
+  void watch(StepWatch* watch) { watch_ = watch; }
+
   // Compares what several ranks hold alike, weights and state, as train/replica_check.h says. Collective.
   void check_replicas(const std::string& when);
 
@@ -202,6 +205,7 @@ class Recommender {
   ShardedOptimizer optimizer_;
   std::optional<GradNorm> norm_;  // where gradients are clipped
   double grad_norm_ = 0;
+  StepWatch* watch_ = nullptr;
   int64_t checked_ = 0;                  // steps that were repeated without overlap
   RankPlan gradients_row_, update_row_;  // the actions of a step, to the norm and from there
   StepNumbers numbers_;                  // the rule of the tables; the factor of the loss

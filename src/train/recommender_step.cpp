@@ -39,9 +39,15 @@ std::optional<StepPart> part_of(const Action& action, const TableStepShape& step
 // Tells the setup's marks of the parts of a step; on a device each waits for what is under way.
 class Recommender::Marks final : public StepWatch {
  public:
-  explicit Marks(Recommender& model) : model_(model) {}
-  void before(const Action& action) override { mark(action, true); }
-  void after(const Action& action) override { mark(action, false); }
+  Marks(Recommender& model, StepWatch* inner) : StepWatch(inner), model_(model) {}
+  void before(const Action& action) override {
+    StepWatch::before(action);
+    mark(action, true);
+  }
+  void after(const Action& action) override {
+    mark(action, false);
+    StepWatch::after(action);
+  }
 
  private:
   void mark(const Action& action, bool begins) {
@@ -157,9 +163,12 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
   check(real >= 1, "step {}: there is no real sample in the global batch", step);
   double loss = 0;
   abort_on_error(world_, [&] {
-    Marks marks(*this);
-    StepState state{.fetched = oldest(), .next = &next, .real = real, .dense_lr = dense_lr};
-    if (setup_.marks) state.watch = &marks;
+    Marks marks(*this, watch_);
+    StepState state{.fetched = oldest(),
+                    .next = &next,
+                    .real = real,
+                    .dense_lr = dense_lr,
+                    .watch = setup_.marks ? &marks : watch_};
     state.rule = setup_.sparse;
     state.rule.lr = sparse_lr;
     state.rule.step = step;

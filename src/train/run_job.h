@@ -11,6 +11,7 @@
 #include "config/validate.h"
 #include "core/clock.h"
 #include "data/data_fingerprint.h"
+#include "train/run_probe.h"
 #include "train/run_start.h"
 #include "train/run_terms.h"
 
@@ -37,6 +38,7 @@ struct RunJob {
   Clock::time_point began = Clock::now();        // what exit_duration_in_mins counts from
   bool is_finished = false;                      // --auto-resume found that nothing is left to train
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
+  RunProbe* probe = nullptr;                     // for tests
 
   // Adds to the terms the options, and the checkpoint that the run goes on from.
   void add_terms(const OptionTable& options);

@@ -7,6 +7,15 @@ namespace trifold {
 
 namespace {
 
+// The phases of a rank's saves, for tests.
+std::function<void(SavePhase)> save_listener(const RunJob& job, int rank) {
+  if (job.probe == nullptr) return job.at_save_phase;
+  return [&job, rank](SavePhase phase) {
+    if (job.at_save_phase) job.at_save_phase(phase);
+    job.probe->reach(phase, rank);
+  };
+}
+
 // The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
 void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
   try {
@@ -31,7 +40,6 @@ bool is_late(Communicator& world, const RunJob& job) {
 
 LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunSaver& saver,
                   SaveObserver* observer) {
-  run.reach(RunPart::Load);
   LoadedStart loaded = load_start(job.start, world, [&](const std::string& path) { return run.load(path); });
   if (observer != nullptr)
     for (const std::string& warning : loaded.warnings) observer->on_warning(warning);
@@ -43,9 +51,14 @@ LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunS
 }  // namespace
 
 RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
-                SaveObserver* observer, std::function<void(SavePhase)> at_save_phase,
-                const std::atomic<int>& signal) {
-  RunSaver saver(world, run.state(), checkpoint, job.start, observer, std::move(at_save_phase));
+                SaveObserver* observer, const std::atomic<int>& signal) {
+  const int rank = world.rank();
+  const auto reach = [&](RunPart part) {
+    if (job.probe != nullptr) job.probe->reach(part, rank, run.state());
+  };
+  if (StepWatch* const watch = job.probe != nullptr ? job.probe->watch(rank) : nullptr) run.watch(*watch);
+  RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
+  reach(RunPart::Load);
   const LoadedStart loaded = start(world, run, job, saver, observer);
   const auto is_over = [&] { return run.state().steps_done() >= job.limits.last_step; };
   const auto due = [&](const std::optional<int64_t>& interval) {
@@ -53,18 +66,21 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   };
   if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
   while (!is_over()) {
-    run.reach(RunPart::Step);
+    reach(RunPart::Step);
     advance(run, saver, loaded, signal);
-    run.reach(RunPart::Updated);
+    reach(RunPart::Updated);
     if (run.evaluation_due()) {
-      if (!run.stop_agreed() && run.evaluate(signal)) break;
+      if (!run.stop_agreed()) {
+        reach(RunPart::Evaluate);
+        if (run.evaluate(signal)) break;
+      }
       if (run.stop_agreed() && observer != nullptr)
         observer->on_warning("the evaluation was left out, as a signal asks the run to stop");
     }
     saver.poll();
     saver.check_when_due();
     if (due(checkpoint.save_interval)) {
-      run.reach(RunPart::Save);
+      reach(RunPart::Save);
       saver.save();
       run.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
     }

@@ -4,14 +4,12 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "train/metrics.h"
 #include "train/run_job.h"
-#include "train/run_probe.h"
 #include "train/savable.h"
 
 namespace trifold {
@@ -47,8 +45,8 @@ class TrainingRun {
   virtual bool stop_agreed() const = 0;
   // Asks again, after a save for example.
   virtual void poll_stop(const std::atomic<int>& signal) = 0;
-  // Tells a test what comes next. Not collective.
-  virtual void reach(RunPart /*part*/) {}
+  // Shows the actions and tensors of every step to `watch`, which must outlive the run. Not collective.
+  virtual void watch(StepWatch& watch) = 0;
 
  protected:
   TrainingRun() = default;
@@ -56,10 +54,8 @@ class TrainingRun {
   TrainingRun& operator=(const TrainingRun&) = default;
 };
 
-// Collective over `world`. `observer` is null on all ranks but 0. `at_save_phase` is called at every phase of
-// every save. References must stay valid while it runs.
+// Collective over `world`. `observer` is null on all ranks but 0. References must stay valid while it runs.
 RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
-                SaveObserver* observer, std::function<void(SavePhase)> at_save_phase,
-                const std::atomic<int>& signal);
+                SaveObserver* observer, const std::atomic<int>& signal);
 
 }  // namespace trifold

@@ -1,12 +1,11 @@
-// RunProbe: hears from every rank of a run where it stands, so that a test can make one fail there.
+// RunProbe: called by every rank of a run at the parts of it, whatever is trained, so that a test can make one fail there.
 #pragma once
 
 #include "checkpoint/new_checkpoint.h"
 #include "pipeline/executor.h"
+#include "train/savable.h"
 
 namespace trifold {
-
-class Trainer;
 
 // What a rank is about to do; Updated: what it has just done.
 enum class RunPart { Load, Step, Updated, Evaluate, Save };
@@ -15,8 +14,8 @@ enum class RunPart { Load, Step, Updated, Evaluate, Save };
 class RunProbe {
  public:
   virtual ~RunProbe() = default;
-  // On the rank of `trainer`. For Load the weights are not there yet.
-  virtual void reach(RunPart part, Trainer& trainer) = 0;
+  // On rank `rank`, which trains `state`. For Load the weights are not there yet.
+  virtual void reach(RunPart part, int rank, Savable& state) = 0;
   // A save of this rank is in that phase.
   virtual void reach(SavePhase phase, int rank) = 0;
   // What is shown every block that this rank computes; null: nobody.

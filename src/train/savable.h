@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkpoint/background_saver.h"
+#include "checkpoint/writer.h"
 
 namespace trifold {
 
@@ -20,6 +22,9 @@ class Savable {
   // Compares what several ranks hold alike of the state, as train/replica_check.h says; `when` begins the
   // text of the Error. Collective.
   virtual void check_replicas(const std::string& when) = 0;
+  // The weights and the optimizer's states that this rank holds, complete and where they live: what load fills.
+  // For tests that change one.
+  virtual std::vector<NamedTensor> held_tensors() = 0;
 
  protected:
   Savable() = default;

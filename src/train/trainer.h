@@ -98,6 +98,7 @@ class Trainer final : public Savable {
 
   int64_t steps_done() const override { return steps_done_; }
   void check_replicas(const std::string& when) override;
+  std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
   Replica& replica() { return replica_; }

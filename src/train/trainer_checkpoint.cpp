@@ -27,6 +27,12 @@ std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   return stored_tensors(layout.params(), optimizer_, [&](ParamId id) { return to_load || layout.saves(id); });
 }
 
+std::vector<NamedTensor> Trainer::held_tensors() {
+  std::vector<NamedTensor> tensors = checkpoint_tensors(true);
+  replica_.compute().synchronize();
+  return tensors;
+}
+
 CheckpointMeta Trainer::checkpoint_meta() const {
   const MeshSizes& sizes = replica_.mesh().sizes();
   CheckpointMeta meta;

@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from program import SMALL, TEXT, TRIFOLD, ProgramTest
+from program import CLICKS, SMALL, TEXT, TRIFOLD, ProgramTest
 
 MPIEXEC = os.environ.get("MPIEXEC", "")
 HAS_MPI = bool(MPIEXEC) and "NOTFOUND" not in MPIEXEC
@@ -345,6 +345,64 @@ class NotFinite(FaultTest):
             with self.subTest(case=case):
                 self.setUp()
                 self.check_not_finite(*case, mpi=True)
+
+
+# The parts of a recommender's step; it sends no activations from stage to stage.
+RECOMMENDER_PHASES = [phase for phase in PHASES if phase != "pipeline"]
+
+
+class RecommenderFaults(FaultTest):
+    """A recommender's ranks fail as a transformer's do."""
+
+    def line(self, *more, mesh=None, save="d"):
+        return [TRIFOLD, "recommend", *CLICKS, "--train-iters", 40, "--eval-interval", 2, "--save", save, "--save-interval", 2,
+                "--log-interval", 1, "--distributed-timeout-minutes", TIMEOUT / 60, *more]
+
+    def test_a_hung_thread_is_named(self):
+        outcome = self.check_fault("hang", "backward", mpi=False)
+        self.assertRegex(outcome.text, r"trifold: rank 3 \(host \S+, pid \d+, thread \d+\) waits for no other rank; its last call")
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_a_stopped_process_is_named(self):
+        outcome = self.check_fault("stop", "update", mpi=True)
+        self.assertRegex(outcome.text, r"trifold: rank 3 \(host \S+, pid \d+\) does not answer")
+
+    def test_a_rank_that_cannot_read_is_named(self):
+        self.check_fault("error", "data", mpi=False)
+
+    def test_a_copy_that_differs_is_named_and_not_saved(self):
+        for placement, tensor in (("row", "top.0.weight"), ("replicated", "embedding.C1.weight")):
+            with self.subTest(tensor=tensor):
+                self.setUp()
+                outcome = self.run_fault(self.line("--placement", ",".join([placement] * 4)), False, f"3:flip:update:4:{tensor}")
+                self.expect_end(outcome, status=1)
+                self.assertRegex(outcome.text, rf"trifold: step 4: .*: rank 3 differs from ranks 0-2 and 4-7: param/{tensor}")
+                self.assertEqual(self.good_saves(), [2])
+
+    def test_what_is_not_finite_is_not_saved(self):
+        for kind, told in (("nan-weight", r"param/embedding\.C1\.weight"), ("nan-moment", r"rowwise_adagrad_sum/embedding\.C1\.weight")):
+            with self.subTest(kind=kind):
+                self.setUp()
+                outcome = self.run_fault(self.line("--placement", "row,row,row,row"), False, f"3:{kind}:save:4:embedding.")
+                self.expect_end(outcome, status=1)
+                self.assertRegex(outcome.text, rf"rank 3: after step 4, element \d+ of tensor {told}, box .*, is nan")
+                self.assertEqual(self.good_saves(), [2])
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_matrix_of_threads(self):
+        for kind in ("hang", "error"):
+            for phase in RECOMMENDER_PHASES:
+                with self.subTest(kind=kind, phase=phase):
+                    self.setUp()
+                    self.check_fault(kind, phase, mpi=False)
+
+    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
+    def test_matrix_of_processes(self):
+        for kind in ("hang", "stop", "kill", "error"):
+            for phase in RECOMMENDER_PHASES:
+                with self.subTest(kind=kind, phase=phase):
+                    self.setUp()
+                    self.check_fault(kind, phase, mpi=True)
 
 
 if __name__ == "__main__":
