@@ -1,63 +1,54 @@
 // Where the first number of a recommender's step that is infinite or NaN is.
-#include <cmath>
-
-#include "train/finite_search.h"
+#include "train/finite_check.h"
 #include "train/recommender.h"
 
 namespace trifold {
 
-// Passes what layers and tables show on to a FiniteSearch, in the order in which it is computed. All of it
-// has a row for each sample of this rank.
-class Recommender::Search final : public StepWatch {
+// Looks at what a recommender has beside its blocks as well: the inputs, and the vectors of each table, which
+// the top block is given.
+class Recommender::Search final : public FiniteCheck {
  public:
-  Search(const Recommender& model, FiniteSearch& search) : model_(model), search_(search) {}
-
-  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
-    if (layer == "tables") return see_vectors(tensor, stream);
-    search_.look_at_rows(fmt::format("the {} of {}", what, layer), tensor, 0, tensor.last_dim(), stream);
+  Search(Recommender& model, const Fetched& fetched)
+      : FiniteCheck({model.world_, model.mesh_, model.ops_, model.model_, model.layout_, model.grads_,
+                     model.compute_, "the epoch", false},
+                    model.watch_),
+        model_(model),
+        batch_(fetched.clicks.batch()) {
+    const ClickSchema& schema = model.setup_.schema;
+    go_before(0, kInputs);
+    for (size_t t = 0; t < batch_.id_weights.size(); ++t)
+      search().look_on_host("the weights of ids of table " + schema.tables[t].name, batch_.id_weights[t]);
+    const Tensor dense = fetched.rows.dense;
+    if (!model.setup_.model.has_bottom()) return;
+    search().set_samples({batch_.first_sample, model.samples_});
+    search().look_at_rows("the dense numbers", dense, 0, dense.last_dim(), model.compute_);
   }
 
  private:
-  void see_vectors(Tensor features, Stream& stream) {
+  static constexpr int64_t kInputs = 1 << 19;  // places
+
+  void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
+    if (layer != "tables") return FiniteCheck::look(layer, what, tensor, stream);
+    const ClickSchema& schema = model_.setup_.schema;
     const int64_t width = model_.setup_.model.width;
-    for (int t = 0; t < model_.setup_.schema.table_count(); ++t) {
+    go_before(static_cast<int>(model_.model_.blocks.size()) - 1, schema.table_count());
+    search().set_samples({batch_.first_sample, model_.samples_});
+    for (int t = 0; t < schema.table_count(); ++t) {
       const int64_t column = model_.placement_.feature_column(t);
-      search_.look_at_rows("the vectors of table " + model_.setup_.schema.table(t).name, features, column,
-                           column + width, stream);
+      search().look_at_rows("the vectors of table " + schema.table(t).name, tensor, column, column + width,
+                            stream);
     }
   }
 
   const Recommender& model_;
-  FiniteSearch& search_;
+  const ClickBatch& batch_;
 };
 
 void Recommender::explain(const StepState& failed) {
   synchronize();
-  FiniteSearch search(world_, mesh_, ops_, "the epoch");
-  Search watch(*this, search);
-  const ClickBatch& batch = failed.fetched.clicks.batch();
-  for (int i = 0; i < model_.params.size(); ++i)
-    search.look("the weight " + model_.params[{i}].shard.name, weights_.weight({i}), compute_);
-  for (size_t t = 0; t < batch.id_weights.size(); ++t)
-    search.look_on_host("the weights of ids of table " + setup_.schema.tables[t].name, batch.id_weights[t]);
-  search.set_samples({batch.first_sample, samples_});
-  if (setup_.model.has_bottom())
-    search.look_at_rows("the dense numbers", failed.fetched.rows.dense, 0,
-                        failed.fetched.rows.dense.last_dim(), compute_);
-
-  repeat(failed, watch);
-  search.set_samples({});
-  for (const FlatLayout::Unit& unit : layout_.units())
-    for (const FlatLayout::Segment& segment : grads_.segments(unit))
-      search.look("the gradient of " + layout_.params()[segment.id].shard.name + ", summed over the ranks",
-                  grads_.summed(segment), compute_);
-  const bool of_loss = !std::isfinite(failed.loss);
-  throw Error(
-      fmt::format("step {}: the {} is {}; {}. The weights and the optimizer's state were not changed. A "
-                  "smaller learning rate, or more warm-up, may help",
-                  failed.rule.step, of_loss ? "loss" : "norm of the MLPs' gradient",
-                  not_finite_text(of_loss ? failed.loss : grad_norm_), search.verdict(compute_)),
-      ErrorKind::Agreed);
+  Search search(*this, failed.fetched);
+  repeat(failed, search);
+  throw search.error(failed.rule.step, failed.loss, grad_norm_);
 }
 
 }  // namespace trifold

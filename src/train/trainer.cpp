@@ -261,21 +261,20 @@ double Trainer::update(const LossSums& sums) {
   return norm;
 }
 
+FiniteCheckParts Trainer::finite_check_parts() {
+  return {replica_.world(),         replica_.mesh(), replica_.ops(),     replica_.model(),
+          replica_.layout().flat(), grads_,          replica_.compute(), "the training data"};
+}
+
 void Trainer::explain(double loss, double norm) {
   failed_step_ = steps_done_ + 1;
-  FiniteCheck search(replica_, grads_, watch_);
+  FiniteCheck search(finite_check_parts(), watch_);
   repeat(search);
-  search.look_at_sums(replica_.compute());
   const std::string scale = scaler_.dynamic()
                                 ? fmt::format(" with the smallest loss scale, {}", scaler_.scale())
                             : scaler_.scale() != 1 ? fmt::format(" with the loss scale {}", scaler_.scale())
                                                    : "";
-  const bool of_loss = !std::isfinite(loss);
-  throw Error(
-      fmt::format("step {}: the {} is {}{}; {}. The weights and the optimizer's state were not changed",
-                  steps_done_ + 1, of_loss ? "loss" : "gradient norm", not_finite_text(of_loss ? loss : norm),
-                  of_loss ? "" : scale, search.verdict()),
-      ErrorKind::Agreed);
+  throw search.error(steps_done_ + 1, loss, norm, scale);
 }
 
 }  // namespace trifold

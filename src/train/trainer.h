@@ -17,6 +17,7 @@
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
 #include "train/evaluation.h"
+#include "train/finite_check.h"
 #include "train/metrics.h"
 #include "train/replica.h"
 #include "train/savable.h"
@@ -132,6 +133,7 @@ class Trainer final : public Savable {
   // is being searched for, the weights are left alone, on all ranks: the norm is the same on each. Where the
   // scale is not to blame that is an Error.
   double update(const LossSums& sums);
+  FiniteCheckParts finite_check_parts();
   // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
   // Agreed.
   [[noreturn]] void explain(double loss, double norm);

@@ -39,7 +39,7 @@ void Trainer::Window::step(const Action& action) {
   t.norm_.add_squares(squares_[index], stream);
   if (!std::isfinite(squares_[index].value())) {
     t.failed_step_ = step + 1;
-    check_sums_finite(t.replica_, t.grads_,
+    check_sums_finite(t.finite_check_parts(),
                       fmt::format("step {}: stage {} makes no update with what is not finite (with an "
                                   "asynchronous schedule other stages may have made theirs)",
                                   step + 1, action.stage));
