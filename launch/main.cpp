@@ -96,11 +96,11 @@ int run_with_others(const Request& request, const std::exception_ptr& wrong, int
 }
 
 int dispatch(int argc, char** argv) {
-  const Surroundings surroundings{terminal_width(), mpi_launch_size().value_or(0)};
+  const Environment environment{terminal_width(), mpi_launch_size().value_or(0)};
   Request request;
   std::exception_ptr wrong;
   try {
-    request = parse_command_line(argc, argv, surroundings);
+    request = parse_command_line(argc, argv, environment);
   } catch (...) {
     wrong = std::current_exception();
   }
@@ -108,7 +108,7 @@ int dispatch(int argc, char** argv) {
     fmt::print("{}", text->text);
     return launch::kDone;
   }
-  return run_with_others(request, wrong, surroundings.mpi_processes);
+  return run_with_others(request, wrong, environment.mpi_processes);
 }
 
 }  // namespace

@@ -56,24 +56,24 @@ std::string command_meant(const std::string& name, Words words) {
 
 }  // namespace
 
-Request parse_command_line(Words arguments, const Surroundings& surroundings) {
+Request parse_command_line(Words arguments, const Environment& environment) {
   if (arguments.size() < 2) bad_input("name a command; trifold --help lists them");
   const Words rest = arguments.subspan(2);
   const std::string name = command_meant(arguments[1], rest);
   if (name == "help" && !rest.empty()) {
     const std::vector<std::string> words{arguments[0], rest[0], "--help"};
-    return parse_command_line(Words(words), surroundings);
+    return parse_command_line(Words(words), environment);
   }
   if (name == "--help" || name == "-h" || name == "help") return TextRequest{program_help()};
   if (name == "--version") return TextRequest{version_text() + "\n"};
   for (const CommandInfo& info : commands())
-    if (info.name == name) return info.read(info, rest, surroundings);
+    if (info.name == name) return info.read(info, rest, environment);
   unknown_command(name);
 }
 
-Request parse_command_line(int argc, const char* const* argv, const Surroundings& surroundings) {
+Request parse_command_line(int argc, const char* const* argv, const Environment& environment) {
   const std::vector<std::string> arguments(argv, argv + argc);
-  return parse_command_line(std::span<const std::string>(arguments), surroundings);
+  return parse_command_line(std::span<const std::string>(arguments), environment);
 }
 
 std::string version_text() { return "trifold " TRIFOLD_VERSION; }

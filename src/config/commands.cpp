@@ -28,7 +28,7 @@ CommandInfo command(CommandInfo info, bool one_process = false, std::string_view
   return info;
 }
 
-Request read_completion(const CommandInfo& info, Words arguments, const Surroundings&) {
+Request read_completion(const CommandInfo& info, Words arguments, const Environment&) {
   const bool help = std::any_of(arguments.begin(), arguments.end(),
                                 [](const std::string& word) { return word == "--help" || word == "-h"; });
   if (help)

@@ -100,7 +100,7 @@ using Request =
                  RecommendConfig, PlanRecommenderConfig, PlanLinesConfig>;
 
 // What the command line is read in.
-struct Surroundings {
+struct Environment {
   int terminal_width = 80;  // columns, for --help
   int mpi_processes = 0;    // size of the MPI world when the program was started by mpirun; 0: it was not
 };
@@ -117,7 +117,7 @@ struct CommandInfo {
 
   // The words after the name as a request. Throws Error(BadInput) that lists everything that is wrong.
   Request (*read)(const CommandInfo& info, std::span<const std::string> words,
-                  const Surroundings& surroundings) = nullptr;
+                  const Environment& environment) = nullptr;
   // Calls `body` with the table of its options, bound to a configuration of defaults that lives during the
   // call; null for a command without options (completion).
   void (*with_table)(FunctionRef<void(const OptionTable&)> body) = nullptr;

@@ -95,21 +95,21 @@ void resolve_noting(Config& config, const OptionTable& table, std::map<std::stri
 
 template <class Config>
 Request read_command(const CommandInfo& info, std::span<const std::string> arguments,
-                     const Surroundings& surroundings) {
+                     const Environment& environment) {
   Config config;
   const OptionTable table = options_of(config);
   Parsed parsed = parse_options(table, arguments);
   if (parsed.help) {
     config = Config();  // help shows defaults
-    return TextRequest{help_text(info, table, surroundings.terminal_width)};
+    return TextRequest{help_text(info, table, environment.terminal_width)};
   }
-  take_processes(config, surroundings.mpi_processes, parsed);
+  take_processes(config, environment.mpi_processes, parsed);
   take_positional(config, parsed);
   check_unused(config, parsed);
   throw_problems(all_problems(parsed, problems(config)));
   resolve_noting(config, table, parsed.origins);
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};
-  if (info.one_process && surroundings.mpi_processes > 1)
+  if (info.one_process && environment.mpi_processes > 1)
     bad_input("this command runs as one process: start it without the MPI launcher");
   return config;
 }

@@ -207,15 +207,15 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
   const auto [from, to] = span_of(action, state.stage);
   if (from + 1 == static_cast<int>(state.stage.blocks.size())) {
     receive_gradient(state, slot, action.micro);
-    state.slots.take_held(action.micro);
+    state.slots.add_pending(action.micro);
   }
-  Held* held = state.slots.find_held(action.micro);
-  check(held != nullptr, "the I of the blocks behind it has not come");
+  PendingWeightGrad* pending = state.slots.find_pending(action.micro);
+  check(pending != nullptr, "the I of the blocks behind it has not come");
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
-    compute(action, state, slot, {index, held->memory, &slot.gradient}, inputs, [&](Run& run) {
+    compute(action, state, slot, {index, pending->memory, &slot.gradient}, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
   }
@@ -225,18 +225,18 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
 void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
-  Held* held = state.slots.find_held(action.micro);
-  check(held != nullptr, "its I has not come");
+  PendingWeightGrad* pending = state.slots.find_pending(action.micro);
+  check(pending != nullptr, "its I has not come");
   const auto [from, to] = span_of(action, state.stage);
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     open_gradients(action.kind, state, index, inputs);
-    compute(action, state, slot, {index, held->memory, nullptr}, inputs,
+    compute(action, state, slot, {index, pending->memory, nullptr}, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
   }
   if (to > 0) return;
-  state.slots.release(*held);
+  state.slots.release(*pending);
   finish(state, slot);
 }
 

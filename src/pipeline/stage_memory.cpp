@@ -71,7 +71,8 @@ size_t Messages::bytes() const {
 
 StageSlots::StageSlots(const StageMemory& memory, Device* device) {
   for (int i = 0; i < memory.slots; ++i) slots_.push_back(std::make_unique<Slot>(Arena(memory.keep, device)));
-  for (int i = 0; i < memory.helds; ++i) helds_.push_back(std::make_unique<Held>(Arena(memory.held, device)));
+  for (int i = 0; i < memory.helds; ++i)
+    pending_.push_back(std::make_unique<PendingWeightGrad>(Arena(memory.held, device)));
 }
 
 StageSlots StageSlots::measuring() {
@@ -111,30 +112,30 @@ Slot& StageSlots::of(int micro) {
   fail("micro-batch {} is not in flight", micro);
 }
 
-Held& StageSlots::take_held(int micro) {
-  Held& held = free_entry(helds_, measuring_, "between I and W");
-  held.micro = micro;
-  held.memory.reset();
-  return held;
+PendingWeightGrad& StageSlots::add_pending(int micro) {
+  PendingWeightGrad& pending = free_entry(pending_, measuring_, "between I and W");
+  pending.micro = micro;
+  pending.memory.reset();
+  return pending;
 }
 
-Held* StageSlots::find_held(int micro) {
-  for (auto& held : helds_)
-    if (held->micro == micro) return held.get();
+PendingWeightGrad* StageSlots::find_pending(int micro) {
+  for (auto& pending : pending_)
+    if (pending->micro == micro) return pending.get();
   return nullptr;
 }
 
 void StageSlots::release_all() {
   for (auto& slot : slots_) slot->micro = Action::kAll;
-  for (auto& held : helds_) held->micro = Action::kAll;
+  for (auto& pending : pending_) pending->micro = Action::kAll;
 }
 
 StageMemory StageSlots::measured() const {
   StageMemory memory;
   memory.slots = static_cast<int>(slots_.size());
-  memory.helds = static_cast<int>(helds_.size());
+  memory.helds = static_cast<int>(pending_.size());
   for (const auto& slot : slots_) memory.keep = std::max(memory.keep, slot->keep.peak());
-  for (const auto& held : helds_) memory.held = std::max(memory.held, held->memory.peak());
+  for (const auto& pending : pending_) memory.held = std::max(memory.held, pending->memory.peak());
   return memory;
 }
 

@@ -89,8 +89,8 @@ struct Slot {
 };
 
 // Gradients of a micro-batch between I and W.
-struct Held {
-  explicit Held(Arena arena) : memory(std::move(arena)) {}
+struct PendingWeightGrad {
+  explicit PendingWeightGrad(Arena arena) : memory(std::move(arena)) {}
 
   Arena memory;
   int micro = Action::kAll;
@@ -105,9 +105,9 @@ class StageSlots {
   Slot& take(int micro, Stream& stream);
   Slot& of(int micro);  // throws when the micro-batch is not in flight
   void release(Slot& slot) { slot.micro = Action::kAll; }
-  Held& take_held(int micro);
-  Held* find_held(int micro);
-  void release(Held& held) { held.micro = Action::kAll; }
+  PendingWeightGrad& add_pending(int micro);
+  PendingWeightGrad* find_pending(int micro);
+  void release(PendingWeightGrad& pending) { pending.micro = Action::kAll; }
   void release_all();
 
   StageMemory measured() const;
@@ -116,7 +116,7 @@ class StageSlots {
   StageSlots() = default;
 
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::unique_ptr<Held>> helds_;
+  std::vector<std::unique_ptr<PendingWeightGrad>> pending_;
   bool measuring_ = false;
 };
 

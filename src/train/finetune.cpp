@@ -152,7 +152,7 @@ FinetuneJob prepare(FinetuneConfig config) {
 RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer,
                 const std::atomic<int>& signal) {
   if (!job.run) return evaluate_only(world, job, observer, signal);
-  const bool speaks = world.rank() == 0;
+  const bool is_reporter = world.rank() == 0;
   Measure measure;
   if (job.valid)
     measure = [&](Trainer& trainer) {
@@ -160,7 +160,7 @@ RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer,
       const std::optional<EvalReport> report = trainer.evaluate(*job.valid_once, logits, &signal);
       if (!report) return;
       const std::vector<double>& all = logits.gather();
-      if (!speaks) return;
+      if (!is_reporter) return;
       observer.on_eval(*report);
       tell_scores(job, all, report->step, observer);
     };

@@ -31,9 +31,9 @@ struct StepReport {
   int64_t sent_bytes = 0;       // by all ranks together (comm/communicator.h says how they are counted)
   int64_t left_node_bytes = 0;  // of these, to a rank on another node
   double tokens_per_second = 0;
-  // Model flops per second (matrix products, causal attention counted half, no recomputation; of samples that
-  // end early the share of their tokens) as a share of
-  // the matrix product rate that was measured on these same cores when the run started.
+  // Model flops per second (matrix products; causal attention counts half, recomputation not at all, samples
+  // that end early by the share of their tokens) as a share of the matrix-product rate measured on these same
+  // cores when the run started.
   double mfu = 0;
   bool skipped = false;
 

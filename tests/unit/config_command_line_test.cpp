@@ -222,7 +222,7 @@ TEST(ConfigCommandLine, NamesFileAndLineOfAMistake) {
 }
 
 TEST(ConfigCommandLine, TakesRanksFromMpi) {
-  const Surroundings mpi{.mpi_processes = 4};
+  const Environment mpi{.mpi_processes = 4};
   const auto config = std::get<PretrainConfig>(read(complete(), mpi));
   EXPECT_EQ(config.mesh.ranks, 4);
   EXPECT_EQ(config.mesh.data_parallel_size, 4);

@@ -56,7 +56,7 @@ Words names_of(const std::string& command) {
 // Returns true when the words were accepted.
 bool accepted(const Words& words) {
   try {
-    read(words, Surroundings{.terminal_width = 80, .mpi_processes = 0});
+    read(words, Environment{.terminal_width = 80, .mpi_processes = 0});
     return true;
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput) << error.what();

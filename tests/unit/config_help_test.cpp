@@ -11,7 +11,7 @@ namespace trifold {
 namespace {
 
 std::string help(const std::string& command, int width = 80) {
-  return std::get<TextRequest>(read({command, "--help"}, Surroundings{.terminal_width = width})).text;
+  return std::get<TextRequest>(read({command, "--help"}, Environment{.terminal_width = width})).text;
 }
 
 TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {

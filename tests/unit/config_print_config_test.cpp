@@ -8,8 +8,8 @@
 namespace trifold {
 namespace {
 
-std::string printed(const Words& words, const Surroundings& surroundings = {}) {
-  return std::get<TextRequest>(read(words + Words{"--print-config"}, surroundings)).text;
+std::string printed(const Words& words, const Environment& environment = {}) {
+  return std::get<TextRequest>(read(words + Words{"--print-config"}, environment)).text;
 }
 
 // The line of an option, with runs of blanks made one.
@@ -26,7 +26,7 @@ std::string line_of(const std::string& text, const std::string& name) {
 TEST(ConfigPrintConfig, SaysWhereEveryValueComesFrom) {
   const TemporaryFile file("# run\nmin-lr = 1e-4\nclip-grad = 2\n");
   const std::string text = printed(complete() + Words{"--config", file.path(), "--clip-grad", "3"},
-                                   Surroundings{.mpi_processes = 2});
+                                   Environment{.mpi_processes = 2});
   EXPECT_EQ(line_of(text, "lr"), "lr = 0.001 # command line");
   EXPECT_EQ(line_of(text, "min-lr"), "min-lr = 0.0001 # " + file.path() + ":2");
   EXPECT_EQ(line_of(text, "clip-grad"), "clip-grad = 3 # command line, instead of " + file.path() + ":3");

@@ -19,9 +19,9 @@ namespace trifold {
 
 using Words = std::vector<std::string>;
 
-inline Request read(Words words, const Surroundings& surroundings = {}) {
+inline Request read(Words words, const Environment& environment = {}) {
   words.insert(words.begin(), "trifold");
-  return parse_command_line(std::span<const std::string>(words), surroundings);
+  return parse_command_line(std::span<const std::string>(words), environment);
 }
 
 inline Words operator+(Words left, const Words& right) {
@@ -52,8 +52,8 @@ inline std::string refusal(const std::function<void()>& body) {
   ADD_FAILURE() << "no Error was thrown";
   return "";
 }
-inline std::string refusal_of(const Words& words, const Surroundings& surroundings = {}) {
-  return refusal([&] { read(words, surroundings); });
+inline std::string refusal_of(const Words& words, const Environment& environment = {}) {
+  return refusal([&] { read(words, environment); });
 }
 
 inline void expect_contains(const std::string& text, const std::string& part) {
