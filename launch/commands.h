@@ -27,5 +27,7 @@ int run(const TokenizeConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);
+int run(const ScoreConfig& config, Ranks& ranks);
+int run(const EvaluateRecommenderConfig& config, Ranks& ranks);
 
 }  // namespace trifold::launch

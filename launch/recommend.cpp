@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/fault_test.h"
 #include "launch/placement_lines.h"
@@ -12,12 +13,6 @@
 namespace trifold::launch {
 
 namespace {
-
-nlohmann::json number(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
-
-std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : "-"; }
 
 class ClickProgress final : public RecommendObserver, public ProgressLines {
  public:
@@ -65,24 +60,16 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   void on_eval(const ClickEvaluation& evaluation) override {
     const ClickScores& scores = evaluation.scores;
     write_json([&] {
-      return nlohmann::ordered_json{{"step", evaluation.step},
-                                    {"valid_auc", number(scores.auc)},
-                                    {"valid_log_loss", scores.log_loss},
-                                    {"valid_normalised_entropy", number(scores.normalised_entropy)},
-                                    {"valid_accuracy", scores.accuracy},
-                                    {"valid_calibration", number(scores.calibration)},
-                                    {"valid_samples", scores.samples},
-                                    {"seconds", evaluation.seconds}};
+      nlohmann::ordered_json object{{"step", evaluation.step}};
+      add_scores(object, scores, "valid_");
+      object["seconds"] = evaluation.seconds;
+      return object;
     });
     std::string best;
     if (best_auc_ && scores.auc && *best_auc_ > 0.5)
       best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
-    line(
-        "step {:>6}/{}  AUC {}{}  log loss {:.5f}  normalised entropy {}  accuracy {:.4f}  calibration {}  "
-        "({} samples in {:.1f} s)",
-        evaluation.step, last_step(), text(scores.auc), best, scores.log_loss,
-        text(scores.normalised_entropy), scores.accuracy, text(scores.calibration), scores.samples,
-        evaluation.seconds);
+    line("step {:>6}/{}  AUC {}{}  {}  ({} samples in {:.1f} s)", evaluation.step, last_step(),
+         score_text(scores.auc), best, scores_text(scores), scores.samples, evaluation.seconds);
   }
 
   void on_saved(int64_t, const std::string& directory) override { tell_saved(directory); }

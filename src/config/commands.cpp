@@ -149,6 +149,20 @@ const std::vector<CommandInfo>& commands() {
             "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
           kOneProcess, "plan", "table-rows"),
+      command<ScoreConfig>({"score",
+                            "write the predictions of a trained recommender",
+                            "--load DIR --data PATH --output FILE [options]",
+                            {"trifold score --load run/dlrm --data test.tsv --output scores.csv",
+                             "trifold score --load run/dlrm --data clicks --output scores.jsonl --ranks 2",
+                             "trifold score --load run/dlrm --data clicks --output - | head"}}),
+      command<EvaluateRecommenderConfig>(
+          {"evaluate-recommender",
+           "measure the AUC, log loss and calibration of a trained recommender on a data set",
+           "--load DIR --data PATH [options]",
+           {"trifold evaluate-recommender --load run/dlrm --data test --group-by C1",
+            "trifold evaluate --load run/dlrm --data test    # the same: --data is an option of "
+            "recommenders"}},
+          false, "evaluate", "data"),
       command<PlanLinesConfig>(
           {"plan-lines",
            "plan many runs in one process, one a line, and print a line of JSON for each",

@@ -87,6 +87,14 @@ OptionTable options_of(PlanRecommenderConfig& config);
 std::vector<Problem> problems(const PlanRecommenderConfig& config);
 PlanRecommenderConfig resolve(PlanRecommenderConfig config);
 
+OptionTable options_of(ScoreConfig& config);
+std::vector<Problem> problems(const ScoreConfig& config);
+ScoreConfig resolve(ScoreConfig config);
+
+OptionTable options_of(EvaluateRecommenderConfig& config);
+std::vector<Problem> problems(const EvaluateRecommenderConfig& config);
+EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config);
+
 // A request that is answered by printing this text on standard output: --help, --version, --print-config,
 // completion.
 struct TextRequest {
@@ -94,10 +102,10 @@ struct TextRequest {
 };
 
 // A command with its configuration, checked and resolved, or a text to print.
-using Request =
-    std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
-                 ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig,
-                 RecommendConfig, PlanRecommenderConfig, PlanLinesConfig>;
+using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
+                             InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
+                             TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig,
+                             PlanLinesConfig, ScoreConfig, EvaluateRecommenderConfig>;
 
 // What the command line is read in.
 struct Environment {

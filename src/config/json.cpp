@@ -144,6 +144,21 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
   }
 }
 
+void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) {
+  static constexpr const char* kOptions[] = {
+      "embedding-dim",       "bottom-mlp", "top-mlp", "interaction",   "interaction-self",
+      "cross-layers",        "cross-rank", "pooling", "loss",          "optimizer",
+      "embedding-optimizer", "bf16",       "f64",     "table-max-ids", "id-policy"};
+  const OptionTable table = options_of(config);
+  try {
+    if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+    for (const char* name : kOptions) read_option(*table.find(name), json);
+  } catch (Error& error) {
+    error.add_context("config");
+    throw;
+  }
+}
+
 std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked) {
   std::vector<std::string> differences;
   const nlohmann::json left = to_json(checkpoint), right = to_json(asked);

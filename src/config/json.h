@@ -24,6 +24,10 @@ ModelConfig model_from_json(const nlohmann::json& json);
 // Sets the fields of tokenizer_to_json in `data` and leaves the others alone. Throws as model_from_json does.
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
 
+// Sets what decides the predictions of a recommender, its model and precision, and how its data were read, to
+// what `json`, a value of to_json(RecommendConfig), says; the rest stays. Throws as model_from_json does.
+void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
+
 // The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked
 // for". Compare resolved configurations, so that a derived value equals the same value given.
 std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked);

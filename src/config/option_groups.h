@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "config/option.h"
+#include "config/recommend_config.h"
 
 namespace trifold {
 
@@ -43,6 +44,8 @@ void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optiona
 void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed);
 void add_lr(OptionTable& table, LrConfig& lr);
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);
+// Where the tables of a recommender are, without a group.
+void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement);
 // Saving and going on, of any kind of run; add_checkpoint has more.
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);

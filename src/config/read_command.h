@@ -21,6 +21,8 @@ inline MeshConfig* mesh_of(FinetuneConfig& config) { return &config.run.mesh; }
 inline MeshConfig* mesh_of(EvaluateConfig& config) { return &config.mesh; }
 inline MeshConfig* mesh_of(BenchConfig& config) { return &config.run.mesh; }
 inline MeshConfig* mesh_of(RecommendConfig& config) { return &config.mesh; }
+inline MeshConfig* mesh_of(ScoreConfig& config) { return &config.run.mesh; }
+inline MeshConfig* mesh_of(EvaluateRecommenderConfig& config) { return &config.run.mesh; }
 template <class Config>
 MeshConfig* mesh_of(Config&) {
   return nullptr;

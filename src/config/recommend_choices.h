@@ -94,6 +94,13 @@ struct Names<PlacementKind> {
                                                   {PlacementKind::Replicated, "replicated"}};
 };
 
+// How predictions are written.
+enum class ScoreFormat { Csv, Jsonl };
+template <>
+struct Names<ScoreFormat> {
+  static constexpr Named<ScoreFormat> kAll[] = {{ScoreFormat::Csv, "csv"}, {ScoreFormat::Jsonl, "jsonl"}};
+};
+
 // ---- Values ----
 
 // A list of numbers of 1 or more, like 512-256-64 or 512,256,64: widths of MLPs, rows and ids of tables.

@@ -1,5 +1,5 @@
-// What the user asked the commands for recommenders for: `trifold recommend`, its plan, and `preprocess`. As
-// in config.h, field names are the option names with underscores.
+// What the user asked the commands for recommenders for: `trifold recommend`, its plan, `preprocess`, `score`
+// and `evaluate`. As in config.h, field names are the option names with underscores.
 #pragma once
 
 #include <cstdint>
@@ -108,6 +108,33 @@ struct PlanRecommenderConfig {
   double link_latency = 5;        // microseconds of a message
   int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
   std::optional<std::string> svg;
+  std::optional<std::string> json;
+};
+
+// What commands that use a trained recommender have in common: the model and its precision are those of the
+// checkpoint.
+struct TrainedRecommenderConfig {
+  std::string load;  // required
+  std::string data;  // required: a file or a folder
+  // auto | one of click_formats() (data/click_files.h)
+  std::string data_format = "auto";
+  std::optional<IdPolicy> id_policy;  // that of the run that trained the model
+  int64_t global_batch_size = 4096;
+  EmbeddingPlacementConfig placement;
+  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
+};
+
+// `trifold score`: the predictions of a trained recommender
+struct ScoreConfig {
+  TrainedRecommenderConfig run;
+  std::string output;                        // required; "-": standard output
+  std::optional<ScoreFormat> output_format;  // by the name of the output
+};
+
+// `trifold evaluate` of a recommender
+struct EvaluateRecommenderConfig {
+  TrainedRecommenderConfig run;
+  std::optional<std::string> group_by;  // table whose first id is the key of GAUC
   std::optional<std::string> json;
 };
 

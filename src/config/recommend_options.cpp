@@ -139,6 +139,24 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .absent("no target");
 }
 
+}  // namespace
+
+void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
+  table
+      .add("placement", &placement.placement,
+           "Where the tables are: table, row, column, replicated, a list of these, or auto.")
+      .takes("KIND,...")
+      .suggest({"auto", "table", "row", "column", "replicated"});
+  table.add("bf16-exchange", &placement.bf16_exchange, "Vectors travel between ranks in bf16.");
+  table
+      .add("memory-limit", &placement.memory_limit,
+           "GiB that a rank has, of its device where there is one; what needs more is refused.")
+      .positive()
+      .absent("no limit");
+}
+
+namespace {
+
 void add_placement(OptionTable& table, RecommendConfig& config) {
   table.group("Ranks and tables");
   add_ranks(table, config.mesh);
@@ -146,17 +164,7 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_zero_stage(table, config.zero).range(0, 2).help =
       "Shard the MLPs and the cross network over the ranks: 1 their optimizer state, 2 also their gradients, "
       "0 nothing.";
-  table
-      .add("placement", &config.placement.placement,
-           "Where the tables are: table, row, column, replicated, a list of these, or auto.")
-      .takes("KIND,...")
-      .suggest({"auto", "table", "row", "column", "replicated"});
-  table.add("bf16-exchange", &config.placement.bf16_exchange, "Vectors travel between ranks in bf16.");
-  table
-      .add("memory-limit", &config.placement.memory_limit,
-           "GiB that a rank has, of its device where there is one; what needs more is refused.")
-      .positive()
-      .absent("no limit");
+  add_tables(table, config.placement);
 }
 
 void add_files(OptionTable& table, RecommendConfig& config) {

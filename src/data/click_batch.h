@@ -33,6 +33,7 @@ struct ClickSchema {
   std::vector<ClickTable> tables;
   std::string dense_transform = "none";  // what was done to the dense numbers (data/click_transform.h)
   bool weighted = false;                 // ids carry weights
+  bool labeled = true;                   // else every label is 0: for predictions alone
 
   int table_count() const { return static_cast<int>(tables.size()); }
   const ClickTable& table(int index) const { return tables[static_cast<size_t>(index)]; }

@@ -14,10 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_text(const std::string& format) {
-  return format == "text" || format == "tsv" || format == "csv" || format == "csv-hex";
-}
-
 // One number stands for all.
 std::vector<int64_t> for_each_table(std::vector<int64_t> numbers, size_t tables, const std::string& path,
                                     std::string_view option) {
@@ -54,7 +50,7 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
   if (options.table_rows.empty())
     bad_input("{}: the file does not say the rows of its tables: give --table-rows", path);
   auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
-                                           format == "text" ? "auto" : format);
+                                           format == "text" ? "auto" : format, options.needs_labels);
   ClickFileOptions given = options;
   given.table_rows.clear();       // used
   given.dense_transform.reset();  // used
@@ -85,6 +81,10 @@ const std::vector<std::string>& click_formats() {
   static const std::vector<std::string> kFormats = {
       "clicks", "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv", "csv-hex"};
   return kFormats;
+}
+
+bool is_text_format(std::string_view format) {
+  return format == "text" || format == "tsv" || format == "csv" || format == "csv-hex";
 }
 
 std::string find_click_format(const std::string& path) {
@@ -135,7 +135,7 @@ OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options)
       std::find(click_formats().begin(), click_formats().end(), format) == click_formats().end())
     bad_input("there is no format of clicks called '{}'; there are {}", format,
               fmt::join(click_formats(), ", "));
-  if (is_text(format)) return open_text(path, format, options);
+  if (is_text_format(format)) return open_text(path, format, options);
   OpenClicks result;
   if (format == "clicks" || format == "split-binary") {
     result.source = format == "clicks" ? open_folder(path, options) : open_split_binary(path, options);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/recommend_choices.h"
@@ -21,6 +22,7 @@ struct ClickFileOptions {
   std::optional<DenseTransform> dense_transform;  // log1p; none for hugectr-raw, whose numbers are not counts
   std::optional<IdPolicy> id_policy;              // error
   std::string part = "train";                     // of split-binary
+  bool needs_labels = true;                       // else text may have none (ClickSchema::labeled)
 };
 
 // "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",
@@ -31,6 +33,9 @@ const std::vector<std::string>& click_formats();
 // "text", which is tsv or csv by its first line, where the name ends in .txt, .tsv or .csv or begins with
 // day_. BadInput where there is no such path, or its name does not tell.
 std::string find_click_format(const std::string& path);
+
+// Whether a format is one of text lines: "tsv", "csv", "csv-hex", or "text", which its first line tells apart.
+bool is_text_format(std::string_view format);
 
 struct OpenClicks {
   std::unique_ptr<ClickSource> source;

@@ -17,9 +17,10 @@ constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // of the file, at a time
 }  // namespace
 
 TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
-                       std::string_view format)
+                       std::string_view format, bool needs_labels)
     : file_(path), layout_(find_layout(file_, format)), rules_(rules) {
-  check_labels(layout_, path);
+  if (needs_labels) check_labels(layout_, path);
+  schema_.labeled = layout_.labels;
   if (rules.transform == DenseTransform::LogMin)
     bad_input(
         "the dense transform logmin needs the least number of all samples: preprocess the data with it");

@@ -20,9 +20,9 @@ class TextClicks final : public ClickSource {
  public:
   // `rows`: of each table; one number stands for all. Hashes are taken modulo the rows unless the policy is
   // another one. Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput
-  // when the file has no labels, no good line, or another number of tables.
+  // when the file has no labels where `needs_labels` says so, no good line, or another number of tables.
   TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
-             std::string_view format = "auto");
+             std::string_view format = "auto", bool needs_labels = true);
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }

@@ -7,13 +7,9 @@
 
 namespace trifold {
 
-namespace {
-
 std::string weight_name(const EmbeddingTable& table) {
   return fmt::format("embedding.{}.weight", table.name);
 }
-
-}  // namespace
 
 size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype) {
   const auto numbers = static_cast<size_t>(width);

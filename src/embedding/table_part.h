@@ -5,6 +5,7 @@
 // placement.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "checkpoint/writer.h"
@@ -13,6 +14,9 @@
 #include "ops/ops.h"
 
 namespace trifold {
+
+// The name of its weights: "embedding.C1.weight".
+std::string weight_name(const EmbeddingTable& table);
 
 // Bytes of the rule's state for a row of `width` numbers.
 size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);

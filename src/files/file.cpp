@@ -210,25 +210,46 @@ std::filesystem::path end_of_links(const std::filesystem::path& path) {
   return end;
 }
 
-// Some file systems refuse to change permissions: the new file then has those of any new one.
-void replace_text(const std::filesystem::path& path, std::string_view text) {
-  namespace fs = std::filesystem;
-  const fs::path file = end_of_links(path);
+namespace {
+
+std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   const std::string mark = ".tmp-" + random_id();
-  const fs::path fresh =
-      file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
+  return file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
+}
+
+}  // namespace
+
+FileReplacement::FileReplacement(const std::filesystem::path& path)
+    : file_(end_of_links(path)), fresh_(temporary_beside(file_)), out_(fresh_, File::Mode::Create) {}
+
+FileReplacement::~FileReplacement() {
+  std::error_code ignored;
+  if (!fresh_.empty()) std::filesystem::remove(fresh_, ignored);
+}
+
+void FileReplacement::write(std::string_view bytes) {
+  out_.write(bytes.data(), bytes.size(), written_);
+  written_ += static_cast<int64_t>(bytes.size());
+}
+
+// Some file systems refuse to change permissions: the new file then has those of any new one.
+void FileReplacement::finish() {
+  namespace fs = std::filesystem;
+  out_.sync();
+  out_.close();
   std::error_code error;
-  try {
-    write_text(fresh, text);
-    const fs::file_status old = fs::status(file, error);
-    if (fs::is_regular_file(old)) fs::permissions(fresh, old.permissions(), error);
-    fs::rename(fresh, file, error);
-    check(!error, "{} cannot be replaced: {}", file.string(), error.message());
-  } catch (...) {
-    fs::remove(fresh, error);
-    throw;
-  }
-  sync_to_disk(file.parent_path());
+  const fs::file_status old = fs::status(file_, error);
+  if (fs::is_regular_file(old)) fs::permissions(fresh_, old.permissions(), error);
+  fs::rename(fresh_, file_, error);
+  check(!error, "{} cannot be replaced: {}", file_.string(), error.message());
+  fresh_.clear();
+  sync_to_disk(file_.parent_path());
+}
+
+void replace_text(const std::filesystem::path& path, std::string_view text) {
+  FileReplacement file(path);
+  file.write(text);
+  file.finish();
 }
 
 void sync_to_disk(const std::filesystem::path& path) {

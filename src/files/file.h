@@ -95,10 +95,28 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 // The file that a path leads to through symbolic links, absolute; it need not be there.
 std::filesystem::path end_of_links(const std::filesystem::path& path);
 
-// Replaces the content of a file, or makes the file. Readers see the old content or the new one whole, also
-// after a crash: the text goes into a new file beside it, which takes its name when it is on the disk. The
-// file keeps its permissions where the file system can, and a symbolic link names the new file. Where that
-// fails the old content is untouched.
+// Replaces the content of a file, or makes the file, piece by piece. Readers see the old content or the new one
+// whole, also after a crash: the bytes go into a new file beside it, which takes its name when it is on the
+// disk. The file keeps its permissions where the file system can, and a symbolic link names the new file.
+// Unless `finish` returns, the old content is untouched and the new file is removed.
+class FileReplacement {
+ public:
+  explicit FileReplacement(const std::filesystem::path& path);
+  ~FileReplacement();
+  FileReplacement(const FileReplacement&) = delete;
+  FileReplacement& operator=(const FileReplacement&) = delete;
+
+  void write(std::string_view bytes);
+  // Once, after the last piece.
+  void finish();
+
+ private:
+  std::filesystem::path file_, fresh_;
+  File out_;
+  int64_t written_ = 0;
+};
+
+// The same with the whole content at once.
 void replace_text(const std::filesystem::path& path, std::string_view text);
 
 // Waits until a file, or the list of names in a directory, is on the disk.

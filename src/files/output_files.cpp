@@ -5,7 +5,6 @@
 
 #include <climits>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
 #include "files/file.h"
@@ -83,15 +82,45 @@ bool is_replaceable(const fs::path& path) {
 
 }  // namespace
 
-void write_file(const std::string& option, const std::string& path, const std::string& text) {
+template <class Work>
+void OutputFile::named(Work&& work) const {
   try {
-    if (is_replaceable(path)) return replace_text(path, text);
-    std::ofstream file(path, std::ios::binary);
-    check(static_cast<bool>(file << text << std::flush), "writing failed; is the disk full?");
+    work();
   } catch (Error& error) {
-    error.add_context(fmt::format("{} {}", option, path));
+    error.add_context(name_);
     throw;
   }
+}
+
+OutputFile::OutputFile(const std::string& option, const std::string& path)
+    : name_(fmt::format("{} {}", option, path)) {
+  named([&] {
+    if (is_replaceable(path))
+      replacement_.emplace(path);
+    else
+      plain_.open(path, std::ios::binary);
+  });
+}
+
+void OutputFile::write(std::string_view text) {
+  named([&] {
+    if (replacement_) return replacement_->write(text);
+    plain_ << text;
+    check(static_cast<bool>(plain_), "writing failed; is the disk full?");
+  });
+}
+
+void OutputFile::finish() {
+  named([&] {
+    if (replacement_) return replacement_->finish();
+    check(static_cast<bool>(plain_ << std::flush), "writing failed; is the disk full?");
+  });
+}
+
+void write_file(const std::string& option, const std::string& path, const std::string& text) {
+  OutputFile file(option, path);
+  file.write(text);
+  file.finish();
 }
 
 }  // namespace trifold

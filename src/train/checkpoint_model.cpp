@@ -36,7 +36,7 @@ void expect_language_model(const CheckpointReader& reader) {
   if (model.is_object() && model.contains("kind"))
     bad_input(
         "{} is a checkpoint of a recommender, not of a language model: trifold recommend --load goes on with "
-        "it, and trifold inspect shows it",
+        "it, trifold evaluate --data measures it, trifold score predicts, and trifold inspect shows it",
         reader.directory().string());
 }
 

@@ -17,10 +17,6 @@ std::string format_of(const ClickDataConfig& config, const std::string& path) {
   return path == kSynthetic ? kSynthetic : find_click_format(path);
 }
 
-bool is_text(const std::string& format) {
-  return format == "text" || format == "tsv" || format == "csv" || format == "csv-hex";
-}
-
 // Empty where the data are asked.
 std::vector<int64_t> given_rows(const ClickDataConfig& config) {
   if (!config.table_rows || !config.table_rows->list) return {};
@@ -85,9 +81,11 @@ std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint6
 }
 
 const ClickSource* open_file(const ClickDataConfig& config, const std::string& format,
-                             const std::string& path, const std::string& part, ClickData& data) {
+                             const std::string& path, const std::string& part, ClickData& data,
+                             bool needs_labels = true) {
   ClickFileOptions options = options_for(config, format);
   options.part = part;
+  options.needs_labels = needs_labels;
   OpenClicks open = open_clicks(path, options);
   if (const std::string text = open.report.text(); !text.empty()) data.notes.push_back(text);
   data.owned.push_back(std::move(open.source));
@@ -101,7 +99,7 @@ void open_valid(const ClickDataConfig& config, const std::string& format, ClickD
     bad_input(
         "--valid-data {}: synthetic clicks are evaluated on their own last samples: give --valid-samples",
         path);
-  if (own != format && !(is_text(own) && is_text(format)))
+  if (own != format && !(is_text_format(own) && is_text_format(format)))
     bad_input(
         "--valid-data {} is of the format {}, --train-data {} is {}: both must have been made the same way",
         path, own, config.train_data, format);
@@ -139,6 +137,13 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
     data.owned.push_back(std::make_unique<ClickSlice>(whole, cut, whole.samples()));
     data.valid = data.owned.back().get();
   }
+  return data;
+}
+
+ClickData open_clicks_to_score(const ClickDataConfig& config) {
+  ClickData data;
+  data.train =
+      open_file(config, format_of(config, config.train_data), config.train_data, "test", data, false);
   return data;
 }
 

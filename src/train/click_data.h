@@ -25,6 +25,10 @@ struct ClickData {
 // on that mean something else than those to train on.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
+// The samples of train_data for a trained model, as ClickData::train: the test part of split-binary data, and
+// text that may have no labels. BadInput as above.
+ClickData open_clicks_to_score(const ClickDataConfig& config);
+
 // The schema that the options name, without a look at any file: 1000 rows and 13 dense features where they
 // are not given.
 ClickSchema schema_of_options(const ClickDataConfig& config);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "train/sortable_score.h"
 
 namespace trifold {
 
@@ -26,12 +26,6 @@ constexpr int64_t kBuckets = int64_t{1} << kBucketBits;
 int64_t bucket_of(const Tie& tie) { return tie.key >> (32 - kBucketBits); }
 int64_t clicks_of(const Tie& tie) { return tie.counts >> 32; }
 int64_t others_of(const Tie& tie) { return tie.counts & 0xffffffff; }
-
-// Bits that sort as the values do: negative numbers are turned over, positive ones come after them.
-uint32_t sortable(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value == 0 ? 0.0F : value);  // -0 and 0 are one score
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
 
 // Least significant digits first, 11 bits at a time: three passes over the 33 bits.
 void radix_sort(std::vector<uint64_t>& values) {
@@ -151,7 +145,7 @@ void ClickMetrics::add_all(const T* logits, const Tensor& labels, const Tensor& 
     check(label[i] == 0 || label[i] == 1, "the label of sample {} is {}, not 0 or 1", first_sample + i,
           label[i]);
     const bool click = label[i] == 1;
-    scores_.push_back(uint64_t{sortable(static_cast<float>(z))} << 1 | (click ? 1U : 0U));
+    scores_.push_back(uint64_t{sortable_score(static_cast<float>(z))} << 1 | (click ? 1U : 0U));
     const double tail = std::exp(-std::abs(z));  // of the less likely side: never overflows
     loss_.add(std::max(click ? -z : z, 0.0) + std::log1p(tail));
     predicted_.add((z >= 0 ? 1 : tail) / (1 + tail));

@@ -19,6 +19,7 @@
 #include "train/run_loop.h"
 #include "train/stop_poll.h"
 #include "train/tensors_on_host.h"
+#include "train/trained_recommender.h"
 
 namespace trifold {
 
@@ -39,29 +40,6 @@ LrConfig table_rates(const RecommendConfig& config) {
   return rates;
 }
 
-// What must agree for the tensors of a checkpoint to fit.
-nlohmann::json model_json(const RecommendConfig& config, const ClickSchema& schema) {
-  nlohmann::json tables = nlohmann::json::array();
-  for (const ClickTable& table : schema.tables)
-    tables.push_back({{"name", table.name}, {"rows", table.rows}});
-  const DlrmConfig& model = config.model;
-  const bool crosses = model.interaction == InteractionKind::Cross;
-  return {{"kind", "dlrm"},
-          {"dense", schema.dense},
-          {"embedding_dim", model.embedding_dim},
-          {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
-          {"top_mlp", model.top_mlp.numbers()},
-          {"interaction", name_of(model.interaction)},
-          {"interaction_self", model.interaction_self},
-          {"cross_layers", crosses ? model.cross_layers : 0},
-          {"cross_rank", crosses ? model.cross_rank : 0},
-          {"pooling", name_of(model.pooling)},
-          {"optimizer", name_of(config.training.optimizer)},
-          {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
-          {"f64", config.precision.f64},
-          {"tables", tables}};
-}
-
 // What can be said about the start before any rank runs; returns the steps that are done. Which samples a
 // step has follows from the seed and their number.
 int64_t check_start(RecommendJob& job) {
@@ -73,7 +51,7 @@ int64_t check_start(RecommendJob& job) {
     bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
   check_not_marked(job.start, config.checkpoint);
   compare_with_record(reader, config.data.train_data, job.data.schema());
-  compare_models(meta.model, model_json(config, job.data.schema()));
+  compare_models(meta.model, recommender_model(config, job.data.schema()));
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)
@@ -201,7 +179,7 @@ class RecommendRun final : public TrainingRun, Savable {
     CheckpointMeta meta;
     meta.step = done_;
     meta.consumed_samples = done_ * config_.training.global_batch_size;
-    meta.model = model_json(config_, job_.data.schema());
+    meta.model = recommender_model(config_, job_.data.schema());
     meta.mesh = {{"dp", world_.size()}};
     meta.config = to_json(config_);
     meta.state = {{"global_batch_size", config_.training.global_batch_size},
@@ -231,7 +209,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
   gather_texts(world_, "loading " + path, [&]() -> std::string {
     CheckpointReader reader(path);
     compare_with_record(reader, config_.data.train_data, job_.data.schema());
-    compare_models(reader.meta().model, model_json(config_, job_.data.schema()));
+    compare_models(reader.meta().model, recommender_model(config_, job_.data.schema()));
     TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
     reader.load(host.tensors());
     host.put_back();
@@ -296,14 +274,11 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
 bool RecommendRun::evaluate(const std::atomic<int>& signal) {
   const auto start = Clock::now();
   ClickMetrics metrics;
-  StopPoll poll(world_, model_.compute(), &signal);
-  for (int64_t step = 0; step < valid_feed_->batches_per_epoch(); ++step) {
-    if ((stop_agreed_ = poll.stops())) return false;
-    fetch(*valid_feed_, step);
-    const Recommender::Scored scored = model_.score();
+  const auto take = [&](const Recommender::Scored& scored) {
     metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
                 scored.batch->first_sample);
-  }
+  };
+  if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return false;
   Stream host = model_.compute().host();
   ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
   evaluation.seconds = seconds_since(start);

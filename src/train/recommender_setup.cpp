@@ -38,6 +38,28 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
 
 }  // namespace
 
+nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema) {
+  nlohmann::json tables = nlohmann::json::array();
+  for (const ClickTable& table : schema.tables)
+    tables.push_back({{"name", table.name}, {"rows", table.rows}});
+  const DlrmConfig& model = config.model;
+  const bool crosses = model.interaction == InteractionKind::Cross;
+  return {{"kind", "dlrm"},
+          {"dense", schema.dense},
+          {"embedding_dim", model.embedding_dim},
+          {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
+          {"top_mlp", model.top_mlp.numbers()},
+          {"interaction", name_of(model.interaction)},
+          {"interaction_self", model.interaction_self},
+          {"cross_layers", crosses ? model.cross_layers : 0},
+          {"cross_rank", crosses ? model.cross_rank : 0},
+          {"pooling", name_of(model.pooling)},
+          {"optimizer", name_of(config.training.optimizer)},
+          {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
+          {"f64", config.precision.f64},
+          {"tables", tables}};
+}
+
 PlacementInput placement_input(const RecommendConfig& config, int ranks) {
   const DType dtype = config.precision.f64 ? DType::F64 : DType::F32;
   PlacementInput input;

@@ -1,6 +1,8 @@
 // From the options of a recommender to the setup of its ranks.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "config/recommend_config.h"
 #include "data/click_batch.h"
 #include "embedding/planner.h"
@@ -11,5 +13,8 @@ namespace trifold {
 // What the configuration asks for on `ranks` ranks, the placement worked out. BadInput where it cannot be.
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
 PlacementInput placement_input(const RecommendConfig& config, int ranks);
+
+// The model of a checkpoint's metadata: what must agree for its tensors to fit.
+nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema);
 
 }  // namespace trifold

@@ -70,6 +70,8 @@ def unknown_options(text, options):
         known = set(options.get(command, ()))
         if command == "plan":  # which reads a recommender's options and a list of plans as well
             known |= options["plan-recommender"] | options["plan-lines"]
+        if command == "evaluate":
+            known |= options["evaluate-recommender"]
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", rest):
             if option not in known:
                 yield command, option

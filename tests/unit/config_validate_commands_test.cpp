@@ -85,5 +85,24 @@ TEST(ConfigValidateCommands, PreprocessOptionsThatContradict) {
             "--frequency-threshold 3 has no effect with --ids hash, which counts nothing: leave it out");
 }
 
+TEST(ConfigValidateCommands, TheFormatOfPredictionsFollowsFromTheirName) {
+  ScoreConfig score;
+  EXPECT_EQ(problems(score).size(), 3u);  // --load, --data and --output
+  score.run.load = "d";
+  score.run.data = "x";
+  for (const auto& [output, format] :
+       {std::pair{"a.csv", ScoreFormat::Csv}, std::pair{"a.jsonl", ScoreFormat::Jsonl},
+        std::pair{"-", ScoreFormat::Csv}}) {
+    score.output = output;
+    EXPECT_EQ(*resolve(score).output_format, format);
+  }
+  score.output = "scores";
+  ASSERT_EQ(problems(score).size(), 1u);
+  expect_whole(score);
+  expect_contains(text_of(problems(score)[0]), "--output scores: the name ends in neither .csv nor .jsonl");
+  score.output_format = ScoreFormat::Jsonl;
+  EXPECT_EQ(*resolve(score).output_format, ScoreFormat::Jsonl);
+}
+
 }  // namespace
 }  // namespace trifold

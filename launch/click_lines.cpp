@@ -1,0 +1,34 @@
+#include "launch/click_lines.h"
+
+#include <fmt/format.h>
+
+namespace trifold::launch {
+
+namespace {
+
+nlohmann::json number(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+}  // namespace
+
+std::string score_text(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "-";
+}
+
+std::string scores_text(const ClickScores& scores) {
+  return fmt::format("log loss {:.5f}  normalised entropy {}  accuracy {:.4f}  calibration {}",
+                     scores.log_loss, score_text(scores.normalised_entropy), scores.accuracy,
+                     score_text(scores.calibration));
+}
+
+void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix) {
+  object[prefix + "auc"] = number(scores.auc);
+  object[prefix + "log_loss"] = scores.log_loss;
+  object[prefix + "normalised_entropy"] = number(scores.normalised_entropy);
+  object[prefix + "accuracy"] = scores.accuracy;
+  object[prefix + "calibration"] = number(scores.calibration);
+  object[prefix + "samples"] = scores.samples;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,66 @@
+#include "train/score.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "launch/commands.h"
+#include "launch/say.h"
+#include "launch/signals.h"
+#include "train/output_files.h"
+
+namespace trifold::launch {
+
+namespace {
+
+void print_piece(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  check(written, "--output -: writing failed; was the reader of the output closed, or is the disk full?");
+}
+
+}  // namespace
+
+int run(const ScoreConfig& config, Ranks& ranks) {
+  ScoreJob job;
+  ranks.agree([&] { job = prepare(config); });
+  ranks.compare(job.terms);
+  const std::atomic<int>& signal = catch_signals();
+  const auto start = Clock::now();
+  bool is_reporter = false;  // the process of rank 0
+  std::atomic<bool> done{false};
+  ranks.run(config.run.mesh, [&](Communicator& world) {
+    std::optional<OutputFile> file;
+    if (world.rank() == 0) {
+      is_reporter = true;
+      if (config.output != "-") file.emplace("--output", config.output);
+    }
+    const bool whole = score(world, job, signal, [&](std::string_view text) {
+      if (file)
+        file->write(text);
+      else
+        print_piece(text);
+    });
+    if (world.rank() != 0) return;
+    if (whole && file) file->finish();
+    done = whole;
+  });
+  if (!is_reporter) return kDone;
+  for (const std::string& note : job.recommender.data.notes)
+    say(stderr, fmt::format("{}\n", printable_message(note)));
+  if (!done) {
+    say(stderr, "trifold: stopped on a signal before all samples were predicted\n");
+    return kFailed;
+  }
+  say(stderr,
+      fmt::format("{} predictions by {} (step {}) in {:.1f} s{}\n", job.recommender.samples().samples(),
+                  job.recommender.directory, job.recommender.step, seconds_since(start),
+                  config.output == "-" ? "" : ": " + config.output));
+  return kDone;
+}
+
+}  // namespace trifold::launch

@@ -1,0 +1,147 @@
+"""What a trained recommender predicts: `score` and `evaluate` from the command line."""
+
+import csv
+import io
+import json
+import math
+import random
+import unittest
+
+from program import ProgramTest
+
+MODEL = ("--embedding-dim 4 --bottom-mlp 8-4 --top-mlp 8-1 --global-batch-size 100 --lr 0.3 --threads-per-rank 1 "
+         "--train-epochs 3").split()
+ONE = ("--threads-per-rank", 1)
+
+
+def area(pairs):
+    """AUC of (score, label) by counting every pair."""
+    clicked = [score for score, label in pairs if label]
+    others = [score for score, label in pairs if not label]
+    right = sum((a > b) + (a == b) / 2 for a in clicked for b in others)
+    return right / (len(clicked) * len(others))
+
+
+class Score(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(5)
+        self.users = []
+
+        def samples(count):
+            for _ in range(count):
+                user, item = draw.randrange(30), draw.randrange(20)
+                label = int(draw.random() < (0.8 if (user + item) % 2 else 0.2))
+                yield label, draw.randrange(9), user, item
+        for name, count in (("train.csv", 2000), ("test.csv", 757)):
+            rows = list(samples(count))
+            (self.folder / name).write_text("label,I1,C1,C2\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        self.rows = rows
+        self.trifold("recommend", "--train-data", "train.csv", "--table-rows", "30-20", "--valid-data", "test.csv", *MODEL, "--save", "run",
+                     "--log-json", "log.jsonl")
+
+    def score(self, *arguments, data="test.csv", output="scores.csv", **options):
+        return self.trifold("score", "--load", "run", "--data", data, "--output", output, *ONE, *arguments, **options)
+
+    def table(self, text):
+        rows = list(csv.DictReader(io.StringIO(text)))
+        self.assertEqual([int(row["sample"]) for row in rows], list(range(len(rows))))
+        return [(float(row["probability"]), int(row["label"])) for row in rows]
+
+    def test_predictions_are_in_the_order_of_the_data(self):
+        out, told = self.score()
+        self.assertEqual(out, "")
+        self.assertIn("757 predictions by run/step_0000000060 (step 60)", told)
+        scores = self.table((self.folder / "scores.csv").read_text())
+        self.assertEqual([label for _, label in scores], [row[0] for row in self.rows])
+        self.score("--ranks", 3, "--placement", "row", "--global-batch-size", 64, output="scores.jsonl")
+        for (score, label), line in zip(scores, self.log("scores.jsonl"), strict=True):
+            self.assertEqual(line["label"], label)
+            self.assertAlmostEqual(line["probability"], score, delta=1e-6)
+        self.assertEqual([line["sample"] for line in self.log("scores.jsonl")], list(range(757)))
+        out, _ = self.score("--ranks", 2, output="-")
+        self.assertEqual(len(self.table(out)), 757)
+        out, _ = self.score("--output-format", "jsonl", output="-")
+        self.assertEqual(len(out.splitlines()), 757)
+        self.assertFalse([name for name in self.files() if ".tmp-" in name])
+
+    def test_data_without_labels_are_predicted(self):
+        self.score()
+        text = (self.folder / "test.csv").read_text().splitlines()
+        (self.folder / "new.csv").write_text("".join(line.split(",", 1)[1] + "\n" for line in text))
+        out, _ = self.score(data="new.csv", output="-")
+        self.assertTrue(out.startswith("sample,probability\n0,0."), out[:40])
+        with_labels = self.table((self.folder / "scores.csv").read_text())
+        for line, (score, _) in zip(out.splitlines()[1:], with_labels, strict=True):
+            self.assertEqual(float(line.split(",")[1]), score)
+        _, told = self.evaluate("--data", "new.csv", status=2)
+        self.assertIn("new.csv: has no labels, which an evaluation needs", told)
+
+    def evaluate(self, *arguments, **options):
+        return self.trifold("evaluate", "--load", "run", *ONE, *arguments, **options)
+
+    def test_an_evaluation_equals_that_of_the_run(self):
+        trained = next(line for line in self.log() if "valid_auc" in line)
+        for ranks in (1, 3):
+            out, _ = self.evaluate("--data", "test.csv", "--global-batch-size", 100, "--json", "e.json", "--ranks", ranks)
+            found = json.loads((self.folder / "e.json").read_text())
+            for name in ("auc", "log_loss", "normalised_entropy", "accuracy", "calibration", "samples"):
+                self.assertAlmostEqual(found[name], trained["valid_" + name], delta=0 if ranks == 1 else 1e-6, msg=name)
+            self.assertIn(f"AUC {found['auc']:.4f}  log loss {found['log_loss']:.5f}", out)
+
+    def test_metrics_are_those_of_the_predictions(self):
+        self.score()
+        scores = self.table((self.folder / "scores.csv").read_text())
+        out, _ = self.evaluate("--data", "test.csv", "--group-by", "C1", "--json", "e.json", "--ranks", 2)
+        found = json.loads((self.folder / "e.json").read_text())
+        self.assertAlmostEqual(found["auc"], area(scores), delta=1e-6)
+        loss = -sum(math.log(p if label else 1 - p) for p, label in scores) / len(scores)
+        self.assertAlmostEqual(found["log_loss"], loss, delta=1e-6)
+        self.assertAlmostEqual(found["calibration"], sum(p for p, _ in scores) / sum(label for _, label in scores), delta=1e-6)
+        groups = {}
+        for row, pair in zip(self.rows, scores):
+            groups.setdefault(row[2], []).append(pair)
+        both = [pairs for pairs in groups.values() if len({label for _, label in pairs}) == 2]
+        count = sum(map(len, both))
+        self.assertAlmostEqual(found["gauc"], sum(len(pairs) * area(pairs) for pairs in both) / count, delta=1e-6)
+        self.assertEqual((found["gauc_groups"], found["gauc_samples"]), (len(both), count))
+        self.assertIn(f"GAUC {found['gauc']:.4f} by C1: {len(both)} groups with both labels, {count} samples", out)
+        self.assertGreater(found["auc"], 0.6)
+
+    def test_mistakes_are_found_before_anything_is_written(self):
+        before = self.files()
+        (self.folder / "ids.csv").write_text("label,I1,C1,C2\n1,2,3,4\n1,2,33,4\n")
+        (self.folder / "other.csv").write_text("label,I1,C1\n1,2,3\n")
+        for arguments, output, words in (
+                ((), "scores.txt", "--output scores.txt: the name ends in neither .csv nor .jsonl: give --output-format csv or jsonl"),
+                ((), "none/scores.csv", "there is no folder"),
+                (("--data", "missing.csv"), "scores.csv", "missing.csv: there is no such file or folder"),
+                (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),
+                (("--placement", "row,row"), "scores.csv", "--placement names 2 kinds for"),
+                (("--data", "other.csv"), "scores.csv", "other.csv: has 1 columns of ids; 2 table sizes are given"),
+                (("--data", "ids.csv"), "scores.csv", "ids.csv, line 3")):
+            line = {"--load": "run", "--data": "test.csv", **dict(zip(arguments[::2], arguments[1::2])), "--output": output}
+            _, told = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
+            self.assertIn(words, told)
+        self.assertEqual([name for name in self.files() if name not in ("ids.csv", "other.csv")], before)
+        _, told = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
+        self.assertIn("--group-by C3: there is no such table; there are C1, C2", told)
+        self.score("--id-policy", "modulo", data="ids.csv")
+        self.assertEqual(len((self.folder / "scores.csv").read_text().splitlines()), 3)
+
+    def test_an_old_output_outlives_a_run_that_fails(self):
+        (self.folder / "scores.csv").write_text("old\n")
+        (self.folder / "ids.csv").write_text("label,I1,C1,C2\n1,2,3,4\n1,2,33,4\n")
+        self.score(data="ids.csv", status=2)
+        self.assertEqual((self.folder / "scores.csv").read_text(), "old\n")
+
+    def test_checkpoints_of_language_models_are_named(self):
+        self.pretrain("--train-iters", 1, "--save", "gpt")
+        _, told = self.trifold("score", "--load", "gpt", "--data", "test.csv", "--output", "-", status=2)
+        self.assertIn("is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path", told)
+        _, told = self.trifold("evaluate", "--load", "run", "--data-path", "test.csv", "--split", "1,0,0", status=2)
+        self.assertIn("trifold evaluate --data", told)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+#include "train/group_auc.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "support/ranks.h"
+
+namespace trifold {
+namespace {
+
+// Samples with a group each; group -1: an empty bag.
+struct Grouped {
+  std::vector<float> logits, labels, weights;
+  std::vector<int32_t> groups;
+
+  void add(int32_t group, float logit, float label, float weight = 1) {
+    groups.push_back(group);
+    logits.push_back(logit);
+    labels.push_back(label);
+    weights.push_back(weight);
+  }
+  int64_t size() const { return std::ssize(logits); }
+  // A second id follows the first one in every bag, and does not count.
+  void give(GroupAuc& metric, int64_t begin, int64_t end) {
+    std::vector<int32_t> lengths, ids;
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t group = groups[static_cast<size_t>(i)];
+      lengths.push_back(group < 0 ? 0 : 2);
+      if (group >= 0) ids.insert(ids.end(), {group, 77});
+    }
+    const auto view = [&](std::vector<float>& values) {
+      return Tensor{values.data() + begin, DType::F32, {end - begin}};
+    };
+    metric.add(view(logits), view(labels), view(weights), {lengths.data(), DType::I32, {end - begin}},
+               {ids.data(), DType::I32, {std::ssize(ids)}});
+  }
+};
+
+GroupScores alone(Grouped samples) {
+  GroupScores scores;
+  test::run_ranks(1, [&](Communicator& world) {
+    test::OwnStream stream;
+    GroupAuc metric;
+    samples.give(metric, 0, samples.size());
+    scores = metric.finish(world, stream);
+  });
+  return scores;
+}
+
+TEST(GroupAuc, WeighsEachGroupByItsSamples) {
+  Grouped samples;
+  // Group 5: one pair in the right order, one tie: 1.5 of 2 pairs, 3 samples.
+  samples.add(5, 2, 1);
+  samples.add(5, -1, 0);
+  samples.add(5, 2, 0);
+  // Group 9: the one pair in the wrong order, 2 samples.
+  samples.add(9, -3, 1);
+  samples.add(9, 4, 0);
+  // None of these counts: one label only, no group, weight 0.
+  samples.add(1, 1, 1);
+  samples.add(1, 0, 1);
+  samples.add(-1, 1, 0);
+  samples.add(9, -9, 0, 0);
+  const GroupScores scores = alone(samples);
+  EXPECT_EQ(scores.groups, 2);
+  EXPECT_EQ(scores.samples, 5);
+  ASSERT_TRUE(scores.gauc);
+  EXPECT_DOUBLE_EQ(*scores.gauc, (3 * 0.75 + 2 * 0.0) / 5);
+}
+
+TEST(GroupAuc, IsUndefinedWithoutAGroupOfBothLabels) {
+  Grouped samples;
+  samples.add(1, 2, 1);
+  samples.add(2, 1, 0);
+  EXPECT_FALSE(alone(samples).gauc);
+  EXPECT_FALSE(alone(Grouped{}).gauc);
+}
+
+TEST(GroupAuc, IsTheSameOnEveryNumberOfRanks) {
+  Grouped samples;
+  std::mt19937 random(3);
+  for (int i = 0; i < 3000; ++i)
+    samples.add(static_cast<int32_t>(random() % 90) - 1, static_cast<float>(random() % 40) / 8 - 2,
+                random() % 3 == 0 ? 1.0F : 0.0F);
+  const GroupScores expected = alone(samples);
+  ASSERT_TRUE(expected.gauc);
+  EXPECT_GT(expected.groups, 80);
+  for (const int count : {2, 3, 4}) {
+    test::run_ranks(count, [&](Communicator& world) {
+      test::OwnStream stream;
+      GroupAuc metric;
+      Grouped mine = samples;
+      // Rank 0 has nothing; the others take batches in turn.
+      for (int64_t begin = 0, turn = 0; begin < mine.size(); begin += 100, ++turn)
+        if (1 + turn % (world.size() - 1) == world.rank()) mine.give(metric, begin, begin + 100);
+      const GroupScores scores = metric.finish(world, stream);
+      EXPECT_EQ(*scores.gauc, *expected.gauc);
+      EXPECT_EQ(scores.groups, expected.groups);
+      EXPECT_EQ(scores.samples, expected.samples);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace trifold
