@@ -6,12 +6,12 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "files/output_files.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
 #include "train/group_auc.h"
-#include "train/output_files.h"
 #include "train/trained_recommender.h"
 
 namespace trifold::launch {

@@ -16,6 +16,13 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.inputs = config.input;
   options.output = config.output;
   options.format = config.data_format;
+  if (config.label)
+    options.columns = NamedColumns{*config.label,
+                                   config.dense.value_or(ColumnNames{}).names,
+                                   config.sparse.value_or(ColumnNames{}).names,
+                                   config.separator.character,
+                                   config.missing_values,
+                                   config.hash_seed};
   options.transform = config.dense_transform;
   options.max_ind_range = config.max_ind_range;
   options.hash_ids = config.ids == IdSource::Hash;

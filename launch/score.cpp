@@ -8,10 +8,10 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "train/output_files.h"
 
 namespace trifold::launch {
 

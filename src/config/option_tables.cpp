@@ -342,7 +342,8 @@ OptionTable options_of(PreprocessConfig& config) {
   table.group("Files");
   table
       .add("input", &config.input,
-           "Criteo's TSV files, or CSV files with a header, in the order of training.")
+           "Criteo's TSV files, or CSV files with a header, in the order of training; of a folder all such "
+           "files, by name. They may be packed by gzip (.gz) or zstd (.zst).")
       .need()
       .files("FILE ...");
   table.add("output", &config.output, "Folder to make.").need().files("DIR");
@@ -354,6 +355,27 @@ OptionTable options_of(PreprocessConfig& config) {
       .add("max-malformed", &config.max_malformed,
            "Share of malformed lines that are left out; with more the input is refused.")
       .range(0, 1);
+  table.group("Columns");
+  table
+      .add("label", &config.label,
+           "Column of the label, 0 or 1, or a comparison that makes it, like rating>=4 or income==yes; the "
+           "file "
+           "then has a header, and the next two name its other columns.")
+      .takes("COLUMN[>=VALUE]")
+      .absent("columns have the names label, I1, I2 ..., C1, C2 ..., or are Criteo's");
+  table.add("dense", &config.dense, "Columns of numbers, in this order.").takes("COLUMN,...").absent("none");
+  table
+      .add("sparse", &config.sparse,
+           "Columns of categories, a table each: any text, of which equal ones have one id.")
+      .takes("COLUMN,...")
+      .absent("none");
+  table.add("separator", &config.separator, "Between fields; one character, or the word tab. With --label.")
+      .takes("CHARACTER")
+      .suggest({"tab", ";", "|"});
+  table
+      .add("missing-values", &config.missing_values,
+           "Texts that stand for a missing value, as an empty field does. With --label.")
+      .takes("TEXT ...");
   table.group("Dense numbers");
   table.add("dense-transform", &config.dense_transform,
             "What is done to them: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-least+2), none.");
@@ -364,6 +386,7 @@ OptionTable options_of(PreprocessConfig& config) {
       .add("max-ind-range", &config.max_ind_range,
            "Take hashes modulo this first, which bounds the tables; 0: as they are.")
       .range(0, 4294967296.0);
+  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts. With --label.");
   table
       .add("frequency-threshold", &config.frequency_threshold,
            "Times a value must be seen to get an id of its own; rarer ones share id 1.")

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <iterator>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -75,6 +77,74 @@ std::string TablePlacements::text() const {
   std::vector<std::string_view> names;
   for (const PlacementKind kind : kinds) names.push_back(name_of(kind));
   return fmt::format("{}", fmt::join(names, ","));
+}
+
+ColumnNames ColumnNames::parse(std::string_view text) {
+  ColumnNames columns;
+  for (const std::string_view word : words_of(text)) {
+    if (word.empty())
+      bad_input("'{}' has a column without a name; names are separated by commas, like age,hours",
+                printable(std::string(text)));
+    columns.names.emplace_back(word);
+  }
+  return columns;
+}
+
+std::string ColumnNames::text() const { return fmt::format("{}", fmt::join(names, ",")); }
+
+Separator Separator::parse(std::string_view text) {
+  if (text == "tab" || text == "\\t") return {'\t'};
+  if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
+    bad_input("'{}' is no separator: one character that is no quote, or the word tab",
+              printable(std::string(text)));
+  return {text.front()};
+}
+
+std::string Separator::text() const { return character == '\t' ? "tab" : std::string(1, character); }
+
+namespace {
+
+struct Comparison {
+  std::string_view sign;
+  LabelRule::Is is;
+};
+// The longest first.
+constexpr Comparison kComparisons[] = {{">=", LabelRule::Is::GreaterEqual}, {"<=", LabelRule::Is::LessEqual},
+                                       {"==", LabelRule::Is::Equal},        {"!=", LabelRule::Is::Unequal},
+                                       {">", LabelRule::Is::Greater},       {"<", LabelRule::Is::Less}};
+
+}  // namespace
+
+LabelRule LabelRule::parse(std::string_view text) {
+  LabelRule rule;
+  const size_t sign = text.find_first_of("<>=!");
+  rule.column = text.substr(0, sign);
+  const std::string shown = printable(std::string(text));
+  if (rule.column.empty()) bad_input("'{}' names no column: give label, or rating>=4", shown);
+  if (sign == std::string_view::npos) return rule;
+  std::string_view rest = text.substr(sign);
+  const auto* found = std::find_if(std::begin(kComparisons), std::end(kComparisons),
+                                   [&](const Comparison& one) { return rest.starts_with(one.sign); });
+  if (found == std::end(kComparisons))
+    bad_input("'{}' compares with none of >= <= == != > <, as in rating>=4", shown);
+  rest.remove_prefix(found->sign.size());
+  if (rest.empty()) bad_input("'{}' has no value behind {}, as in rating>=4", shown, found->sign);
+  rule.is = found->is;
+  rule.value = rest;
+  double number = 0;
+  const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  if (error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number))
+    rule.number = number;
+  if (!rule.number && rule.is != Is::Equal && rule.is != Is::Unequal)
+    bad_input("'{}' compares with '{}', which is no number: texts are compared by == and !=", shown,
+              printable(rule.value));
+  return rule;
+}
+
+std::string LabelRule::text() const {
+  for (const Comparison& one : kComparisons)
+    if (one.is == is) return fmt::format("{}{}{}", column, one.sign, value);
+  return column;
 }
 
 }  // namespace trifold

@@ -136,4 +136,34 @@ struct TablePlacements {
   bool is_auto() const { return kinds.empty(); }
 };
 
+// Names of columns, separated by commas.
+struct ColumnNames {
+  std::vector<std::string> names;
+
+  static ColumnNames parse(std::string_view text);
+  std::string text() const;
+};
+
+// The character between the fields of a line: itself, or the word tab.
+struct Separator {
+  char character = ',';
+
+  static Separator parse(std::string_view text);
+  std::string text() const;
+};
+
+// Which samples count as clicked: a column of 0 and 1 (or false and true), or one that is compared with a value,
+// as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts.
+struct LabelRule {
+  enum class Is { True, Equal, Unequal, Less, LessEqual, Greater, GreaterEqual };
+
+  std::string column;
+  Is is = Is::True;
+  std::string value;             // but for True
+  std::optional<double> number;  // of the value, where it is one
+
+  static LabelRule parse(std::string_view text);
+  std::string text() const;
+};
+
 }  // namespace trifold

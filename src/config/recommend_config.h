@@ -66,9 +66,16 @@ struct EmbeddingPlacementConfig {
 
 // `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
 struct PreprocessConfig {
-  std::vector<std::string> input;    // required
+  std::vector<std::string> input;    // required: files or folders
   std::string output;                // required
   std::string data_format = "auto";  // auto | tsv | csv | csv-hex
+  // What the columns of a CSV file with any header are; none of them: the header's names say it, or the columns
+  // are Criteo's.
+  std::optional<LabelRule> label;
+  std::optional<ColumnNames> dense, sparse;
+  Separator separator;
+  std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
+  uint64_t hash_seed = 0;                                                          // of texts
   DenseTransform dense_transform = DenseTransform::Log1p;
   IdSource ids = IdSource::Dictionary;
   int64_t max_ind_range = 0;  // 0: hashes as they are

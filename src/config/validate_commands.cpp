@@ -219,9 +219,43 @@ TokenizeConfig resolve(TokenizeConfig config) {
   return config;
 }
 
+namespace {
+
+// The columns of a file with any header.
+void check_columns(const PreprocessConfig& config, Problems& problems) {
+  const PreprocessConfig plain;
+  if (config.label) {
+    const std::string label = config.label->text();
+    if (!config.sparse)
+      problems.about("sparse", "label")
+          .wrong("--label {} needs --sparse", label)
+          .right("name the columns of categories, as in --sparse user,item");
+    if (config.data_format != "auto" && config.data_format != "csv")
+      problems.about("data-format", "label")
+          .wrong("--label {} names a column of a header, which --data-format {} reads otherwise", label,
+                 config.data_format)
+          .right("leave --data-format out");
+    return;
+  }
+  const std::pair<const char*, bool> options[] = {
+      {"dense", config.dense.has_value()},
+      {"sparse", config.sparse.has_value()},
+      {"separator", config.separator.character != plain.separator.character},
+      {"missing-values", config.missing_values != plain.missing_values},
+      {"hash-seed", config.hash_seed != plain.hash_seed}};
+  for (const auto& [option, given] : options)
+    if (given)
+      problems.about(option)
+          .wrong("--{} has an effect only where options name the columns", option)
+          .right("give --label COLUMN too");
+}
+
+}  // namespace
+
 std::vector<Problem> problems(const PreprocessConfig& config) {
   PreprocessConfig copy = config;
   Problems problems(options_of(copy));
+  check_columns(config, problems);
   if (config.ids == IdSource::Hash && config.max_ind_range == 0)
     problems.about("ids", "max-ind-range")
         .wrong("--ids hash needs --max-ind-range")

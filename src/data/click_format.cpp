@@ -95,6 +95,12 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   return table;
 }
 
+IdBase base_of(int64_t number, const std::string& path) {
+  for (const IdBase base : {IdBase::Text, IdBase::Decimal, IdBase::Hexadecimal})
+    if (number == static_cast<int64_t>(base)) return base;
+  bad_input("{}: \"id_base\" is {}, not 0, 10 or 16", path, number);
+}
+
 }  // namespace
 
 std::string ClickFolder::ids_file(const std::string& folder, int table) const {
@@ -120,7 +126,9 @@ uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) 
 
 std::string ClickFolder::mapping(const std::string& folder, int table) const {
   const Table& t = tables[static_cast<size_t>(table)];
-  if (!t.dictionary) return mapping_of(IdPolicy::Modulo);
+  if (!t.dictionary)
+    return base == IdBase::Text ? fmt::format("hashes of texts with seed {}", hash_seed)
+                                : mapping_of(IdPolicy::Modulo);
   std::error_code ignored;
   if (!t.dictionary_crc && !std::filesystem::exists(dictionary_file(folder, table), ignored))
     return std::string(kUnknownMapping);
@@ -156,6 +164,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                          {"dense_transform", name_of(clicks.transform)},
                          {"dense_least", clicks.least},
                          {"id_base", static_cast<int>(clicks.base)},
+                         {"hash_seed", clicks.hash_seed},
                          {"max_ind_range", clicks.max_ind_range},
                          {"frequency_threshold", clicks.frequency_threshold},
                          {"drop_negatives", clicks.drop_negatives},
@@ -182,7 +191,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
   clicks.transform = parse_dense_transform(reader.text("dense_transform"));
   clicks.least = reader.real("dense_least");
-  if (manifest.contains("id_base") && reader.number("id_base", 10, 16) == 10) clicks.base = IdBase::Decimal;
+  if (manifest.contains("id_base")) clicks.base = base_of(reader.number("id_base", 0, 16), path);
+  if (manifest.contains("hash_seed"))
+    clicks.hash_seed = JsonView(manifest, path).at("hash_seed").whole_number();
   clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");

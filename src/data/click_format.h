@@ -45,6 +45,7 @@ struct ClickFolder {
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                   // m of LogMin
   IdBase base = IdBase::Hexadecimal;  // of the text's ids; older folders do not say it
+  uint64_t hash_seed = 0;             // of IdBase::Text
   int64_t max_ind_range = 0;          // hashes were taken modulo it before the dictionary; 0: as they are
   int64_t frequency_threshold = 1;    // times a value was seen at least to get an id of its own
   double drop_negatives = 0;          // share of the samples without a click that was left out

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/plain_text.h"
 #include "core/printable.h"
+#include "core/stored_name.h"
 
 namespace trifold {
 
@@ -37,19 +38,19 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // BadInput for what is no text in UTF-8, by the first bytes.
-void check_text(const MappedFile& file) {
-  const std::string_view text = file.text();
-  if (text.empty()) bad_input("{}: the file is empty", file.path());
-  expect_plain_text(text.substr(0, 16), file.path());
+void check_text(const std::string& path, std::string_view text) {
+  if (text.empty()) bad_input("{}: the file is empty", path);
+  expect_plain_text(text.substr(0, 16), path);
   if (text.substr(0, 4096).find('\0') != std::string_view::npos)
-    bad_input("{}: has NUL bytes: it is no text", file.path());
-  if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", file.path());
+    bad_input("{}: has NUL bytes: it is no text", path);
+  if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", path);
 }
 
 }  // namespace
 
-std::string_view text_of(const MappedFile& file) {
-  std::string_view text = file.text();
+std::string_view text_of(const MappedFile& file) { return without_mark(file.text()); }
+
+std::string_view without_mark(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   return text;
 }
@@ -124,7 +125,8 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
   layout.separator = ',';
   layout.base = base;
   layout.header = true;
-  for (const std::string_view field : fields_of(header, ',')) layout.columns.push_back(header_column(field));
+  for (const TextField& field : fields_of(header, ',', true))
+    layout.columns.push_back(header_column(field.text));
   const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
                                     [](const TextColumn& c) { return c.kind == TextColumn::Kind::Label; });
   if (labels > 1) bad_input("{}:1: the header has {} columns of labels", path, labels);
@@ -142,25 +144,81 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
   return layout;
 }
 
+// Gives the column of this name its kind.
+void name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
+                 std::string_view option, const std::string& path) {
+  const auto has_name = [&](const TextColumn& column) { return column.name == name; };
+  const auto count = std::count_if(layout.columns.begin(), layout.columns.end(), has_name);
+  if (count == 0) {
+    std::vector<std::string> names;
+    for (const TextColumn& column : layout.columns) names.push_back(column.name);
+    bad_input("{}:1: {} names the column '{}', the header has {}{}", path, option, printable(name),
+              printable(fmt::format("{}", fmt::join(names, ", "))),
+              names.size() == 1 ? ": give --separator, if that is several names" : "");
+  }
+  if (count > 1) bad_input("{}:1: the header has the column '{}' {} times", path, printable(name), count);
+  TextColumn& column = *std::find_if(layout.columns.begin(), layout.columns.end(), has_name);
+  if (column.kind != TextColumn::Kind::Ignored)
+    bad_input("{} names the column '{}', which an option names before: a column is one thing", option,
+              printable(name));
+  column.kind = kind;
+  column.index = index;
+}
+
+TextLayout named_layout(std::string_view header, const NamedColumns& columns, const std::string& path) {
+  TextLayout layout;
+  layout.dense = layout.tables = 0;
+  layout.separator = columns.separator;
+  layout.base = IdBase::Text;
+  layout.header = true;
+  layout.rules = FieldRules{columns.label, columns.missing, columns.hash_seed};
+  for (const TextField& field : fields_of(header, columns.separator, true)) {
+    std::string_view name = field.text;
+    while (!field.quoted && name.starts_with(' ')) name.remove_prefix(1);
+    while (!field.quoted && name.ends_with(' ')) name.remove_suffix(1);
+    layout.columns.push_back({TextColumn::Kind::Ignored, 0, std::string(name)});
+  }
+  name_column(layout, columns.label.column, TextColumn::Kind::Label, 0, "--label", path);
+  for (const std::string& name : columns.dense)
+    name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", path);
+  for (const std::string& name : columns.sparse)
+    name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", path);
+  layout.least_fields = layout.columns.size();
+  return layout;
+}
+
 }  // namespace
 
+std::string table_name_of(std::string_view column) {
+  std::string name(column);
+  for (char& c : name)
+    if (!is_storable_name(std::string_view(&c, 1)) && c != '.') c = '_';
+  return name;
+}
+
 TextLayout find_layout(const MappedFile& file, std::string_view format) {
-  check_text(file);
-  std::string_view text = text_of(file);
+  check_text(file.path(), file.text());
+  return find_layout(file.path(), text_of(file), format, std::nullopt);
+}
+
+TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
+                       const std::optional<NamedColumns>& columns) {
+  check_text(path, text);
   const std::string_view whole = text;
   const std::optional<std::string_view> first = take_line(text);
-  if (!first) refuse_long_line(file.path(), 1);
+  if (!first) refuse_long_line(path, 1);
+  if (columns) return named_layout(*first, *columns, path);
   const bool commas =
       first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  TextLayout hexadecimal = csv_layout(*first, IdBase::Hexadecimal, file.path());
+  TextLayout hexadecimal = csv_layout(*first, IdBase::Hexadecimal, path);
   if (format == "csv-hex") return hexadecimal;
-  TextLayout decimal = csv_layout(*first, IdBase::Decimal, file.path());
+  TextLayout decimal = csv_layout(*first, IdBase::Decimal, path);
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
         "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
-        file.path());
+        path);
   return decimal;
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/random.h"
 
 namespace trifold {
 
@@ -93,9 +94,121 @@ bool parse_whole(const char*& at, const char* end, char separator, float& value)
   return true;
 }
 
-bool parse_field(const TextLayout& layout, const TextColumn& column, std::string_view field, ClickLine& out) {
-  const char* const begin = field.empty() ? "" : field.data();
-  const char* const end = begin + field.size();
+const char* field_end(const char* begin, const char* end, char separator) {
+  const void* found = std::memchr(begin, separator, static_cast<size_t>(end - begin));
+  return found != nullptr ? static_cast<const char*>(found) : end;
+}
+
+// The field that begins at `at`, which moves to the separator behind it or to the end. It may stand between
+// quotes, and then hold separators and quotes (which come twice).
+TextField next_field(const char*& at, const char* end, char separator, bool quotes) {
+  const char* const begin = at;
+  const bool opens = quotes && begin < end && *begin == '"';
+  if (opens) {
+    const char* quote = begin + 1;
+    while (true) {
+      quote = field_end(quote, end, '"');
+      if (quote == end || quote + 1 == end || quote[1] != '"') break;
+      quote += 2;
+    }
+    if (quote < end && (quote + 1 == end || quote[1] == separator)) {
+      at = quote + 1;
+      return {{begin + 1, static_cast<size_t>(quote - begin - 1)}, true};
+    }
+  }
+  at = field_end(begin, end, separator);
+  return {{begin, static_cast<size_t>(at - begin)}, false, opens};
+}
+
+bool has_quotes(const TextLayout& layout) { return layout.separator == ',' || layout.rules; }
+
+bool is_true(std::string_view text) { return text == "True" || text == "true" || text == "TRUE"; }
+bool is_false(std::string_view text) { return text == "False" || text == "false" || text == "FALSE"; }
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+bool parse_number_or_flag(std::string_view text, float& value) {
+  if (parse_number(text.data(), text.data() + text.size(), value)) return true;
+  value = is_true(text) ? 1 : 0;
+  return is_true(text) || is_false(text);
+}
+
+// Whether the rule holds for a text; nothing where it cannot be said.
+std::optional<bool> holds(const LabelRule& rule, std::string_view text) {
+  using enum LabelRule::Is;
+  if (rule.is == True) {
+    float value = 0;
+    if (!parse_number_or_flag(text, value) || (value != 0 && value != 1)) return std::nullopt;
+    return value == 1;
+  }
+  if (!rule.number) return (text == rule.value) == (rule.is == Equal);
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  switch (rule.is) {
+    case Equal:
+      return number == *rule.number;
+    case Unequal:
+      return number != *rule.number;
+    case Less:
+      return number < *rule.number;
+    case LessEqual:
+      return number <= *rule.number;
+    case Greater:
+      return number > *rule.number;
+    default:
+      return number >= *rule.number;
+  }
+}
+
+// The hash of a text that is not missing: 64 bits, and not 0.
+uint64_t hash_of(std::string_view text, bool quoted, uint64_t seed) {
+  std::string plain;
+  if (quoted && text.find("\"\"") != std::string_view::npos) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      plain.push_back(text[i]);
+      if (text[i] == '"') ++i;  // its double
+    }
+    text = plain;
+  }
+  const PhiloxKey key = philox_key(seed, text);
+  return std::max<uint64_t>(1, uint64_t{key.hi} << 32 | key.lo);
+}
+
+// A field of a file whose columns are named by options. Blanks around a text without quotes do not count.
+bool parse_named_field(const FieldRules& rules, const TextColumn& column, const TextField& field,
+                       ClickLine& out) {
+  if (field.open) return false;
+  const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
+  const bool missing =
+      text.empty() || std::find(rules.missing.begin(), rules.missing.end(), text) != rules.missing.end();
+  switch (column.kind) {
+    case TextColumn::Kind::Label: {
+      const std::optional<bool> clicked = missing ? std::nullopt : holds(rules.label, text);
+      out.label = clicked.value_or(false) ? 1 : 0;
+      return clicked.has_value();
+    }
+    case TextColumn::Kind::Dense:
+      return missing || parse_number_or_flag(text, out.dense[column.index]);
+    case TextColumn::Kind::Id:
+      if (!missing) out.ids[column.index] = hash_of(text, field.quoted, rules.hash_seed);
+      return true;
+    case TextColumn::Kind::Ignored:
+      return true;
+  }
+  return false;
+}
+
+bool parse_field(const TextLayout& layout, const TextColumn& column, const TextField& field, ClickLine& out) {
+  if (layout.rules) return parse_named_field(*layout.rules, column, field, out);
+  const char* const begin = field.text.empty() ? "" : field.text.data();
+  const char* const end = begin + field.text.size();
   switch (column.kind) {
     case TextColumn::Kind::Label:
       return parse_label(begin, end, out.label);
@@ -111,39 +224,14 @@ bool parse_field(const TextLayout& layout, const TextColumn& column, std::string
   return false;
 }
 
-const char* field_end(const char* begin, const char* end, char separator) {
-  const void* found = std::memchr(begin, separator, static_cast<size_t>(end - begin));
-  return found != nullptr ? static_cast<const char*>(found) : end;
-}
-
-// The field that begins at `at`, which moves to the separator behind it or to the end. In CSV it may stand
-// between quotes, and then hold commas and quotes (which come twice).
-std::string_view next_field(const char*& at, const char* end, char separator) {
-  const char* const begin = at;
-  if (separator == ',' && begin < end && *begin == '"') {
-    const char* quote = begin + 1;
-    while (true) {
-      quote = field_end(quote, end, '"');
-      if (quote == end || quote + 1 == end || quote[1] != '"') break;
-      quote += 2;
-    }
-    if (quote < end && (quote + 1 == end || quote[1] == separator)) {
-      at = quote + 1;
-      return {begin + 1, static_cast<size_t>(quote - begin - 1)};
-    }
-  }
-  at = field_end(begin, end, separator);
-  return {begin, static_cast<size_t>(at - begin)};
-}
-
 }  // namespace
 
-std::vector<std::string_view> fields_of(std::string_view line, char separator) {
-  std::vector<std::string_view> fields;
+std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes) {
+  std::vector<TextField> fields;
   const char* at = line.empty() ? "" : line.data();
   const char* const end = at + line.size();
   while (true) {
-    fields.push_back(next_field(at, end, separator));
+    fields.push_back(next_field(at, end, separator, quotes));
     if (at == end) return fields;
     ++at;
   }
@@ -158,6 +246,7 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
   const char* const end = at + line.size();
   const char separator = layout.separator;
   const bool hashes = layout.base == IdBase::Hexadecimal;
+  const bool quotes = has_quotes(layout);
   size_t fields = 0;
   for (const TextColumn& column : layout.columns) {
     ++fields;
@@ -165,7 +254,7 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
                           ? parse_whole(at, end, separator, out.dense[column.index])
                           : hashes && column.kind == TextColumn::Kind::Id &&
                                 parse_hash8(at, end, separator, out.ids[column.index]);
-    if (!read && !parse_field(layout, column, next_field(at, end, separator), out)) return false;
+    if (!read && !parse_field(layout, column, next_field(at, end, separator, quotes), out)) return false;
     if (at == end) return fields >= layout.least_fields;
     ++at;
   }
@@ -174,9 +263,15 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
 
 namespace {
 
-std::string_view wanted(const TextLayout& layout, TextColumn::Kind kind) {
-  if (kind == TextColumn::Kind::Label) return "a label: 0 or 1";
-  if (kind == TextColumn::Kind::Dense) return "a number";
+std::string wanted(const TextLayout& layout, TextColumn::Kind kind) {
+  if (kind == TextColumn::Kind::Label) {
+    if (layout.rules && layout.rules->label.is != LabelRule::Is::True)
+      return fmt::format("what --label {} can compare: {}", layout.rules->label.text(),
+                         layout.rules->label.number ? "a number" : "a text");
+    return layout.rules ? "a label: 0, 1, false or true" : "a label: 0 or 1";
+  }
+  if (kind == TextColumn::Kind::Dense)
+    return layout.rules ? "a number (nor false, true or one of --missing-values)" : "a number";
   return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
                                             : "an id: a decimal number from 0 to 18446744073709551615";
 }
@@ -185,7 +280,16 @@ std::string_view wanted(const TextLayout& layout, TextColumn::Kind kind) {
 
 std::string explain_line(const TextLayout& layout, std::string_view line) {
   if (line.empty()) return "the line is empty";
-  const std::vector<std::string_view> fields = fields_of(line, layout.separator);
+  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
+  constexpr size_t kShown = 40;
+  for (size_t c = 0; layout.rules && c < std::min(fields.size(), layout.columns.size()); ++c)
+    if (fields[c].open)
+      return fmt::format(
+          "column {}: {} has a quote that none closes before the next '{}'; quotes inside a field come "
+          "twice, and "
+          "a field ends on its line",
+          layout.columns[c].name, printable(fields[c].text, kShown),
+          layout.separator == '\t' ? "tab" : std::string(1, layout.separator));
   if (fields.size() > layout.columns.size())
     return fmt::format("column {}: the line has {} fields, not {}", layout.columns.size() + 1, fields.size(),
                        layout.columns.size());
@@ -194,10 +298,9 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
   ClickLine out{0, dense.data(), ids.data()};
   for (size_t c = 0; c < fields.size(); ++c) {
     const TextColumn& column = layout.columns[c];
-    const std::string_view field = fields[c];
+    const TextField& field = fields[c];
     if (parse_field(layout, column, field, out)) continue;
-    constexpr size_t kShown = 40;
-    return fmt::format("column {}: '{}' is not {}", column.name, printable(field, kShown),
+    return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
                        wanted(layout, column.kind));
   }
   return fmt::format("column {}: the line ends after {} fields; it has {}, of which {} must be there",
@@ -206,19 +309,22 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
 }
 
 std::string shown_id(const TextLayout& layout, std::string_view line, int table) {
-  const std::vector<std::string_view> fields = fields_of(line, layout.separator);
+  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
   for (size_t c = 0; c < fields.size() && c < layout.columns.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     if (column.kind != TextColumn::Kind::Id || column.index != table) continue;
-    if (layout.base == IdBase::Decimal) return std::string(fields[c]);
+    const std::string_view field = fields[c].text;
+    if (layout.base != IdBase::Hexadecimal) return std::string(field);
     uint64_t id = 0;
-    parse_id(layout.base, fields[c].data(), fields[c].data() + fields[c].size(), id);
-    return fmt::format("'{}' (hexadecimal, {} in decimal)", fields[c], id);
+    parse_id(layout.base, field.data(), field.data() + field.size(), id);
+    return fmt::format("'{}' (hexadecimal, {} in decimal)", field, id);
   }
   return "0 (missing)";
 }
 
-std::string_view name_of(IdBase base) { return base == IdBase::Decimal ? "decimal" : "hexadecimal"; }
+std::string_view name_of(IdBase base) {
+  return base == IdBase::Text ? "text" : base == IdBase::Decimal ? "decimal" : "hexadecimal";
+}
 
 std::optional<std::string_view> take_line(std::string_view& text) {
   const char* const begin = text.data();

@@ -8,6 +8,9 @@
 // up to 64 bits ("csv"), or hexadecimal as Criteo's ("csv-hex"). A field may stand between double quotes.
 // Lines end in LF or CRLF; a byte order mark of UTF-8 before the first is skipped.
 //
+// Or a CSV file with any header, whose columns are named by options (data/column_map.h): ids are hashes of 64
+// bits of any text, and more stands for labels, numbers and missing values.
+//
 // A missing hash is taken as hash 0, a missing number as NaN (data/click_transform.h says what becomes of
 // it).
 #pragma once
@@ -18,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/recommend_choices.h"
+
 namespace trifold {
 
 struct TextColumn {
@@ -27,9 +32,17 @@ struct TextColumn {
   std::string name;
 };
 
-enum class IdBase : uint8_t { Decimal = 10, Hexadecimal = 16 };
+// How ids are written; Text: as anything, of which the hash counts.
+enum class IdBase : uint8_t { Text = 0, Decimal = 10, Hexadecimal = 16 };
 
-std::string_view name_of(IdBase base);  // "decimal", "hexadecimal"
+std::string_view name_of(IdBase base);  // "text", "decimal", "hexadecimal"
+
+// How the fields of a file are read whose columns are named by options.
+struct FieldRules {
+  LabelRule label;
+  std::vector<std::string> missing;  // texts that stand for a missing value, besides an empty field
+  uint64_t hash_seed = 0;            // of ids
+};
 
 struct TextLayout {
   char separator = '\t';
@@ -40,6 +53,7 @@ struct TextLayout {
   int tables = 26;
   size_t least_fields = 14;  // a line with fewer is malformed, not merely short
   std::vector<TextColumn> columns;
+  std::optional<FieldRules> rules;  // base is Text; quotes may stand around fields whatever the separator
 };
 
 // One line's values; the arrays have room for all columns of the layout.
@@ -56,8 +70,16 @@ std::string explain_line(const TextLayout& layout, std::string_view line);
 // The id of a table in a good line as it stands there: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);
 
-// The fields between the separators; those of CSV (a comma) without the quotes they may stand between.
-std::vector<std::string_view> fields_of(std::string_view line, char separator);
+// A field of a line. `text` has no quotes around it; quotes inside it are doubled where `quoted` says so.
+struct TextField {
+  std::string_view text;
+  bool quoted = false;
+  // A quote opens it that none closes before the separator or the end of the line: it is part of the text.
+  bool open = false;
+};
+
+// The fields between the separators, which may stand between quotes where `quotes` says so.
+std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes);
 
 // The malformed lines of a text.
 struct TextReport {

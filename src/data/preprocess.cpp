@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "data/click_input.h"
 #include "data/click_layout.h"
 #include "data/number_ids.h"
 #include "data/parse_clicks.h"
@@ -58,15 +59,19 @@ class Job {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
     }
-    for (const std::string& path : options.inputs) inputs_.emplace_back(path);
-    for (const MappedFile& input : inputs_) add_layout(input);
+    for (const std::string& path : click_inputs(options.inputs)) inputs_.emplace_back(path);
+    for (const ClickInput& input : inputs_) add_layout(input);
   }
 
   PreprocessResult run() {
     PartialFolder partial(options_.output);
     auto start = Clock::now();
     ClickColumnWriter writer(partial.path(), layout_, key_bytes());
-    for (const MappedFile& input : inputs_) parse(input, writer);
+    for (ClickInput& input : inputs_) {
+      input.open(partial.path());
+      parse(input, writer);
+      input.close();
+    }
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
     if (folder.samples == 0) bad_input("{}: no line is left\n{}", options_.inputs[0], result_.report.text());
@@ -103,8 +108,8 @@ class Job {
   // Criteo's hashes have 32 bits, and so has what is left of any id modulo a range.
   int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
 
-  void add_layout(const MappedFile& input) {
-    const TextLayout layout = find_layout(input, options_.format);
+  void add_layout(const ClickInput& input) {
+    const TextLayout layout = find_layout(input.path(), input.beginning(), options_.format, options_.columns);
     check_labels(layout, input.path());
     if (!layouts_.empty() && layout.base != layout_.base)
       bad_input("{}: its ids are {}, those of {} are {}: give --data-format", input.path(),
@@ -120,9 +125,9 @@ class Job {
                 layout.dense, layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
   }
 
-  void parse(const MappedFile& input, ClickColumnWriter& writer) {
+  void parse(const ClickInput& input, ClickColumnWriter& writer) {
     const TextLayout& layout = layouts_[static_cast<size_t>(&input - inputs_.data())];
-    const std::string_view text = text_of(input);
+    const std::string_view text = input.text();
     const DropRule drop{
         options_.drop_negatives,
         philox_key(options_.seed, fmt::format("negatives of file {}", &input - inputs_.data()))};
@@ -147,9 +152,11 @@ class Job {
       });
       writer.write(pieces, pool_);
       for (const ClickPiece& piece : pieces) take_in(piece, source, line_number);
-      input.release(static_cast<int64_t>(at), static_cast<int64_t>(cuts.back()));
+      input.release(at, cuts.back());
       at = cuts.back();
-      progress_({total_bytes_, done_bytes_ + static_cast<int64_t>(at), writer.samples(), layout_.tables, 0});
+      const double share = static_cast<double>(at) / static_cast<double>(text.size());
+      const auto done = static_cast<int64_t>(share * static_cast<double>(input.size()));
+      progress_({total_bytes_, done_bytes_ + done, writer.samples(), layout_.tables, 0});
     }
     done_bytes_ += input.size();
     source.samples = writer.samples() - source.samples;
@@ -189,9 +196,24 @@ class Job {
     folder.tables.resize(static_cast<size_t>(layout_.tables));
     for (const TextColumn& column : layout_.columns)
       if (column.kind == TextColumn::Kind::Id)
-        folder.tables[static_cast<size_t>(column.index)].name = column.name;
+        folder.tables[static_cast<size_t>(column.index)].name =
+            layout_.rules ? table_name_of(column.name) : column.name;
+    for (size_t t = 0; t < folder.tables.size(); ++t)
+      for (size_t other = 0; other < t; ++other)
+        if (folder.tables[t].name == folder.tables[other].name)
+          bad_input("--sparse: two columns would have the table {}: rename one of them",
+                    folder.tables[t].name);
+    folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
     if (!given_) return;
-    for (size_t t = 0; t < folder.tables.size(); ++t) folder.tables[t].name = given_->tables[t].name;
+    for (size_t t = 0; t < folder.tables.size(); ++t) {
+      if (layout_.rules && folder.tables[t].name != given_->tables[t].name)
+        bad_input("--sparse: column {} is {} here, {} in {}: name the columns in the same order", t + 1,
+                  folder.tables[t].name, given_->tables[t].name, *options_.dictionaries_of);
+      folder.tables[t].name = given_->tables[t].name;
+    }
+    if (given_->hash_seed != folder.hash_seed)
+      bad_input("{} was made with --hash-seed {}, which decides what its dictionaries mean: give the same",
+                *options_.dictionaries_of, given_->hash_seed);
     if (given_->transform != folder.transform || given_->max_ind_range != folder.max_ind_range)
       bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",
                 *options_.dictionaries_of, name_of(given_->transform), given_->max_ind_range);
@@ -261,7 +283,7 @@ class Job {
   ThreadPool& pool_;
   FunctionRef<void(const PreprocessProgress&)> progress_;
   std::optional<ClickFolder> given_;
-  std::vector<MappedFile> inputs_;
+  std::vector<ClickInput> inputs_;
   std::vector<TextLayout> layouts_;
   TextLayout layout_;  // of the first input: names and numbers of columns
   int64_t total_bytes_ = 0;

@@ -3,7 +3,7 @@
 // Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
 // and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
 // (data/number_ids.h), several tables at a time. The result does not depend on the number of threads nor on
-// the memory, and memory does not grow with the input.
+// the memory, and memory does not grow with the input. A packed file is unpacked to the disk while it is read.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,17 @@
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
 #include "data/click_format.h"
+#include "data/click_layout.h"
 #include "data/click_text.h"
 
 namespace trifold {
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;  // text files, taken one after the other
-  std::string output;               // folder to make; it must not exist
-  std::string format = "auto";      // as for find_layout
+  std::vector<std::string>
+      inputs;                   // text files, or folders of them (data/click_input.h), one after the other
+  std::string output;           // folder to make; it must not exist
+  std::string format = "auto";  // as for find_layout
+  std::optional<NamedColumns> columns;  // the same
   DenseTransform transform = DenseTransform::Log1p;
   // Hashes are taken modulo this before anything else; 0: as they are.
   int64_t max_ind_range = 0;

@@ -23,12 +23,12 @@ int64_t group_of(int64_t sample) { return sample >> kGroupShift; }
 int64_t score_of(int64_t sample) { return sample >> 1; }  // and the group's, which are equal within it
 bool is_click(int64_t sample) { return (sample & 1) != 0; }
 
-Tensor as_tensor(std::span<int64_t> values) {
+Tensor rows_of(std::span<int64_t> values) {
   return {values.data(), DType::I64, {static_cast<int64_t>(values.size())}};
 }
 
 // Groups go to ranks in turn; this rank's, ascending.
-std::vector<int64_t> exchange(Communicator& ranks, std::vector<int64_t> samples, Stream& stream) {
+std::vector<int64_t> gather_groups(Communicator& ranks, std::vector<int64_t> samples, Stream& stream) {
   const int64_t size = ranks.size();
   const auto rank_of = [size](int64_t sample) { return group_of(sample) % size; };
   std::sort(samples.begin(), samples.end(),
@@ -37,12 +37,12 @@ std::vector<int64_t> exchange(Communicator& ranks, std::vector<int64_t> samples,
   std::vector<int64_t> sent(static_cast<size_t>(size)), received(sent.size());
   for (const int64_t sample : samples) ++sent[static_cast<size_t>(rank_of(sample))];
   const std::vector<int64_t> one(sent.size(), 1);
-  ranks.all_to_all(as_tensor(received), as_tensor(sent), one, one, stream);
+  ranks.all_to_all(rows_of(received), rows_of(sent), one, one, stream);
   stream.synchronize();
   int64_t count = 0;
   for (const int64_t rows : received) count += rows;
   std::vector<int64_t> here(static_cast<size_t>(count));
-  ranks.all_to_all(as_tensor(here), as_tensor(samples), received, sent, stream);
+  ranks.all_to_all(rows_of(here), rows_of(samples), received, sent, stream);
   stream.synchronize();
   std::sort(here.begin(), here.end());
   return here;
@@ -86,7 +86,7 @@ void GroupAuc::add(const Tensor& logits, const Tensor& labels, const Tensor& wei
 }
 
 GroupScores GroupAuc::finish(Communicator& ranks, Stream& stream) {
-  const std::vector<int64_t> samples = exchange(ranks, std::move(samples_), stream);
+  const std::vector<int64_t> samples = gather_groups(ranks, std::move(samples_), stream);
   samples_.clear();
   ExactSum weighted;
   std::vector<int64_t> sums{0, 0};
@@ -102,7 +102,7 @@ GroupScores GroupAuc::finish(Communicator& ranks, Stream& stream) {
     begin = end;
   }
   sums.insert(sums.end(), weighted.limbs().begin(), weighted.limbs().end());
-  ranks.all_reduce(as_tensor(sums), Reduce::Sum, stream);
+  ranks.all_reduce(rows_of(sums), Reduce::Sum, stream);
   stream.synchronize();
   ExactSum total;
   total.add_limbs(std::span(sums).subspan(2, ExactSum::kLimbs));

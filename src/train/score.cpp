@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "config/commands.h"
-#include "train/output_files.h"
+#include "files/output_files.h"
 
 namespace trifold {
 
@@ -20,9 +20,9 @@ T sigmoid(T logit) {
 }
 
 // The lines of consecutive samples.
-class Lines {
+class PredictionLines {
  public:
-  Lines(ScoreFormat format, bool labeled) : csv_(format == ScoreFormat::Csv), labeled_(labeled) {}
+  PredictionLines(ScoreFormat format, bool labeled) : csv_(format == ScoreFormat::Csv), labeled_(labeled) {}
 
   std::string_view header() {
     text_.clear();
@@ -82,7 +82,7 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
   const ClickSource& source = job.recommender.samples();
   const int64_t batch = job.config.run.global_batch_size;
   const bool is_writer = world.rank() == 0;
-  Lines lines(*job.config.output_format, source.schema().labeled);
+  PredictionLines lines(*job.config.output_format, source.schema().labeled);
   if (is_writer) write(lines.header());
   Buffer all_logits, all_labels;
   int64_t first = 0;

@@ -28,8 +28,8 @@ std::string format_to_read(const TrainedRecommenderConfig& asked, const std::str
 }
 
 // How the data are read: as those the model was trained on. Folders know their tables themselves.
-void describe_data(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
-                   const CheckpointReader& reader) {
+void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
+                      const CheckpointReader& reader) {
   data.train_data = asked.data;
   data.data_format = format_to_read(asked, data.data_format);
   const bool is_folder = data.data_format == "clicks" || data.data_format == "split-binary";
@@ -110,7 +110,7 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
     error.add_context(job.directory);
     throw;
   }
-  describe_data(config.data, asked, reader);
+  describe_samples(config.data, asked, reader);
   config.training.global_batch_size = asked.global_batch_size;
   config.placement = asked.placement;
   config.mesh = asked.mesh;

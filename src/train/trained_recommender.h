@@ -29,7 +29,7 @@ struct TrainedRecommender {
 
 // BadInput for a checkpoint that is missing, damaged or none of a recommender, data that mean something else
 // than those it was trained on, and ranks that cannot hold it.
-TrainedRecommender open_recommender(const TrainedRecommenderConfig& config);
+TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked);
 
 // What the processes of a command must agree on, beside its options.
 void add_terms(RunTerms& terms, const TrainedRecommender& job);

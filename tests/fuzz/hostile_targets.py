@@ -166,7 +166,15 @@ def clicks(maker):
     maker.add("preprocess_csv", files, "day.csv", "preprocess", "--input", "day.csv", *csv, "--output", "out", "--threads", 1, is_text=True)
     maker.add("clicks_csv", files, "day.csv", "recommend", *DLRM, "--train-data", "day.csv", *csv, "--table-rows", 50, is_text=True)
     maker.add("dictionary", files, "folder/C1.dict", "preprocess", "--input", "day.tsv", "--dictionaries-of", "folder", "--output", "out", "--threads", 1)
+    (files / "named.csv").write_text("y,a,b,c\n" + "".join(f'{i % 2},{i / 3},"b, ""{i % 5}""",c{i % 7}\n' for i in range(40)))
+    (files / "named.csv.gz").write_bytes(gzip.compress((files / "named.csv").read_bytes()))
+    named = ["--label", "y>=1", "--dense", "a", "--sparse", "b,c", "--output", "out", "--threads", 1]
+    maker.add("preprocess_named", files, "named.csv", "preprocess", "--input", "named.csv", *named, is_text=True)
+    maker.add("preprocess_named_gz", files, "named.csv.gz", "preprocess", "--input", "named.csv.gz", *named, is_text=True, seal="gzip")
     folder = ["recommend", *DLRM, "--train-data", "folder"]
+    maker.call(files, *folder, "--save", "run")
+    maker.add("manifest_score", files, "run/step_0000000001/manifest.json", "score", "--load", "run", "--data", "folder", "--output", "-",
+              "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=60)
     maker.add("clicks_json", files, "folder/clicks.json", *folder, is_json=True, most_places=30)
     for victim in sorted((files / "folder").iterdir()):
         if victim.suffix == ".ids" or victim.name in ("labels.bin", "dense.bin", "labels", "dense"):

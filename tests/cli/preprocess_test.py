@@ -1,0 +1,209 @@
+"""Tables of people's own columns become clicks: `preprocess` with a map of the columns, and a model trained on them."""
+
+import csv
+import gzip
+import io
+import json
+import math
+import random
+import shutil
+import struct
+import subprocess
+import unittest
+
+from program import ProgramTest
+
+ADULT = ("--label", "income==>50K", "--dense", "age,hours-per-week,member", "--sparse", "job,home country", "--missing-values", "?", "--threads", 2)
+JOBS = ('sales', 'craft, repair', 'say "no"', 'Käse', 'clerk')
+
+
+def hash_of(text, seed=0):
+    """64-bit FNV-1a that starts from the seed, and SplitMix64's finaliser."""
+    mask = (1 << 64) - 1
+    value = 0xcbf29ce484222325 ^ (seed * 0x9e3779b97f4a7c15 & mask)
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001b3 & mask
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9 & mask
+    value = (value ^ value >> 27) * 0x94d049bb133111eb & mask
+    return value ^ value >> 31
+
+
+def people(count, seed=1):
+    """Rows of age, job, hours, member, country, remark and income, which follows from job and hours."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        job, hours = draw.randrange(len(JOBS)), draw.randrange(10, 80)
+        rich = draw.random() < 1 / (1 + math.exp(-(job - 2) - (hours - 45) / 15))
+        yield [draw.choice((draw.randrange(17, 90), "?")), JOBS[job], hours + 0.5, draw.choice(("True", "False", "")),
+               draw.choice(("Peru", "Laos", "?", "")), 'a "free" remark, with commas', ">50K" if rich else "<=50K"]
+
+
+HEADER = ["age", "job", "hours-per-week", "member", "home country", "remark", "income"]
+
+
+def text_of(rows, delimiter=",", header=HEADER):
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+class Preprocess(ProgramTest):
+    def preprocess(self, source, target, *arguments, columns=ADULT, **options):
+        sources = source if isinstance(source, list) else [source]
+        return self.trifold("preprocess", "--input", *sources, "--output", target, *columns, *arguments, **options)
+
+    def write(self, name, text):
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def folder_of(self, name):
+        """Labels, dense numbers and ids of a folder of clicks."""
+        folder = self.folder / name
+        manifest = json.loads((folder / "clicks.json").read_text())
+        labels = list((folder / "labels.bin").read_bytes())
+        dense = [value for (value,) in struct.iter_unpack("<f", (folder / "dense.bin").read_bytes())]
+        ids = {table["name"]: [value for (value,) in struct.iter_unpack({1: "<B", 2: "<H", 4: "<I"}[table["id_bytes"]],
+                                                                          (folder / f"{table['name']}.ids").read_bytes())]
+               for table in manifest["tables"]}
+        return manifest, labels, dense, ids
+
+    def test_columns_are_what_the_options_say(self):
+        rows = list(people(300))
+        self.write("adult.csv", text_of(rows))
+        self.preprocess("adult.csv", "clicks")
+        manifest, labels, dense, ids = self.folder_of("clicks")
+        self.assertEqual(labels, [int(row[-1] == ">50K") for row in rows])
+
+        def number(value):
+            return 0 if value in ("?", "") else {"True": 1, "False": 0}.get(value, value)
+        wanted = [math.log1p(number(row[c])) for row in rows for c in (0, 2, 3)]
+        for got, value in zip(dense, wanted, strict=True):
+            self.assertAlmostEqual(got, value, delta=1e-6)
+        for name, column in (("job", 1), ("home_country", 4)):
+            order = {}
+            expected = [0 if row[column] in ("?", "") else order.setdefault(row[column], 2 + len(order)) for row in rows]
+            self.assertEqual(ids[name], expected)
+        self.assertEqual([table["name"] for table in manifest["tables"]], ["job", "home_country"])
+
+    def test_ways_to_write_the_same_table_give_the_same_clicks(self):
+        rows = list(people(400))
+        self.write("adult.csv", text_of(rows))
+        self.preprocess("adult.csv", "clicks")
+        wanted = self.folder_of("clicks")[1:]
+        self.write("tabs.tsv", text_of(rows, "\t").replace("\r\n", "\n"))
+        self.write("points.txt", "\ufeff" + text_of(rows, ";"))
+        self.write("adult.csv.gz", gzip.compress(text_of(rows).encode()))
+        self.write("parts/b.csv", text_of(rows[150:]))
+        self.write("parts/a.csv.gz", gzip.compress(text_of(rows[:150]).encode()))
+        self.write("parts/README.md", "not clicks")
+        turned = [row[::-1] for row in rows]
+        self.write("turned.csv", text_of(turned, header=HEADER[::-1]))
+        self.write("blanks.csv", text_of(rows).replace("\r\n", " \n"))
+        cases = {"tabs.tsv": ("--separator", "tab"), "points.txt": ("--separator", ";"), "adult.csv.gz": (), "parts": (), "turned.csv": (),
+                 "blanks.csv": ("--threads", 1)}
+        if shutil.which("zstd"):
+            subprocess.run(["zstd", "-q", self.folder / "adult.csv"], check=True)
+            cases["adult.csv.zst"] = ()
+        for source, more in cases.items():
+            columns = [word for word in ADULT[:-2]] + (["--threads", 2] if "--threads" not in more else [])
+            self.preprocess(source, "out", *more, columns=columns)
+            self.assertEqual(self.folder_of("out")[1:], wanted, source)
+            shutil.rmtree(self.folder / "out")
+        self.preprocess(["parts/a.csv.gz", "parts/b.csv"], "out")
+        self.assertEqual(self.folder_of("out")[1:], wanted)
+
+    def test_labels_are_compared(self):
+        rows = "user,item,rating\nu1,7,4.5\nu2,8,3\nu1,8,4\nu3,9,1\n"
+        self.write("r.csv", rows)
+        for rule, wanted in (("rating>=4", [1, 0, 1, 0]), ("rating>4", [1, 0, 0, 0]), ("rating<3", [0, 0, 0, 1]), ("rating<=3", [0, 1, 0, 1]),
+                             ("rating==3.0", [0, 1, 0, 0]), ("rating!=3", [1, 0, 1, 1]), ("user==u1", [1, 0, 1, 0]), ("user!=u1", [0, 1, 0, 1])):
+            columns = ("--label", rule, "--sparse", "item" if "user" in rule else "user,item", "--threads", 1)
+            self.preprocess("r.csv", "out", columns=columns)
+            _, labels, dense, _ = self.folder_of("out")
+            self.assertEqual((labels, dense), (wanted, []), rule)
+            shutil.rmtree(self.folder / "out")
+
+    def test_rare_categories_and_later_data(self):
+        self.write("a.csv", "y,c\n" + "".join(f"{i % 2},{name}\n" for i, name in enumerate("aabbbcd")))
+        self.write("b.csv", "y,c\n1,b\n0,new\n1,\n0,a\n")
+        columns = ("--label", "y", "--sparse", "c", "--threads", 1)
+        self.preprocess("a.csv", "a", "--frequency-threshold", 2, columns=columns)
+        self.assertEqual(self.folder_of("a")[3]["c"], [2, 2, 3, 3, 3, 1, 1])
+        self.preprocess("b.csv", "b", "--dictionaries-of", "a", columns=columns)
+        self.assertEqual(self.folder_of("b")[3]["c"], [3, 1, 0, 2])
+        _, told = self.preprocess("b.csv", "x", "--dictionaries-of", "a", "--hash-seed", 3, columns=columns, status=2)
+        self.assertIn("a was made with --hash-seed 0", told)
+        hashed = ("--ids", "hash", "--max-ind-range", 1000)
+        self.preprocess("a.csv", "h", *hashed, columns=columns)
+        self.preprocess("a.csv", "again", *hashed, columns=columns)
+        self.preprocess("a.csv", "seed", *hashed, "--hash-seed", 5, columns=columns)
+        for folder, seed in (("h", 0), ("again", 0), ("seed", 5)):
+            self.assertEqual(self.folder_of(folder)[3]["c"], [hash_of(name, seed) % 1000 for name in "aabbbcd"])
+
+    def test_mistakes_name_file_line_and_column(self):
+        good = text_of(people(50))
+        self.write("good.csv", good)
+
+        def line(number, old, new):
+            lines = good.split("\r\n")
+            self.assertIn(old, lines[number - 1])
+            lines[number - 1] = lines[number - 1].replace(old, new, 1)
+            return "\r\n".join(lines)
+        hours = next(iter(people(1)))[2]
+        cases = [(line(2, f",{hours},", ",many,"), "bad.csv:2: column hours-per-week: 'many' is not a number"),
+                 (line(2, '"a ""free"" remark', '"a "free" remark'), "bad.csv:2: column remark: \"a \"free\" remark has a quote that none closes"),
+                 (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: the line ends after 2 fields; it has 7"),
+                 (good.rstrip() + ",x\r\n", "bad.csv:51: column 8: the line has 8 fields, not 7"),
+                 (good.rstrip() + "\r\n\r\n", "bad.csv:52: the line is empty")]
+        for text, words in cases:
+            self.write("bad.csv", text)
+            _, told = self.preprocess("bad.csv", "out", "--max-malformed", 0, status=2)
+            self.assertIn(words, told)
+            _, told = self.preprocess("bad.csv", "out", "--max-malformed", 0.5)
+            self.assertIn("1 of ", told)
+            shutil.rmtree(self.folder / "out")
+        for old, columns, words in (
+                ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
+                ("--sparse", "job,age", "--sparse names the column 'age', which an option names before"),
+                ("--label", "income>50K", "'income>50K' compares with '50K', which is no number: texts are compared by == and !="),
+                ("--label", "income=x", "compares with none of >= <= == != > <"),
+                ("--separator", ";;", "';;' is no separator"),
+                ("--separator", ";", "good.csv:1: --label names the column 'income', the header has")):
+            arguments = list(ADULT)
+            if old in arguments:
+                arguments[arguments.index(old) + 1] = columns
+            else:
+                arguments += [old, columns]
+            _, told = self.preprocess("good.csv", "out", columns=arguments, status=2)
+            self.assertIn(words, told)
+        _, told = self.preprocess("good.csv", "out", columns=("--sparse", "job"), status=2)
+        self.assertIn("--sparse has an effect only where options name the columns: give --label COLUMN too", told)
+        self.write("empty/x.md", "")
+        _, told = self.preprocess("empty", "out", status=2)
+        self.assertIn("empty: is a folder without text of clicks", told)
+        self.write("cut.csv.gz", gzip.compress(good.encode() * 3)[:-20])
+        _, told = self.preprocess("cut.csv.gz", "out", status=2)
+        self.assertIn("cut.csv.gz", told)
+        self.assertFalse((self.folder / "out").exists() or (self.folder / "out.partial").exists())
+
+    def test_one_line_to_preprocess_and_one_to_train(self):
+        self.write("train.csv", text_of(people(4000)))
+        self.write("test.csv", text_of(people(2000, seed=2)))
+        self.preprocess("train.csv", "train")
+        self.preprocess("test.csv", "test", "--dictionaries-of", "train")
+        self.trifold("recommend", "--train-data", "train", "--valid-data", "test", "--embedding-dim", 4, "--bottom-mlp", "8-4",
+                     "--top-mlp", "8-1", "--global-batch-size", 100, "--train-epochs", 4, "--lr", 0.3, "--threads-per-rank", 1, "--log-json", "log.jsonl",
+                     "--save", "run")
+        trained = next(line for line in self.log() if "valid_auc" in line)
+        # The best possible ranks by what income follows from.
+        self.assertGreater(trained["valid_auc"], 0.78)
+        out, _ = self.trifold("evaluate", "--load", "run", "--data", "test", "--group-by", "home_country", "--threads-per-rank", 1)
+        self.assertIn(f"AUC {trained['valid_auc']:.4f}", out)
+        self.trifold("score", "--load", "run", "--data", "test", "--output", "scores.csv", "--ranks", 2, "--threads-per-rank", 1)
+        self.assertEqual(len((self.folder / "scores.csv").read_text().splitlines()), 2001)
+
+
+if __name__ == "__main__":
+    unittest.main()
