@@ -54,6 +54,19 @@ Json show(const std::vector<GemmBench>& benches) {
   return rows;
 }
 
+Json show(const std::vector<AttentionBench>& benches) {
+  Json rows = Json::array();
+  const double whole = benches.front().forward + benches.front().backward;
+  for (const AttentionBench& bench : benches) {
+    fmt::print(
+        "attention   documents of {:>7} tokens  forward {:9.3f} ms  backward {:9.3f} ms  {:5.2f} times as "
+        "fast\n",
+        bench.document, 1e3 * bench.forward, 1e3 * bench.backward, whole / (bench.forward + bench.backward));
+    rows.push_back({{"document", bench.document}, {"forward", bench.forward}, {"backward", bench.backward}});
+  }
+  return rows;
+}
+
 Json show(const std::vector<CommBench>& benches) {
   Json rows = Json::array();
   for (const CommBench& bench : benches) {
@@ -112,6 +125,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   bool shows = false;  // in the process of rank 0
   StepBench step;
   std::vector<GemmBench> gemm;
+  std::vector<AttentionBench> attention;
   std::vector<CommBench> comm;
   BlockBench blocks;
   Hardware hardware;
@@ -125,6 +139,10 @@ int run(const BenchConfig& config, Ranks& ranks) {
     if (wanted(BenchPart::Gemm)) {
       const std::vector<GemmBench> result = bench_gemm(world, config);
       if (keeps) gemm = result;
+    }
+    if (wanted(BenchPart::Attention)) {
+      const std::vector<AttentionBench> result = bench_attention(world, config);
+      if (keeps) attention = result;
     }
     if (wanted(BenchPart::Comm)) {
       const std::vector<CommBench> result = bench_comm(world);
@@ -143,6 +161,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   Json results;
   if (wanted(BenchPart::Step)) results["step"] = show(step);
   if (wanted(BenchPart::Gemm)) results["gemm"] = show(gemm);
+  if (wanted(BenchPart::Attention)) results["attention"] = show(attention);
   if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
   if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
   if (wanted(BenchPart::Hardware)) results = show(hardware);

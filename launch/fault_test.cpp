@@ -170,6 +170,7 @@ class FaultyData final : public DataSource {
 
   int64_t seq_length() const override { return inner_->seq_length(); }
   int64_t samples() const override { return inner_->samples(); }
+  bool separates_documents() const override { return inner_->separates_documents(); }
   void read(Batch& batch, int64_t first_sample) const override {
     if (first_sample / global_batch_ + 1 == spec_.step && first_sample / micro_batch_ % places_ == place_)
       fail_as(spec_);

@@ -35,6 +35,13 @@ struct GemmBench {
   double flops = 0;
 };
 
+// Attention of the configured model, one layer of one micro-batch on one rank while all ranks do the same:
+// means over ranks of medians.
+struct AttentionBench {
+  int64_t document = 0;  // mean tokens of the documents in a sequence, which do not see each other
+  double forward = 0, backward = 0;  // seconds
+};
+
 struct CommBench {
   size_t bytes = 0;
   double seconds = 0;  // of one all_reduce over all ranks
@@ -65,6 +72,8 @@ double median(std::vector<double> values);
 StepBench bench_step(Communicator& world, const BenchConfig& config);
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config);
 std::vector<CommBench> bench_comm(Communicator& world);
+// Of whole sequences, and of sequences cut into documents of an eighth of them.
+std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConfig& config);
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config);
 // What a rank reaches of this machine while all ranks do the same, as `plan --hardware` reads it: products,
 // the attention of the configured model, memory, sums and messages between ranks, which are taken to share a

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "bench/attention.h"
 #include "bench/bench.h"
 #include "core/clock.h"
 #include "plan/kernels.h"
@@ -64,11 +65,6 @@ class HardwareTimer {
     return mean(median(seconds));
   }
 
-  Tensor zeros(const Buffer& buffer, const Shape& shape) {
-    const Tensor tensor = buffer.tensor(dtype_, shape);
-    ops_.fill(stream_, tensor, 0.0);
-    return tensor;
-  }
   Buffer buffer(int64_t elements, size_t each) const {
     return Buffer(static_cast<size_t>(elements) * each, ops_.device);
   }
@@ -118,29 +114,10 @@ class HardwareTimer {
 
   // The model's own, of one micro-batch on a tensor rank.
   void attention() {
-    const ModelConfig& model = run_.model;
-    const int64_t tensor = run_.mesh.tensor_model_parallel_size;
-    Attention how;
-    how.batch = run_.batch.micro_batch_size;
-    how.seq = model.seq_length;
-    how.heads = model.num_attention_heads / tensor;
-    how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
-    how.head_dim = head_width(model);
-    how.scale = 1 / std::sqrt(static_cast<double>(how.head_dim));
-    how.global_heads = model.num_attention_heads;
-    const int64_t rows = how.batch * how.seq;
-    const int64_t columns = how.heads * how.head_dim;
-    const int64_t packed = columns + 2 * how.kv_heads * how.head_dim;
-    const size_t each = size_of(dtype_);
-    const Buffer memory[] = {buffer(rows * packed, each), buffer(rows * packed, each),
-                             buffer(rows * columns, each), buffer(rows * columns, each)};
-    const Buffer sums = buffer(rows * how.heads, size_of(accumulate_type(dtype_)));
-    const Tensor qkv = zeros(memory[0], {rows, packed}), dqkv = zeros(memory[1], {rows, packed});
-    const Tensor out = zeros(memory[2], {rows, columns}), dout = zeros(memory[3], {rows, columns});
-    const Tensor lse = sums.tensor(accumulate_type(dtype_), {how.batch, how.heads, how.seq});
-    const double forward = seconds_of([&] { ops_.attention(stream_, out, lse, qkv, how); });
-    const double backward =
-        seconds_of([&] { ops_.attention_backward(stream_, dqkv, dout, qkv, out, lse, how); });
+    AttentionCall call(ops_, stream_, run_);
+    const Attention& how = call.shape();
+    const double forward = seconds_of([&] { call.forward(); });
+    const double backward = seconds_of([&] { call.backward(); });
     // Against the forecast of a rate of the peak.
     const AttentionWork work{static_cast<double>(how.batch * how.heads), static_cast<double>(how.seq),
                              static_cast<double>(how.seq), static_cast<double>(how.head_dim), true};

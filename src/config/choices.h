@@ -154,14 +154,12 @@ struct Names<OnSaveError> {
 
 // ---- Other commands ----
 
-enum class BenchPart { Step, Gemm, Comm, Blocks, Hardware };
+enum class BenchPart { Step, Gemm, Attention, Comm, Blocks, Hardware };
 template <>
 struct Names<BenchPart> {
-  static constexpr Named<BenchPart> kAll[] = {{BenchPart::Step, "step"},
-                                              {BenchPart::Gemm, "gemm"},
-                                              {BenchPart::Comm, "comm"},
-                                              {BenchPart::Blocks, "blocks"},
-                                              {BenchPart::Hardware, "hardware"}};
+  static constexpr Named<BenchPart> kAll[] = {
+      {BenchPart::Step, "step"}, {BenchPart::Gemm, "gemm"},     {BenchPart::Attention, "attention"},
+      {BenchPart::Comm, "comm"}, {BenchPart::Blocks, "blocks"}, {BenchPart::Hardware, "hardware"}};
 };
 
 // Of the file that --schedule-csv names.

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "config/model_family.h"
+#include "config/validate.h"
 
 namespace trifold {
 
@@ -26,9 +27,9 @@ void check_bert(const ModelConfig& model, Problems& problems) {
 }
 
 void check_bert_data(const DataConfig& data, Problems& problems) {
-  if (data.eod_mask_loss)
-    problems.about("eod-mask-loss", "model-type")
-        .wrong("--eod-mask-loss has no effect with --model-type bert, whose loss is of masked tokens only")
+  if (const auto option = given_option_of_documents(data))
+    problems.about(*option, "model-type")
+        .wrong("--{} has no effect with --model-type bert, whose samples are pairs of sentences", *option)
         .right("leave it out");
 }
 

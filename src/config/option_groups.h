@@ -21,6 +21,7 @@ void add_model(OptionTable& table, ModelConfig& model);
 Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
 void add_data(OptionTable& table, DataConfig& data);
+void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 void add_task(OptionTable& table, FinetuneConfig& config);
 void add_precision(OptionTable& table, PrecisionConfig& precision);

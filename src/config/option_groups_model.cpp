@@ -116,6 +116,14 @@ void add_data(OptionTable& table, DataConfig& data) {
   add_tokenizer_model(table, &data.tokenizer_model);
 }
 
+void add_documents(OptionTable& table, DataConfig& data) {
+  table.add("eod-mask-loss", &data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  table.add("reset-attention-mask", &data.reset_attention_mask,
+            "Documents in a sequence do not see each other: attention begins at each one's first token.");
+  table.add("reset-position-ids", &data.reset_position_ids,
+            "Count positions from 0 in every document of a sequence.");
+}
+
 void add_pairs(OptionTable& table, DataConfig& data) {
   table.add("mask-prob", &data.mask_prob, "bert: share of the tokens that are masked and guessed.").bounds = {
       0, 1, true, false};

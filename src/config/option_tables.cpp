@@ -27,7 +27,7 @@ OptionTable options_of(PretrainConfig& config) {
   OptionTable table;
   add_model(table, config.model);
   add_data(table, config.data);
-  table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  add_documents(table, config.data);
   add_pairs(table, config.data);
   add_batch(table, config.batch);
   add_length(table, config.batch, config.seed);
@@ -143,7 +143,7 @@ OptionTable options_of(EvaluateConfig& config) {
   table.group("Checkpoint");
   table.add("load", &config.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
   add_data(table, config.data);
-  table.add("eod-mask-loss", &config.data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  add_documents(table, config.data);
   add_pairs(table, config.data);
   table.add("part", &config.part, "Part of the split to evaluate.");
   table.group("Evaluation");

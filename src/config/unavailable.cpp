@@ -41,8 +41,8 @@ constexpr std::string_view kUnavailable[] = {
     // data and evaluation
     "train-data-path", "valid-data-path", "test-data-path", "data-args-path", "per-split-data-args-path",
     "data-cache-path", "mock-data", "vocab-file", "merge-file", "num-workers", "dataloader-type",
-    "reset-position-ids", "reset-attention-mask", "no-mmap-bin-files", "num-dataset-builder-threads",
-    "mid-level-dataset-surplus", "dataloader-fast-cache-load", "skip-train", "full-validation",
+    "no-mmap-bin-files", "num-dataset-builder-threads", "mid-level-dataset-surplus",
+    "dataloader-fast-cache-load", "skip-train", "full-validation",
     // logging and debugging
     "log-throughput", "log-params-norm", "log-num-zeros-in-grad", "log-progress", "timing-log-level",
     "timing-log-option", "tensorboard-dir", "tensorboard-log-interval", "wandb-project", "wandb-exp-name",

@@ -10,6 +10,9 @@
 
 namespace trifold {
 
+// The first option of documents in a sample that is given: to be refused where samples have none.
+std::optional<std::string> given_option_of_documents(const DataConfig& data);
+
 // The first option of BERT's pairs that has another value than its default: to be refused for other models.
 std::optional<std::string> given_option_of_pairs(const DataConfig& data);
 

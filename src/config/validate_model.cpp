@@ -135,6 +135,13 @@ void check_precision(const PrecisionConfig& precision, Problems& problems) {
         .right("give at least as much");
 }
 
+std::optional<std::string> given_option_of_documents(const DataConfig& data) {
+  if (data.eod_mask_loss) return "eod-mask-loss";
+  if (data.reset_attention_mask) return "reset-attention-mask";
+  if (data.reset_position_ids) return "reset-position-ids";
+  return std::nullopt;
+}
+
 std::optional<std::string> given_option_of_pairs(const DataConfig& data) {
   const DataConfig defaults;
   if (data.mask_prob != defaults.mask_prob) return "mask-prob";

@@ -36,6 +36,8 @@ void pad(Batch& batch, int64_t from) {
   std::fill(batch.loss_weight.as<float>() + begin, batch.loss_weight.as<float>() + end, 0.0F);
   for (int64_t row = begin; row < end; row += length)
     std::iota(batch.positions.as<int32_t>() + row, batch.positions.as<int32_t>() + row + length, 0);
+  if (batch.document_begin.data != nullptr)
+    std::fill(batch.document_begin.as<int32_t>() + begin, batch.document_begin.as<int32_t>() + end, 0);
   if (batch.token_types.data == nullptr) return;
   std::fill(batch.token_types.as<int32_t>() + begin, batch.token_types.as<int32_t>() + end, 0);
   for (int64_t b = from; b < batch.samples(); ++b) {

@@ -21,8 +21,12 @@ struct BatchPart {};
 struct Batch {
   Tensor tokens;       // i32 [b, T]
   Tensor labels;       // i32 [b, T]
-  Tensor positions;    // i32 [b, T], 0 .. T-1 in each sample
+  Tensor positions;    // i32 [b, T], 0 .. T-1 in each sample, or in each document
   Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
+
+  // The position in the sample at which the document of each token begins; attention does not look beyond it.
+  // Without memory where documents may see each other (DataSource::separates_documents).
+  Tensor document_begin;  // i32 [b, T]
 
   // Pairs of sentences; other sources do not set them and other models do not read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
@@ -47,13 +51,13 @@ struct Batch {
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }
   // All of them, in this order.
-  std::array<Tensor*, 10> tensors() {
-    return {&tokens,  &labels,      &positions,   &loss_weight,  &token_types,
-            &lengths, &pair_labels, &pair_weight, &answer_begin, &answer_end};
+  std::array<Tensor*, 11> tensors() {
+    return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &token_types,
+            &lengths,        &pair_labels, &pair_weight, &answer_begin, &answer_end};
   }
 };
 
-// A batch whose tensors have shapes and no memory.
+// A batch whose tensors have shapes and no memory. It has no document_begin.
 Batch batch_without_memory(int64_t samples, int64_t seq_length);
 
 class DataSource {
@@ -62,6 +66,8 @@ class DataSource {
   virtual int64_t seq_length() const = 0;
   // Samples this source can give: consumed samples beyond it are an Error.
   virtual int64_t samples() const = 0;
+  // Whether it cuts samples into documents that do not see each other: it fills document_begin then.
+  virtual bool separates_documents() const { return false; }
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;

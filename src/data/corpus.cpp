@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "config/validate.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "data/gpt_samples.h"
@@ -64,16 +65,22 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
   if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
     bad_input("the vocabulary of {} tokens is smaller than the tokenizer's, {}; give --vocab-size {}",
               vocab_size, tokenizer_->vocab_size(), tokenizer_->vocab_size());
-  if (config.eod_mask_loss) {
-    if (!tokenizer_)
-      bad_input(
-          "--eod-mask-loss needs a tokenizer that says which token ends a document; give --tokenizer-type");
-    mask_after_ = tokenizer_->eod();
-    if (!mask_after_)
-      bad_input("--eod-mask-loss: the tokenizer has no token that ends a document; leave it out");
-  }
+  find_documents(config);
   open_paths();
   check_json_options();
+}
+
+void Corpus::find_documents(const DataConfig& config) {
+  const auto option = given_option_of_documents(config);
+  if (!option) return;
+  if (!tokenizer_)
+    bad_input("--{} needs a tokenizer that says which token ends a document; give --tokenizer-type", *option);
+  if (!tokenizer_->eod())
+    bad_input("--{}: the tokenizer has no token that ends a document; leave it out", *option);
+  documents_ = {.end = tokenizer_->eod(),
+                .mask_loss = config.eod_mask_loss,
+                .restart_positions = config.reset_position_ids,
+                .separate_attention = config.reset_attention_mask};
 }
 
 void Corpus::check_json_options() const {
@@ -217,7 +224,7 @@ std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int6
     const auto& files = std::get<std::shared_ptr<const StreamFiles>>(files_.front());
     return std::make_unique<SampleSource>(
         std::make_unique<StreamPass>(stream_options(files, split, seq_length, seed), most), seq_length,
-        mask_after_);
+        documents_);
   }
   std::vector<std::unique_ptr<Samples>> parts;
   std::vector<int64_t> sizes;
@@ -231,7 +238,7 @@ std::unique_ptr<DataSource> Corpus::passes(Split split, int64_t seq_length, int6
   else
     once = std::make_unique<BlendedSamples>(std::move(parts), blend_exhaustive(sizes));
   return std::make_unique<SampleSource>(std::make_unique<RepeatedSamples>(std::move(once), passes, seed),
-                                        seq_length, mask_after_);
+                                        seq_length, documents_);
 }
 
 std::unique_ptr<DataSource> Corpus::source(Split split, int64_t seq_length, int64_t samples_needed,
@@ -240,7 +247,7 @@ std::unique_ptr<DataSource> Corpus::source(Split split, int64_t seq_length, int6
   std::unique_ptr<Samples> samples = files_.size() == 1
                                          ? samples_of(files_[0], split, seq_length, samples_needed, seed)
                                          : blend(split, seq_length, samples_needed, seed);
-  return std::make_unique<SampleSource>(std::move(samples), seq_length, mask_after_);
+  return std::make_unique<SampleSource>(std::move(samples), seq_length, documents_);
 }
 
 std::unique_ptr<DataSource> open_data(const DataConfig& config, Split split, int64_t seq_length,

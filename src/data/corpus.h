@@ -72,6 +72,8 @@ class Corpus final : public TrainingText {
                             std::shared_ptr<const StreamFiles>>;
 
   void open_paths();
+  // BadInput where an option needs the end of documents and the tokenizer has no token for it.
+  void find_documents(const DataConfig& config);
   // BadInput where --json-key or --on-bad-record has no effect.
   void check_json_options() const;
   StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
@@ -94,7 +96,7 @@ class Corpus final : public TrainingText {
   std::shared_ptr<BadRecords> bad_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null where all paths are .bin/.idx prefixes
   std::vector<File> files_;
-  std::optional<int32_t> mask_after_;  // the end-of-document id with --eod-mask-loss
+  DocumentRules documents_;
 };
 
 // A corpus used for one source.

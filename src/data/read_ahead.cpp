@@ -6,13 +6,30 @@
 
 namespace trifold {
 
+namespace {
+
+Batch shapes_of(const DataSource& source, int64_t samples) {
+  Batch batch = batch_without_memory(samples, source.seq_length());
+  if (source.separates_documents()) batch.document_begin = batch.positions;
+  return batch;
+}
+
+}  // namespace
+
 BatchBuffer::BatchBuffer(int64_t samples, int64_t seq_length)
-    : batch_(batch_without_memory(samples, seq_length)) {
+    : BatchBuffer(batch_without_memory(samples, seq_length)) {}
+
+BatchBuffer::BatchBuffer(const DataSource& source, int64_t samples)
+    : BatchBuffer(shapes_of(source, samples)) {}
+
+BatchBuffer::BatchBuffer(const Batch& shapes) : batch_(shapes) {
   size_t bytes = 0;
-  for (const Tensor* tensor : batch_.tensors()) bytes += tensor->bytes();
+  for (const Tensor* tensor : batch_.tensors())
+    if (tensor->rank() > 0) bytes += tensor->bytes();
   memory_ = Buffer(bytes);
   std::byte* at = memory_.data();
   for (Tensor* tensor : batch_.tensors()) {
+    if (tensor->rank() == 0) continue;
     tensor->data = at;
     at += tensor->bytes();
   }
@@ -26,7 +43,7 @@ std::vector<BatchBuffer> make_slots(const DataSource& source, const ReadOrder& o
         order.count, order.micro_batch_size);
   std::vector<BatchBuffer> slots;
   slots.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) slots.emplace_back(order.micro_batch_size, source.seq_length());
+  for (int i = 0; i < count; ++i) slots.emplace_back(source, order.micro_batch_size);
   return slots;
 }
 

@@ -25,9 +25,13 @@ namespace trifold {
 class BatchBuffer {
  public:
   BatchBuffer(int64_t samples, int64_t seq_length);
+  // For the samples of `source`.
+  BatchBuffer(const DataSource& source, int64_t samples);
   Batch& batch() { return batch_; }
 
  private:
+  explicit BatchBuffer(const Batch& shapes);
+
   Buffer memory_;
   Batch batch_;
 };

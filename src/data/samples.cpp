@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -72,14 +71,35 @@ void BlendedSamples::open_at(const std::string& bookmark) const {
 }
 
 SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,
-                           std::optional<int32_t> mask_after)
-    : samples_(std::move(samples)), seq_length_(seq_length), mask_after_(mask_after) {}
+                           const DocumentRules& documents)
+    : samples_(std::move(samples)), seq_length_(seq_length), documents_(documents) {
+  const bool any = documents.mask_loss || documents.restart_positions || documents.separate_attention;
+  check(!any || documents.end, "documents have rules, but no token ends one");
+}
+
+// Sample `sample` of the batch, whose tokens are there.
+void SampleSource::read_documents(Batch& batch, int64_t sample) const {
+  const int64_t row = sample * seq_length_;
+  const int32_t* tokens = batch.tokens.as<int32_t>() + row;
+  int32_t* positions = batch.positions.as<int32_t>() + row;
+  int32_t* begins = documents_.separate_attention ? batch.document_begin.as<int32_t>() + row : nullptr;
+  float* weight = batch.loss_weight.as<float>() + row;
+  int32_t begin = 0;
+  for (int32_t t = 0; t < static_cast<int32_t>(seq_length_); ++t) {
+    const bool ends = tokens[t] == documents_.end;
+    positions[t] = documents_.restart_positions ? t - begin : t;
+    if (begins != nullptr) begins[t] = begin;
+    weight[t] = ends && documents_.mask_loss ? 0.0F : 1.0F;
+    if (ends) begin = t + 1;
+  }
+}
 
 void SampleSource::read(Batch& batch, int64_t first_sample) const {
   const int64_t count = batch.samples();
   const Shape shape{count, seq_length_};
   check(batch.tokens.shape == shape && batch.labels.shape == shape && batch.positions.shape == shape &&
-            batch.loss_weight.shape == shape,
+            batch.loss_weight.shape == shape &&
+            (!documents_.separate_attention || batch.document_begin.shape == shape),
         "the batch is {}, the data source has sequences of {} tokens", to_string(batch.tokens.shape),
         seq_length_);
   check(0 <= first_sample && first_sample + count <= samples(),
@@ -93,11 +113,7 @@ void SampleSource::read(Batch& batch, int64_t first_sample) const {
     const int64_t row = b * seq_length_;
     std::copy(text.begin(), text.end() - 1, batch.tokens.as<int32_t>() + row);
     std::copy(text.begin() + 1, text.end(), batch.labels.as<int32_t>() + row);
-    int32_t* positions = batch.positions.as<int32_t>() + row;
-    std::iota(positions, positions + seq_length_, 0);
-    float* weight = batch.loss_weight.as<float>() + row;
-    for (int64_t t = 0; t < seq_length_; ++t)
-      weight[t] = mask_after_ && text[static_cast<size_t>(t)] == *mask_after_ ? 0.0F : 1.0F;
+    read_documents(batch, b);
   }
 }
 

@@ -46,15 +46,24 @@ class BlendedSamples : public Samples {
   BlendIndices blend_;
 };
 
+// What the documents of a sample mean, with Megatron-LM's options. A document ends with the token `end`; what
+// follows it in the sample begins another, of which the first token is at least the label of `end`.
+struct DocumentRules {
+  std::optional<int32_t> end;       // without it, none of the others
+  bool mask_loss = false;           // the label of an `end` does not count: it belongs to another document
+  bool restart_positions = false;   // positions count from 0 in each document
+  bool separate_attention = false;  // documents do not see each other
+};
+
 // The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count
-// from 0 in each sample, and every label counts unless `mask_after` is given: then labels whose input token
-// is `mask_after` do not count (the end of a document: the next one cannot be predicted).
+// from 0 in each sample and every label counts, but for what the rules of documents say.
 class SampleSource : public DataSource {
  public:
-  SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, std::optional<int32_t> mask_after);
+  SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, const DocumentRules& documents = {});
 
   int64_t seq_length() const override { return seq_length_; }
   int64_t samples() const override { return samples_->count(); }
+  bool separates_documents() const override { return documents_.separate_attention; }
   void read(Batch& batch, int64_t first_sample) const override;
   bool make_ready(int64_t first_sample, std::chrono::milliseconds patience) const override {
     return samples_->make_ready(first_sample, patience);
@@ -63,9 +72,11 @@ class SampleSource : public DataSource {
   void open_at(const std::string& bookmark) const override { samples_->open_at(bookmark); }
 
  private:
+  void read_documents(Batch& batch, int64_t sample) const;
+
   std::unique_ptr<Samples> samples_;
   int64_t seq_length_;
-  std::optional<int32_t> mask_after_;
+  DocumentRules documents_;
 };
 
 }  // namespace trifold

@@ -1,4 +1,5 @@
 // BERT: its blocks, with the heads of tasks, its data and names.
+#include "config/validate.h"
 #include "core/error.h"
 #include "data/bert_samples.h"
 #include "data/synthetic.h"
@@ -58,8 +59,8 @@ BlockFlops bert_head_flops(const ModelConfig& config, int64_t padded_vocab) {
 }
 
 std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const DataConfig& data) {
-  if (data.eod_mask_loss)
-    bad_input("--eod-mask-loss has no effect: the model is a BERT, whose loss is of masked tokens only");
+  if (const auto option = given_option_of_documents(data))
+    bad_input("--{} has no effect: the model is a BERT, whose samples are pairs of sentences", *option);
   return std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
 }
 

@@ -178,6 +178,8 @@ Attention AttentionCore::shape(const Run& run) const {
   if (sight_ == AttentionSight::Both) {
     how.causal = false;
     how.lengths = run.batch->lengths;
+  } else {
+    how.first_keys = run.batch->document_begin;
   }
   how.scale = 1.0 / std::sqrt(static_cast<double>(heads_.head_dim));
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};

@@ -115,8 +115,8 @@ struct AttentionHeads {
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 
-// What a position looks at: itself and those before it, or all of its sample but the padding behind
-// batch.lengths.
+// What a position looks at: itself and those before it in its document (batch.document_begin), or all of its
+// sample but the padding behind batch.lengths.
 enum class AttentionSight { Causal, Both };
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].

@@ -84,6 +84,12 @@ void expect_attention(const char* op, const Tensor& out, const Tensor& lse, cons
   check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
         "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
   if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
+  if (how.first_keys.data != nullptr) {
+    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.seq);
+    check(how.causal && how.lengths.data == nullptr,
+          "{}: first_keys are for causal attention without lengths, this one {}", op,
+          how.causal ? "has lengths" : "is not causal");
+  }
   check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
         "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);

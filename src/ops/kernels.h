@@ -114,7 +114,8 @@ struct RotaryShape {
 // 0, key 0).
 struct HeadShape {
   int64_t seq;
-  int64_t keys;  // of seq, those that exist
+  int64_t keys;               // of seq, those that exist
+  const int32_t* first_keys;  // the first key of each query, as in Attention, or null: 0
   int64_t width;
   int64_t qkv_stride;
   int64_t out_stride;
@@ -137,7 +138,7 @@ struct HeadGradient {
   T* value;
 };
 
-// Attention's blocks, see kernels/attention.h. A panel copy is seq, rounded up to whole panels, times width.
+// Attention's blocks, see kernels/attention_blocks.h. A panel copy is seq, rounded up to whole panels, times width.
 // Its scratch is kScoreScratch numbers, 2 blocks of kQueryBlock x width, and 2 panel copies; backward twice
 // kScoreScratch, 3 blocks and 5 panel copies.
 constexpr int64_t kQueryBlock = 64;

@@ -10,18 +10,44 @@ namespace trifold::cpu {
 
 namespace {
 
+// What the enqueued work keeps of an Attention.
+struct Heads {
+  explicit Heads(const Attention& how)
+      : batch(how.batch),
+        seq(how.seq),
+        heads(how.heads),
+        kv_heads(how.kv_heads),
+        head_dim(how.head_dim),
+        global_heads(how.global_heads),
+        causal(how.causal),
+        scale(how.scale),
+        lengths(memory_of(how.lengths)),
+        first_keys(memory_of(how.first_keys)) {}
+
+  static const int32_t* memory_of(const Tensor& tensor) {
+    return tensor.data == nullptr ? nullptr : tensor.as<int32_t>();
+  }
+
+  int64_t batch, seq, heads, kv_heads, head_dim, global_heads;
+  bool causal;
+  double scale;
+  const int32_t* lengths;     // or null
+  const int32_t* first_keys;  // or null
+};
+
 // What kernels.h says a head needs.
-int64_t scratch_of(const Attention& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
+int64_t scratch_of(const Heads& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
   return scores * kScoreScratch +
          (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
 }
 
-HeadShape shape_of(const Attention& how, const LateIndex& first, int64_t sample, int64_t head) {
+HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head) {
   const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
   const auto seq = static_cast<uint64_t>(how.seq);
-  const int64_t keys = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
+  const int64_t keys = how.lengths == nullptr ? how.seq : how.lengths[sample];
   return {.seq = how.seq,
           .keys = std::clamp<int64_t>(keys, 1, how.seq),
+          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq,
           .width = how.head_dim,
           .qkv_stride = (how.heads + 2 * how.kv_heads) * how.head_dim,
           .out_stride = how.heads * how.head_dim,
@@ -34,7 +60,7 @@ HeadShape shape_of(const Attention& how, const LateIndex& first, int64_t sample,
 struct Offsets {
   int64_t query, key, value;
 };
-Offsets offsets_of(const Attention& how, int64_t sample, int64_t head) {
+Offsets offsets_of(const Heads& how, int64_t sample, int64_t head) {
   const int64_t base = sample * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim;
   const int64_t kv_head = head / (how.heads / how.kv_heads);
   return {base + head * how.head_dim, base + (how.heads + kv_head) * how.head_dim,
@@ -42,17 +68,17 @@ Offsets offsets_of(const Attention& how, int64_t sample, int64_t head) {
 }
 
 // The output's first row of a head, and its first log of the sum.
-int64_t out_offset(const Attention& how, int64_t sample, int64_t head) {
+int64_t out_offset(const Heads& how, int64_t sample, int64_t head) {
   return (sample * how.seq * how.heads + head) * how.head_dim;
 }
-int64_t lse_offset(const Attention& how, int64_t sample, int64_t head) {
+int64_t lse_offset(const Heads& how, int64_t sample, int64_t head) {
   return (sample * how.heads + head) * how.seq;
 }
 
 template <class T>
 struct Forward {
   const StorageKernels<T>& kernels;
-  Attention how;
+  Heads how;
   LateIndex first;
   DropRule rule;
   T* out;
@@ -71,7 +97,7 @@ struct Forward {
 template <class T>
 struct Backward {
   const StorageKernels<T>& kernels;
-  Attention how;
+  Heads how;
   LateIndex first;
   DropRule rule;
   T* dqkv;
@@ -104,7 +130,7 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
   const LateIndex first = first_head("attention", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Forward<T> work{storage_kernels<T>(table), how,        first, rule, out.as<T>(),
+    const Forward<T> work{storage_kernels<T>(table), Heads(how), first, rule, out.as<T>(),
                           lse.as<Accumulate<T>>(),   qkv.as<T>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.heads, 1, [&](int64_t begin, int64_t end) {
@@ -120,9 +146,15 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   const LateIndex first = first_head("attention_backward", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Backward<T> work{
-        storage_kernels<T>(table), how, first, rule, dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), out.as<T>(),
-        lse.as<Accumulate<T>>()};
+    const Backward<T> work{storage_kernels<T>(table),
+                           Heads(how),
+                           first,
+                           rule,
+                           dqkv.as<T>(),
+                           dout.as<T>(),
+                           qkv.as<T>(),
+                           out.as<T>(),
+                           lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.kv_heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work.group(i / work.how.kv_heads, i % work.how.kv_heads);

@@ -69,6 +69,10 @@ struct Attention {
   // Keys of each sample that exist, from its first on, in [1, seq]: nobody looks at those behind them, whose
   // gradients, and those of their values, are zero. i32 [batch]; without memory: all of them.
   Tensor lengths = {};
+  // The first key that each query sees: with documents packed into a sample, where its own begins. At most the
+  // query's own index, and never falling from one query of a sample to the next; work outside it is skipped.
+  // Of causal attention without lengths. i32 [batch, seq]; without memory: 0.
+  Tensor first_keys = {};
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)

@@ -23,7 +23,8 @@ Batch DeviceBatches::take(const Batch& batch, int64_t number, double loss_scale)
   Place& at = place(number);
   Batch copy = batch;
   size_t bytes = sizeof(Numbers);
-  for (const Tensor* tensor : copy.tensors()) bytes += round_up(tensor->bytes());
+  for (const Tensor* tensor : copy.tensors())
+    if (tensor->data != nullptr) bytes += round_up(tensor->bytes());
   Stream host = compute_.host();
   host.wait(at.copied);  // the copy before has left the host's memory
   if (at.device.bytes() < bytes) {

@@ -85,7 +85,7 @@ std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& sourc
                     Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
                                               batch_without_memory(micro_batch_size, source.seq_length()),
                                               replica.dtype()));
-  BatchBuffer buffer(micro_batch_size, source.seq_length());
+  BatchBuffer buffer(source, micro_batch_size);
   std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {
     StopPoll poll(replica.world(), replica.compute(), signal);

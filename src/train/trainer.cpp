@@ -47,7 +47,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       scaler_(config.precision),
       train_(train),
       valid_(valid),
-      valid_batch_(config.batch.micro_batch_size, config.model.seq_length) {
+      valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(config_));
   make_executor();
 }

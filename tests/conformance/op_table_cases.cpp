@@ -338,13 +338,12 @@ void products(std::vector<OpCase>& cases) {
          struct {
            bool causal;
            double drop;
-           Values lengths;  // none: all keys
-         } const kinds[] = {{true, 0.25, {35, 35}},
-                            {true, 0, {}},
-                            {false, 0, {}},
-                            {false, 0.25, {33, 1}},
-                            {true, 0, {7, 35}}};
-         for (const auto& [causal, drop, lengths] : kinds) {
+           Values lengths;    // none: all keys
+           Values documents;  // lengths of those in each sample; none: one
+         } const kinds[] = {{true, 0.25, {35, 35}, {}}, {true, 0, {}, {}},
+                            {false, 0, {}, {}},         {false, 0.25, {33, 1}, {}},
+                            {true, 0, {7, 35}, {}},     {true, 0.25, {}, {1, 16, 4, 14}}};
+         for (const auto& [causal, drop, lengths, documents] : kinds) {
            Attention how{.batch = 2,
                          .seq = 35,
                          .heads = 2,
@@ -357,6 +356,15 @@ void products(std::vector<OpCase>& cases) {
                          .first_head = 2,
                          .global_heads = 8};
            if (!lengths.empty()) how.lengths = run.in(DType::I32, {how.batch}, lengths);
+           Values first_keys;
+           for (int64_t b = 0; b < how.batch && !documents.empty(); ++b) {
+             double begin = 0;
+             for (double length : documents) {
+               first_keys.insert(first_keys.end(), static_cast<size_t>(length), begin);
+               begin += length;
+             }
+           }
+           if (!documents.empty()) how.first_keys = run.in(DType::I32, {how.batch, how.seq}, first_keys);
            if (!causal) how.sample = run.in(DType::I64, {1}, {77});  // told late
            const int64_t rows = how.batch * how.seq;
            const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;

@@ -141,6 +141,84 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   expect_has(error_of([&] { Corpus corpus(config, 400); }), "no token that ends a document");
 }
 
+// The token that ends a document belongs to it; what a sample begins with goes on with one.
+TEST(SampleSource, DocumentsBeginBehindTheEndOfTheLast) {
+  class Fixed final : public Samples {
+   public:
+    int64_t count() const override { return 2; }
+    void read(int64_t index, std::span<int32_t> out) const override {
+      const std::vector<int32_t> text = index == 0 ? std::vector<int32_t>{5, 6, 0, 0, 7, 8, 9, 0, 1}
+                                                   : std::vector<int32_t>{0, 5, 6, 7, 8, 9, 4, 3, 0};
+      std::copy(text.begin(), text.end(), out.begin());
+    }
+  };
+  const DocumentRules all{.end = 0, .mask_loss = true, .restart_positions = true, .separate_attention = true};
+  const SampleSource source(std::make_unique<Fixed>(), 8, all);
+  EXPECT_TRUE(source.separates_documents());
+  BatchBuffer buffer(source, 3);
+  read_padded(source, buffer.batch(), 0, 2);
+  const Batch& batch = buffer.batch();
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(row(batch.document_begin, 0), (Row{0, 0, 0, 3, 4, 4, 4, 4}));
+  EXPECT_EQ(row(batch.positions, 0), (Row{0, 1, 2, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(row(batch.document_begin, 1), (Row{0, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(row(batch.positions, 1), (Row{0, 0, 1, 2, 3, 4, 5, 6}));
+  const std::vector<float> counted(batch.loss_weight.as<float>(), batch.loss_weight.as<float>() + 16);
+  EXPECT_EQ(counted, (std::vector<float>{1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(row(batch.document_begin, 2), Row(8, 0)) << "padding is one document";
+
+  // Each rule alone leaves the others as they are without.
+  const SampleSource positions(std::make_unique<Fixed>(), 8, {.end = 0, .restart_positions = true});
+  EXPECT_FALSE(positions.separates_documents());
+  BatchBuffer plain(positions, 1);
+  positions.read(plain.batch(), 0);
+  EXPECT_EQ(plain.batch().document_begin.data, nullptr);
+  EXPECT_EQ(row(plain.batch().positions, 0), (Row{0, 1, 2, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(plain.batch().loss_weight.as<float>()[2], 1);
+  EXPECT_THROW(SampleSource(std::make_unique<Fixed>(), 8, {.end = {}, .mask_loss = true}), Error);
+}
+
+TEST(Corpus, CutsDocumentsOfIndexedPlainAndStreamedText) {
+  const TempDir dir;
+  DataConfig config = config_of({});
+  config.tokenizer_type = TokenizerType::SentencePiece;
+  config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
+  config.reset_attention_mask = config.reset_position_ids = true;
+  const auto tokenizer = open_tokenizer(config);
+  const int32_t eod = tokenizer->eod().value();
+  std::vector<std::vector<int32_t>> documents;
+  std::string lines, text;
+  for (int32_t i = 0; i < 40; ++i) {
+    documents.push_back({9 + i, 8, eod});
+    lines += "{\"text\": \"To be, or not to be.\"}\n";
+    text += "To be, or not to be.\n";
+  }
+  write_documents(dir.file("d"), TokenType::U16, documents);
+  write_file(dir.file("s.jsonl"), lines);
+  write_file(dir.file("t"), text);
+  for (const char* name : {"d", "s.jsonl", "t"}) {
+    SCOPED_TRACE(name);
+    config.data_path = {dir.file(name)};
+    const auto source = open_data(config, Split::Train, 16, 2, 1, tokenizer->vocab_size());
+    BatchBuffer buffer(*source, 2);
+    source->read(buffer.batch(), 0);
+    for (int64_t b = 0; b < 2; ++b) {
+      int32_t begin = 0;
+      for (int32_t t = 0; t < 16; ++t) {
+        EXPECT_EQ(row(buffer.batch().document_begin, b)[static_cast<size_t>(t)], begin);
+        EXPECT_EQ(row(buffer.batch().positions, b)[static_cast<size_t>(t)], t - begin);
+        if (row(buffer.batch().tokens, b)[static_cast<size_t>(t)] == eod) begin = t + 1;
+      }
+      // A plain file is one document.
+      EXPECT_EQ(begin > 0, name != std::string("t"));
+    }
+  }
+  config.tokenizer_type = TokenizerType::Byte;
+  config.tokenizer_model.reset();
+  expect_has(error_of([&] { Corpus corpus(config, 400); }),
+             "--reset-attention-mask: the tokenizer has no token that ends a document");
+}
+
 TEST(Permutation, VisitsEverythingOnce) {
   for (const int64_t count : {1, 2, 3, 7, 64, 1000, 4097}) {
     std::set<int64_t> seen;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace trifold::cuda {
 namespace {
 
@@ -39,6 +41,13 @@ TEST(AttentionChoice, LengthsAreMaskedFrom910AndHideNothing) {
   EXPECT_FALSE(is_wrong_in_cudnn(shape(512, false), 90999));
   EXPECT_TRUE(is_wrong_in_cudnn(with_lengths(192), 91900));
   EXPECT_FALSE(is_wrong_in_cudnn(with_lengths(192), 92600));
+}
+
+TEST(AttentionChoice, DocumentsHaveThePlainKernels) {
+  std::vector<int32_t> first(2048, 0);
+  Attention how = shape(1024, true);
+  how.first_keys = {first.data(), DType::I32, {2, 1024}};
+  EXPECT_FALSE(is_for_cudnn(how, DType::BF16));
 }
 
 TEST(AttentionChoice, WideHeadsAreHoppersAndDropoutIsNotBlackwells) {

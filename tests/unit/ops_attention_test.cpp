@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "unit/ops_support.h"
 
 namespace trifold::ops_test {
@@ -11,6 +13,10 @@ struct Result {
 int64_t keys_of(const Attention& how, int64_t sample, int64_t query) {
   const int64_t all = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
   return how.causal ? std::min(query + 1, all) : all;
+}
+
+int64_t first_of(const Attention& how, int64_t sample, int64_t query) {
+  return how.first_keys.data == nullptr ? 0 : how.first_keys.as<int32_t>()[sample * how.seq + query];
 }
 
 // Plain attention, one probability at a time.
@@ -28,7 +34,8 @@ Result reference(const Values& qkv, const Attention& how) {
         const int64_t keys = keys_of(how, b, i);
         Values score(static_cast<size_t>(keys));
         double most = -INFINITY;
-        for (int64_t j = 0; j < keys; ++j) {
+        const int64_t first = first_of(how, b, i);
+        for (int64_t j = first; j < keys; ++j) {
           const double* k = qkv.data() + (b * how.seq + j) * stride + (how.heads + kv) * d;
           double sum = 0;
           for (int64_t c = 0; c < d; ++c) sum += q[c] * k[c];
@@ -36,10 +43,10 @@ Result reference(const Values& qkv, const Attention& how) {
           most = std::max(most, sum * how.scale);
         }
         double sum = 0;
-        for (double s : score) sum += std::exp(s - most);
+        for (int64_t j = first; j < keys; ++j) sum += std::exp(score[static_cast<size_t>(j)] - most);
         result.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)] = most + std::log(sum);
         double* out = result.out.data() + ((b * how.seq + i) * how.heads + h) * d;
-        for (int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = first; j < keys; ++j) {
           double p = std::exp(score[static_cast<size_t>(j)] - most) / sum;
           const auto element = static_cast<uint64_t>(
               (((how.first_sample + b) * how.global_heads + how.first_head + h) * how.seq + i) * how.seq + j);
@@ -68,7 +75,7 @@ Values reference_gradient(const Values& qkv, const Values& dout, const Attention
         double delta = 0;
         for (int64_t c = 0; c < d; ++c)
           delta += dout[static_cast<size_t>(out_at + c)] * forward.out[static_cast<size_t>(out_at + c)];
-        for (int64_t j = 0; j < keys_of(how, b, i); ++j) {
+        for (int64_t j = first_of(how, b, i); j < keys_of(how, b, i); ++j) {
           const int64_t k_at = (b * how.seq + j) * stride + (how.heads + kv) * d;
           const int64_t v_at = k_at + how.kv_heads * d;
           double score = 0;
@@ -162,6 +169,61 @@ TEST(Attention, KeysBeyondTheLengthOfASampleDoNotExist) {
   check_attention(how);
 }
 
+// The first keys of samples that hold documents of these lengths; `seq` cuts the last one.
+std::vector<int32_t> first_keys(int64_t seq, const std::vector<std::vector<int64_t>>& samples) {
+  std::vector<int32_t> first;
+  for (const std::vector<int64_t>& lengths : samples) {
+    int64_t begin = 0;
+    size_t document = 0;
+    for (int64_t i = 0; i < seq; ++i) {
+      if (document < lengths.size() && i == begin + lengths[document]) begin += lengths[document++];
+      first.push_back(static_cast<int32_t>(begin));
+    }
+  }
+  return first;
+}
+
+Attention with_documents(Attention how, const std::vector<int32_t>& first) {
+  how.first_keys = {const_cast<int32_t*>(first.data()), DType::I32, {how.batch, how.seq}};
+  return how;
+}
+
+// Documents of one token and of many, that begin at the edges of groups of scores and inside them.
+TEST(Attention, DocumentsDoNotSeeEachOther) {
+  for (double drop : {0.0, 0.2}) {
+    const auto short_ones = first_keys(77, {{1, 1, 14, 16, 3, 30}, {40, 2}, {16, 16, 32, 4}});
+    check_attention(with_documents(shape(3, 77, 4, 2, 16, true, drop), short_ones));
+    // Beyond a chunk of keys: documents that span it, that begin with it, before and behind it.
+    const auto long_ones = first_keys(1100, {{600, 3}, {512, 512}, {500, 11, 130, 380, 2}});
+    check_attention(with_documents(shape(3, 1100, 1, 1, 8, true, drop), long_ones));
+  }
+}
+
+TEST(Attention, DocumentsOfOneTokenSeeThemselves) {
+  std::vector<int32_t> first(100);
+  std::iota(first.begin(), first.end(), 0);
+  check_attention(with_documents(shape(1, 100, 2, 1, 8, true), first));
+}
+
+// One document is what there is without any.
+TEST(Attention, OneDocumentHasTheBitsOfNone) {
+  const Attention plain = shape(2, 600, 2, 1, 16, true, 0.1);
+  const std::vector<int32_t> zeros(1200, 0);
+  const Values qkv = random_values(int64_t{1200} * 64, 1);
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const auto results = [&](const Attention& how) {
+      const Host in(DType::F32, {1200, 64}, qkv);
+      const Host out(DType::F32, {1200, 32});
+      const Host lse(DType::F32, {2, 2, 600});
+      const Host grad(DType::F32, {1200, 64});
+      ops.attention(stream, out, lse, in, how);
+      ops.attention_backward(stream, grad, out, in, out, lse, how);
+      return std::vector{out.values(), lse.values(), grad.values()};
+    };
+    EXPECT_EQ(results(with_documents(plain, zeros)), results(plain));
+  });
+}
+
 // What stands behind the end may be anything.
 TEST(Attention, PaddingIsNeverRead) {
   std::vector<int32_t> lengths{3};
@@ -211,6 +273,30 @@ TEST(Attention, BackwardIsTheDerivative) {
         check_gradient(loss, qkv, grad.values());
       });
     }
+}
+
+TEST(Attention, BackwardIsTheDerivativeWithDocuments) {
+  const auto first = first_keys(24, {{5, 1, 13}, {16, 4}});
+  for (double drop : {0.0, 0.3}) {
+    const Attention how = with_documents(shape(2, 24, 2, 1, 3, true, drop), first);
+    const Shape packed{48, 12};
+    const Shape wide{48, 6};
+    const Values qkv = random_values(packed.elements(), 3);
+    const Values dout = random_values(wide.elements(), 4);
+    with_every_table([&](const OpTable& ops, Stream& stream) {
+      const Host out(DType::F64, wide);
+      const Host lse(DType::F64, {2, 2, 24});
+      const Host grad(DType::F64, packed);
+      const auto loss = [&](const Values& values) {
+        ops.attention(stream, out, lse, Host(DType::F64, packed, values), how);
+        return dot(out.values(), dout);
+      };
+      loss(qkv);
+      ops.attention_backward(stream, grad, Host(DType::F64, wide, dout), Host(DType::F64, packed, qkv), out,
+                             lse, how);
+      check_gradient(loss, qkv, grad.values(), 1e-8);
+    });
+  }
 }
 
 TEST(Attention, DropoutBelongsToGlobalSamplesAndHeads) {

@@ -58,6 +58,35 @@ TEST(Contract, IsCheckedBeforeTheEntry) {
   EXPECT_EQ(calls_of_scale, 1);
 }
 
+TEST(Contract, FirstKeysNeedACausalMaskAndNoLengths) {
+  const OpTable& ops = cpu_ops();
+  ThreadPool pool(1);
+  Stream dry(Stream::Mode::Dry, pool);
+  const Host first(DType::I32, {1, 20});
+  const Host lengths(DType::I32, {1});
+  const Host out(DType::F32, {20, 8});
+  const Host lse(DType::F32, {1, 1, 20});
+  const Host qkv(DType::F32, {20, 24});
+  Attention how;
+  how.batch = how.heads = how.kv_heads = 1;
+  how.seq = 20;
+  how.head_dim = 8;
+  how.first_keys = first;
+  EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }), "");
+  how.lengths = lengths;
+  EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }),
+            "attention: first_keys are for causal attention without lengths, this one has lengths");
+  how.lengths = {};
+  how.causal = false;
+  EXPECT_EQ(
+      error_of([&] { ops.attention_backward(dry, qkv, out, qkv, out, lse, how); }),
+      "attention_backward: first_keys are for causal attention without lengths, this one is not causal");
+  how.causal = true;
+  how.first_keys = lengths;
+  EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }),
+            "attention: first_keys is i32 [1], but i32 with 20 elements is needed");
+}
+
 // An error names the operation that was called, not one that it is composed of.
 TEST(Contract, ProductsOfLinearLayersSpeakForThemselves) {
   const OpTable& ops = cpu_ops();

@@ -10,6 +10,9 @@
 // the others; what cuDNN may leave where their gradients and those of their values belong is cleared after
 // it.
 //
+// Documents that do not see each other (Attention::first_keys) have the plain kernels, in all types: the graphs
+// here do not mask them.
+//
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each
 // time, at the price of a workspace of batch * heads * seq * seq * 2 bytes. In any order, the gradients of

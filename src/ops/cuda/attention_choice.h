@@ -8,9 +8,11 @@
 
 namespace trifold::cuda {
 
-// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position.
+// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position. The graphs
+// here have no mask for documents.
 inline bool is_for_cudnn(const Attention& how, DType dtype) {
-  return accumulate_type(dtype) != dtype && how.head_dim % 8 == 0 && how.head_dim <= 256 && how.seq > 1;
+  return accumulate_type(dtype) != dtype && how.head_dim % 8 == 0 && how.head_dim <= 256 && how.seq > 1 &&
+         how.first_keys.data == nullptr;
 }
 
 // What its engines do not take on devices of a generation (`major`: of the compute capability), as those of

@@ -40,6 +40,7 @@ PlainAttention plain(const char* op, const Attention& how) {
           how.scale,
           how.causal,
           how.lengths.data == nullptr ? nullptr : how.lengths.as<int32_t>(),
+          how.first_keys.data == nullptr ? nullptr : how.first_keys.as<int32_t>(),
           cpu::drop_rule(op, how.dropout)};
 }
 

@@ -3,6 +3,7 @@
 
 #include "ops/kernels.h"
 #include "ops/kernels/attention.h"
+#include "ops/kernels/attention_backward.h"
 #include "ops/kernels/bags.h"
 #include "ops/kernels/clicks.h"
 #include "ops/kernels/dropout.h"

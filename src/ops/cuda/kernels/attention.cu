@@ -41,6 +41,11 @@ __device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_
   return how.causal && i + 1 < all ? i + 1 : all;
 }
 
+// The first key that query i of a sample sees.
+__device__ inline int64_t first_key(const PlainAttention& how, int64_t b, int64_t i) {
+  return how.first_keys == nullptr ? 0 : static_cast<int64_t>(how.first_keys[b * how.seq + i]);
+}
+
 // What a probability is multiplied with: the inverse of the rate at which they are kept, or 0.
 template <class Wide>
 __device__ inline Wide kept(const PlainAttention& how, int64_t b, int64_t head, int64_t i, int64_t j) {
@@ -105,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Wide most = cpu::kLowest<Wide>;
   Wide total = 0;
   Wide sum[kColumns] = {};
-  for (int64_t first = 0; first < keys; first += kWarp) {
+  for (int64_t first = first_key(how, item.sample, i); first < keys; first += kWarp) {
     const int64_t j = first + lane;
     Wide score = cpu::kLowest<Wide>;
     if (j < keys)
@@ -156,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto scale = static_cast<Wide>(how.scale);
   const int64_t keys = keys_seen(how, item.sample, i);
   Wide sum[kColumns] = {};
-  for (int64_t first = 0; first < keys; first += kWarp) {
+  for (int64_t first = first_key(how, item.sample, i); first < keys; first += kWarp) {
     const int64_t j = first + lane;
     Wide ds = 0;
     if (j < keys) {
@@ -207,10 +212,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     const Places at = places_of(how, item.sample, h);
     const Wide* log_sums = lse + (item.sample * how.heads + h) * how.seq;
     for (int64_t first = how.causal ? j : 0; first < how.seq; first += kWarp) {
+      if (first_key(how, item.sample, first) > j) break;  // nor does a later query see the key
       const int64_t i = first + lane;
       Wide ds = 0;
       Wide p = 0;
-      if (i < how.seq) {
+      if (i < how.seq && first_key(how, item.sample, i) <= j) {
         const T* grad = dout + at.out + i * at.out_stride;
         Wide delta = 0;
         for (int64_t c = 0; c < how.head_dim; ++c)

@@ -251,7 +251,8 @@ struct PlainAttention {
   int64_t global_heads;
   double scale;
   bool causal;
-  const int32_t* lengths;  // of each sample, or null
+  const int32_t* lengths;     // of each sample, or null
+  const int32_t* first_keys;  // of each query, or null: 0
   cpu::DropRule rule;
 };
 template <class T>

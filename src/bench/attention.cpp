@@ -1,0 +1,104 @@
+#include "bench/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "bench/bench.h"
+#include "core/clock.h"
+#include "train/device.h"
+#include "train/host.h"
+
+namespace trifold {
+
+AttentionCall::AttentionCall(const OpTable& ops, Stream& stream, const PretrainConfig& run)
+    : ops_(ops), stream_(stream) {
+  const ModelConfig& model = run.model;
+  const int64_t tensor = run.mesh.tensor_model_parallel_size;
+  const DType dtype = compute_type(run.precision);
+  how_.batch = run.batch.micro_batch_size;
+  how_.seq = model.seq_length;
+  how_.heads = model.num_attention_heads / tensor;
+  how_.kv_heads = std::max(tensor, key_heads(model)) / tensor;
+  how_.head_dim = head_width(model);
+  how_.scale = 1 / std::sqrt(static_cast<double>(how_.head_dim));
+  how_.global_heads = model.num_attention_heads;
+  const int64_t rows = how_.batch * how_.seq;
+  const int64_t columns = how_.heads * how_.head_dim;
+  const int64_t packed = columns + 2 * how_.kv_heads * how_.head_dim;
+  qkv_ = zeros(dtype, {rows, packed});
+  dqkv_ = zeros(dtype, {rows, packed});
+  out_ = zeros(dtype, {rows, columns});
+  dout_ = zeros(dtype, {rows, columns});
+  lse_ = zeros(accumulate_type(dtype), {how_.batch, how_.heads, how_.seq});
+}
+
+Tensor AttentionCall::zeros(DType dtype, const Shape& shape) {
+  memory_.emplace_back(static_cast<size_t>(shape.elements()) * size_of(dtype), ops_.device);
+  const Tensor tensor = memory_.back().tensor(dtype, shape);
+  ops_.fill(stream_, tensor, 0.0);
+  return tensor;
+}
+
+void AttentionCall::cut_into_documents(int64_t mean) {
+  const std::array<int64_t, 4> lengths{mean, std::max<int64_t>(1, mean / 2), mean + mean / 2, mean};
+  first_keys_.clear();
+  for (int64_t sample = 0; sample < how_.batch; ++sample) {
+    auto document = static_cast<size_t>(sample);
+    int64_t begin = 0;
+    for (int64_t t = 0; t < how_.seq; ++t) {
+      if (t - begin == lengths[document % lengths.size()]) {
+        begin = t;
+        ++document;
+      }
+      first_keys_.push_back(static_cast<int32_t>(begin));
+    }
+  }
+  const Shape shape{how_.batch, how_.seq};
+  memory_.emplace_back(first_keys_.size() * sizeof(int32_t), ops_.device);
+  how_.first_keys = memory_.back().tensor(DType::I32, shape);
+  ops_.copy(stream_, how_.first_keys, {first_keys_.data(), DType::I32, shape});
+}
+
+void AttentionCall::forward() { ops_.attention(stream_, out_, lse_, qkv_, how_); }
+
+void AttentionCall::backward() { ops_.attention_backward(stream_, dqkv_, dout_, qkv_, out_, lse_, how_); }
+
+std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConfig& config) {
+  constexpr int64_t kDocuments = 8;
+  const PretrainConfig& run = config.run;
+  ThreadPool pool(run.mesh.threads_per_rank ? *run.mesh.threads_per_rank : fair_threads(world));
+  const OpTable& ops = ops_of(run.mesh, world, run.precision);
+  Stream stream(Stream::Mode::Inline, pool, ops.device);
+  AttentionCall whole(ops, stream, run), cut(ops, stream, run);
+  cut.cut_into_documents(std::max<int64_t>(1, run.model.seq_length / kDocuments));
+  const auto seconds_of = [&](auto work) {
+    world.barrier();
+    const auto start = Clock::now();
+    work();
+    stream.synchronize();
+    return seconds_since(start);
+  };
+  // By turns, so that both meet the same machine.
+  std::array<std::vector<double>, 2> forward, backward;
+  for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i)
+    for (const size_t kind : {size_t{0}, size_t{1}}) {
+      AttentionCall& call = kind == 0 ? whole : cut;
+      const double there = seconds_of([&] { call.forward(); });
+      const double back = seconds_of([&] { call.backward(); });
+      if (i < config.warmup_iters) continue;
+      forward[kind].push_back(there);
+      backward[kind].push_back(back);
+    }
+  std::vector<AttentionBench> results;
+  for (const size_t kind : {size_t{0}, size_t{1}}) {
+    std::array<double, 2> seconds{median(forward[kind]), median(backward[kind])};
+    Stream host = stream.host();
+    world.all_reduce({seconds.data(), DType::F64, {2}}, Reduce::Sum, host);
+    results.push_back({run.model.seq_length / (kind == 0 ? 1 : kDocuments), seconds[0] / world.size(),
+                       seconds[1] / world.size()});
+  }
+  return results;
+}
+
+}  // namespace trifold

@@ -1,0 +1,36 @@
+// AttentionCall: the attention of a configured model on one micro-batch, on one rank of the tensor axis, with
+// the tensors that it works on. Benchmarks time it.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+class AttentionCall {
+ public:
+  // Allocates on the device of `ops`, and fills inputs with zeros. Both must outlive this.
+  AttentionCall(const OpTable& ops, Stream& stream, const PretrainConfig& run);
+
+  // From now on every sample holds documents that do not see each other, on average `mean` tokens long, from
+  // half of that to half as much again in turn. The last one ends with the sample.
+  void cut_into_documents(int64_t mean);
+
+  const Attention& shape() const { return how_; }
+  void forward();
+  void backward();  // after a forward
+
+ private:
+  Tensor zeros(DType dtype, const Shape& shape);
+
+  const OpTable& ops_;
+  Stream& stream_;
+  Attention how_;
+  std::vector<Buffer> memory_;
+  std::vector<int32_t> first_keys_;
+  Tensor qkv_, dqkv_, out_, dout_, lse_;
+};
+
+}  // namespace trifold

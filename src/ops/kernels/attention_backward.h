@@ -1,0 +1,154 @@
+// Backward attention of one head, over the same blocks as forward. Probabilities are made again from the saved
+// log of the sum.
+#pragma once
+
+#include "ops/kernels/attention_blocks.h"
+#include "ops/kernels/dropout.h"
+#include "ops/kernels/math.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// p = exp(score - lse); the gradient of the score is p (dp - delta), dp the gradient of p through its
+// dropout. The scores become the dropped probabilities and dp the gradient; both are zero where a row's tile
+// or group reaches beyond what its query sees.
+template <class T>
+void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
+                   const HeadShape& shape, const DropRule& rule) {
+  const auto multiplier = T(rule.multiplier);
+  const uint32_t threshold = rule.threshold;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    T* row = scores + r * kScoreStride;
+    T* grad = dscores + r * kScoreStride;
+    const int64_t begin = begin_row(row, block, shape, r, kLowest<T>);
+    begin_row(grad, block, shape, r, T(0));
+    row += begin;
+    grad += begin;
+    const int64_t n = block.visible(shape, r) - begin;
+    const T log_sum = lse[r];
+    const T shift = delta[r];
+    end_row(row, n, kLowest<T>);
+    end_row(grad, n, T(0));
+    if (rule.active) {
+      for_drop_tiles(whole_groups(n), block.element(shape, r) + static_cast<uint64_t>(begin), rule,
+                     [=](int64_t at, int64_t count, const uint32_t* words) {
+                       T* p = row + at;
+                       T* d = grad + at;
+                       Lane::each(count, [=](int64_t i) {
+                         const T probability = exp_of(p[i] - log_sum);
+                         const T keep = words[i] >= threshold ? multiplier : T(0);
+                         p[i] = probability * keep;
+                         d[i] = probability * (d[i] * keep - shift);
+                       });
+                     });
+    } else {
+      Lane::each(whole_groups(n), [=](int64_t i) {
+        const T probability = exp_of(row[i] - log_sum);
+        row[i] = probability;
+        grad[i] = probability * (grad[i] - shift);
+      });
+    }
+  }
+}
+
+// What the blocks of one head's backward share. Three blocks of rows lie at `blocks`.
+template <class T>
+struct BackwardHead {
+  using Wide = Accumulate<T>;
+  Rows<const Wide> keys;
+  Rows<Wide> dkeys, dvalues;
+  Wide *scores, *dscores, *packed_keys, *packed_values, *blocks;
+
+  Wide* block(int index, int64_t width) const { return blocks + index * kQueryBlock * width; }
+};
+
+template <class T>
+void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T* dout, const T* out,
+                                const Accumulate<T>* lse, const T* query_rows, const HeadShape& shape,
+                                const DropRule& rule, int64_t query, bool first) {
+  using Wide = Accumulate<T>;
+  ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
+  const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
+  const int64_t stride = shape.qkv_stride;
+  const int64_t width = shape.width;
+  const auto scale = Wide(shape.scale);
+  const Rows<const Wide> queries =
+      widened(query_rows + query * stride, stride, block.rows, width, head.block(0, width));
+  const Rows<const Wide> dresult =
+      widened(dout + query * shape.out_stride, shape.out_stride, block.rows, width, head.block(1, width));
+  const Rows<Wide> dqueries = results_for(dquery + query * stride, stride, width, head.block(2, width));
+  Wide delta[kQueryBlock];
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const Wide* a = dresult.at(r);
+    const T* b = out + (query + r) * shape.out_stride;
+    delta[r] = Lane::sum<Wide>(width, [=](auto at) { return at(a) * at(b); });
+  }
+  const int64_t start = ScoreBlock::first_chunk(shape, query);
+  for (block.key = start; block.key < end; block.key += kKeyChunk) {
+    block.keys = at_most(kKeyChunk, end - block.key);
+    score_product(head.scores, Left<Wide>{queries.data, queries.stride, 1}, head.packed_keys, block, shape,
+                  scale);
+    score_product(head.dscores, Left<Wide>{dresult.data, dresult.stride, 1}, head.packed_values, block, shape,
+                  Wide(1));
+    gradient_rows(head.scores, head.dscores, lse + query, delta, block, shape, rule);
+    weighted_columns<Wide>({head.dvalues.at(block.key), head.dvalues.stride}, head.scores, dresult, block,
+                           shape, Wide(1), !first);
+    weighted_columns<Wide>({head.dkeys.at(block.key), head.dkeys.stride}, head.dscores, queries, block, shape,
+                           scale, !first);
+    weighted_rows<Wide>(dqueries, head.dscores, {head.keys.at(block.key), head.keys.stride}, block, shape,
+                        scale, block.key > start);
+  }
+  store(dquery + query * stride, stride, dqueries, block.rows, width);
+}
+
+template <class T>
+inline void clear_rows(Rows<T> rows, int64_t begin, int64_t end, int64_t width) {
+  for (int64_t r = begin; r < end; ++r) {
+    T* row = rows.at(r);
+    Lane::each(width, [=](int64_t i) { row[i] = 0; });
+  }
+}
+
+// The last block of queries goes first. Where `assign` is set it assigns the gradients of keys and values, for
+// it sees every key; if first_keys hide some from it, they are cleared before. All other blocks, and all other
+// heads that share these keys, add to them. For 16-bit types
+// they grow in scratch, which stays from head to head, and are rounded when `last` is set.
+template <class T>
+void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out, const Accumulate<T>* lse,
+                        const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule, bool assign,
+                        bool last, Accumulate<T>* scratch) {
+  const int64_t stride = shape.qkv_stride;
+  const int64_t whole = shape.seq * shape.width;
+  const int64_t panels = (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
+  BackwardHead<T> head;
+  head.scores = scratch;
+  head.dscores = head.scores + kScoreScratch;
+  head.blocks = head.dscores + kScoreScratch;
+  head.packed_keys = head.blocks + 3 * kQueryBlock * shape.width;
+  head.packed_values = head.packed_keys + panels;
+  Accumulate<T>* memory = head.packed_values + panels;
+  pack_panels(head.packed_keys, in.key, shape, head.blocks);
+  pack_panels(head.packed_values, in.value, shape, head.blocks);
+  head.keys = widened(in.key, stride, shape.keys, shape.width, memory);
+  head.dkeys = results_for(grad.key, stride, shape.width, memory + whole);
+  head.dvalues = results_for(grad.value, stride, shape.width, memory + 2 * whole);
+  const bool clear = assign && shape.first_keys != nullptr;
+  if (clear) {
+    clear_rows(head.dkeys, 0, shape.keys, shape.width);
+    clear_rows(head.dvalues, 0, shape.keys, shape.width);
+  }
+  const int64_t final_block = (shape.seq - 1) / kQueryBlock * kQueryBlock;
+  for (int64_t query = final_block; query >= 0; query -= kQueryBlock)
+    attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query,
+                               assign && !clear && query == final_block);
+  if (assign) {
+    clear_rows(head.dkeys, shape.keys, shape.seq, shape.width);
+    clear_rows(head.dvalues, shape.keys, shape.seq, shape.width);
+  }
+  if (!last) return;
+  store(grad.key, stride, head.dkeys, shape.seq, shape.width);
+  store(grad.value, stride, head.dvalues, shape.seq, shape.width);
+}
+
+}  // namespace
+}  // namespace trifold::cpu

@@ -1,0 +1,242 @@
+// Blocks of attention's scores: which of them count, how keys and values are packed for them, and the small
+// products that make and use them. Queries are taken kQueryBlock at a time and keys kKeyChunk at a time, so
+// that the scores in memory are one such block.
+//
+// Scores are products with transposed keys. Those are packed once per head into panels of kPanel keys, each
+// [width, kPanel] and contiguous, the last one filled up with zeros: then a tile of scores reads one short
+// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal; a sample of
+// fewer keys than positions ends at its last key; and where a query sees only the keys from first_keys on,
+// chunks, tiles and sums begin there, so that the work follows the lengths of the documents.
+//
+// Everything inside is in Wide, the type that T is computed in. Where T is stored in 16 bits, rows are
+// widened into scratch before products and results are rounded from there once; otherwise they are used in
+// place.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/lane.h"
+#include "ops/kernels/product.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Rows are worked on in whole groups of kGroup scores. Blocks begin at multiples of kGroup, and tiles are no
+// larger, so no product reads a score outside the groups from the first to the last visible one.
+constexpr int64_t kGroup = 16;
+static_assert(kGroup % kTileRows == 0 && kQueryBlock % kGroup == 0 && kKeyChunk % kGroup == 0);
+
+inline int64_t whole_groups(int64_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
+inline int64_t group_of(int64_t i) { return i / kGroup * kGroup; }
+
+// A block of scores: `rows` queries from position `query`, `keys` keys from position `key`.
+struct ScoreBlock {
+  int64_t rows, keys;
+  int64_t query, key;
+
+  // The first chunk of keys that queries from `query` on may look at.
+  static int64_t first_chunk(const HeadShape& shape, int64_t query) {
+    return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
+  }
+
+  // How many keys of the block the query in row r may look at.
+  int64_t visible(const HeadShape& shape, int64_t r) const {
+    if (!shape.causal) return keys;
+    const int64_t limit = query + r + 1 - key;
+    return limit < 0 ? 0 : at_most(limit, keys);
+  }
+  // How many of the block's first keys the query in row r may not look at. It never falls with r.
+  int64_t hidden(const HeadShape& shape, int64_t r) const {
+    if (shape.first_keys == nullptr) return 0;
+    const int64_t before = shape.first_keys[query + r] - key;
+    return before < 0 ? 0 : at_most(before, keys);
+  }
+  // The first row that may look at key j of the block.
+  int64_t first_row(const HeadShape& shape, int64_t j) const {
+    const int64_t r = shape.causal ? key + j - query : 0;
+    return r < 0 ? 0 : r;
+  }
+  // The first row from `r` on that may not look at key j nor at any before it.
+  int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
+    if (shape.first_keys == nullptr) return rows;
+    while (r < rows && shape.first_keys[query + r] <= key + j) ++r;
+    return r;
+  }
+  // The global element index of (row r, first key of the block).
+  uint64_t element(const HeadShape& shape, int64_t r) const {
+    return shape.element + static_cast<uint64_t>((query + r) * shape.seq + key);
+  }
+};
+
+// Rows of scores are a little further apart than kKeyChunk, so that a column of them does not fall into one
+// cache set.
+constexpr int64_t kScoreStride = kKeyChunk + 16;
+
+// to[4, 4] = from[4, 4] transposed.
+template <class T>
+[[gnu::always_inline]] inline void transpose_four(T* to, int64_t to_stride, const T* from,
+                                                  int64_t from_stride) {
+  using Four [[gnu::vector_size(4 * sizeof(T))]] = T;
+  Four a{};
+  Four b{};
+  Four c{};
+  Four d{};
+  __builtin_memcpy(&a, from, sizeof a);
+  __builtin_memcpy(&b, from + from_stride, sizeof b);
+  __builtin_memcpy(&c, from + 2 * from_stride, sizeof c);
+  __builtin_memcpy(&d, from + 3 * from_stride, sizeof d);
+  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  a = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+  b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+  d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+  __builtin_memcpy(to, &a, sizeof a);
+  __builtin_memcpy(to + to_stride, &b, sizeof b);
+  __builtin_memcpy(to + 2 * to_stride, &c, sizeof c);
+  __builtin_memcpy(to + 3 * to_stride, &d, sizeof d);
+}
+
+// Rows of numbers to compute with, `stride` apart.
+template <class Wide>
+struct Rows {
+  Wide* data;
+  int64_t stride;
+  Wide* at(int64_t row) const { return data + row * stride; }
+};
+
+// `rows` rows of a stored matrix: its own, or a copy in `memory` [rows, width].
+template <class T>
+inline Rows<const Accumulate<T>> widened(const T* from, int64_t stride, int64_t rows, int64_t width,
+                                         Accumulate<T>* memory) {
+  if constexpr (kIsWide<T>) {
+    return {from, stride};
+  } else {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* in = from + r * stride;
+      Accumulate<T>* out = memory + r * width;
+      Lane::each(width, [=](int64_t i) { out[i] = value(in[i]); });
+    }
+    return {memory, width};
+  }
+}
+
+// Where results for rows of `to` are made: there, or in `memory`, from where `store` rounds them.
+template <class T>
+inline Rows<Accumulate<T>> results_for(T* to, int64_t stride, int64_t width, Accumulate<T>* memory) {
+  if constexpr (kIsWide<T>) {
+    return {to, stride};
+  } else {
+    return {memory, width};
+  }
+}
+template <class T>
+inline void store(T* to, int64_t stride, Rows<Accumulate<T>> from, int64_t rows, int64_t width) {
+  if constexpr (!kIsWide<T>)
+    for (int64_t r = 0; r < rows; ++r) {
+      T* out = to + r * stride;
+      const Accumulate<T>* in = from.at(r);
+      Lane::each(width, [=](int64_t i) { put(out[i], in[i]); });
+    }
+}
+
+// Panels of kPanel rows of `from`, a row for each key, transposed. `memory` is [kPanel, width].
+template <class T>
+void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, Accumulate<T>* memory) {
+  using Wide = Accumulate<T>;
+  const int64_t fours = shape.width / 4 * 4;
+  for (int64_t key = 0; key < shape.keys; key += kPanel) {
+    Wide* panel = panels + key * shape.width;
+    const int64_t held = at_most(kPanel, shape.keys - key);
+    const Rows<const Wide> keys =
+        widened(from + key * shape.qkv_stride, shape.qkv_stride, held, shape.width, memory);
+    for (int64_t j = 0; j < kPanel; j += 4) {
+      const bool whole = j + 4 <= held;
+      if (whole)
+        for (int64_t d = 0; d < fours; d += 4)
+          transpose_four(panel + d * kPanel + j, kPanel, keys.at(j) + d, keys.stride);
+      for (int64_t d = whole ? fours : 0; d < shape.width; ++d)
+        for (int64_t i = j; i < j + 4; ++i) panel[d * kPanel + i] = i < held ? keys.at(i)[d] : Wide(0);
+    }
+  }
+}
+
+// scores[r, j] = alpha * left[r] . packed[j] for what the block's rows may see, rounded up to whole tiles.
+template <class T>
+void score_product(T* scores, Left<T> left, const T* packed, const ScoreBlock& block, const HeadShape& shape,
+                   T alpha) {
+  constexpr int64_t kStep = 2 * Simd<T>::kLanes;
+  for (int64_t j = 0; j < block.keys; j += kStep) {
+    const int64_t key = block.key + j;
+    const T* panel = packed + key / kPanel * kPanel * shape.width + key % kPanel;
+    for (int64_t r = 0; r < block.rows; r += kTileRows) {
+      const int64_t rows = at_most(kTileRows, block.rows - r);
+      const int64_t needed = block.visible(shape, r + rows - 1) - j;
+      if (needed <= 0 || j + kStep <= block.hidden(shape, r)) continue;
+      const Left<T> part{left.data + r * left.row_stride, left.row_stride, left.k_stride};
+      T* out = scores + r * kScoreStride + j;
+      if (needed > kStep / 2)
+        tile_rows<2>(out, kScoreStride, part, panel, kPanel, rows, shape.width, alpha, false);
+      else
+        tile_rows<1>(out, kScoreStride, part, panel, kPanel, rows, shape.width, alpha, false);
+    }
+  }
+}
+
+// c[r] = alpha * sum over visible j of scores[r, j] right[j], or added to c.
+template <class T>
+void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
+                   const HeadShape& shape, T alpha, bool add) {
+  for (int64_t r = 0; r < block.rows; r += kTileRows) {
+    const int64_t rows = at_most(kTileRows, block.rows - r);
+    const int64_t begin = group_of(block.hidden(shape, r));
+    product(c.at(r), c.stride, Left<T>{scores + r * kScoreStride + begin, kScoreStride, 1}, right.at(begin),
+            right.stride, rows, shape.width, block.visible(shape, r + rows - 1) - begin, alpha, add);
+  }
+}
+
+// c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], or added to c.
+template <class T>
+void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
+                      const HeadShape& shape, T alpha, bool add) {
+  int64_t end = 0;
+  for (int64_t j = 0; j < block.keys; j += kTileRows) {
+    const int64_t first = at_most(block.first_row(shape, j), block.rows);
+    end = block.end_row(shape, end, j + kTileRows - 1);
+    if (end <= first && add) continue;
+    product(c.at(j), c.stride, Left<T>{scores + first * kScoreStride + j, 1, kScoreStride}, right.at(first),
+            right.stride, at_most(kTileRows, block.keys - j), shape.width, end - first, alpha, add);
+  }
+}
+
+// Returns where the group of the first visible score of row r begins. The hidden scores of that group become
+// `value`; those before it that products of the row's tile read become 0.
+template <class T>
+[[gnu::always_inline]] inline int64_t begin_row(T* row, const ScoreBlock& block, const HeadShape& shape,
+                                                int64_t r, T value) {
+  if (shape.first_keys == nullptr) return 0;
+  const int64_t hidden = block.hidden(shape, r);
+  const int64_t begin = group_of(hidden);
+  const int64_t tile = group_of(block.hidden(shape, r / kTileRows * kTileRows));
+  T* unseen = row + tile;
+  Lane::each(begin - tile, [=](int64_t i) { unseen[i] = T(0); });
+  T* group = row + begin;
+  Lane::each(hidden - begin, [=](int64_t i) { group[i] = value; });
+  return begin;
+}
+
+// Gives the scores from n to the end of their group this value.
+template <class T>
+[[gnu::always_inline]] inline void end_row(T* row, int64_t n, T value) {
+  const int64_t begin = n / kGroup * kGroup;
+  if (begin == n) return;
+  T* group = row + begin;
+  const int64_t kept = n - begin;
+  Lane::each(kGroup, [=](int64_t i) { group[i] = i < kept ? group[i] : value; });
+}
+
+}  // namespace
+}  // namespace trifold::cpu
