@@ -30,6 +30,12 @@ struct Names<PositionEmbedding> {
       {PositionEmbedding::None, "none"}};
 };
 
+enum class RopeType { Rope, Yarn };
+template <>
+struct Names<RopeType> {
+  static constexpr Named<RopeType> kAll[] = {{RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}};
+};
+
 enum class Normalization { LayerNorm, RmsNorm };
 template <>
 struct Names<Normalization> {

@@ -30,8 +30,18 @@ struct ModelConfig {
   PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
   double rotary_base = 10000;
   double rotary_percent = 1.0;
-  bool use_rope_scaling = false;  // as Llama 3.1 does (models/gpt.h)
+  // How rope is stretched beyond the positions it was trained with (models/rotary_frequencies.h), at most one
+  // of three ways: as Llama 3.1 does, ...
+  bool use_rope_scaling = false;
   double rope_scaling_factor = 8.0;
+  double rotary_seq_len_interpolation_factor = 1;  // ... all pairs alike, ...
+  RopeType rope_type = RopeType::Rope;             // ... or as YaRN does.
+  double rotary_scaling_factor = 1;                // of YaRN, as all below
+  int64_t original_max_position_embeddings = 4096;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 1;
+  double mscale_all_dim = 0;
   std::optional<int64_t> vocab_size;  // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;

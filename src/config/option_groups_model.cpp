@@ -16,6 +16,29 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
             "Stretch rope beyond 8192 positions as Llama 3.1 does.");
   table.add("rope-scaling-factor", &model.rope_scaling_factor, "How far --use-rope-scaling stretches.")
       .range(1, 1e6);
+  table
+      .add("rotary-seq-len-interpolation-factor", &model.rotary_seq_len_interpolation_factor,
+           "Divide the positions of rope by this, so that it reaches as many times further.")
+      .range(1, 1e6);
+  table.add("rope-type", &model.rope_type, "rope, or rope that is stretched as YaRN does.");
+  table.add("rotary-scaling-factor", &model.rotary_scaling_factor, "yarn: how far it stretches.")
+      .range(1, 1e6);
+  table
+      .add("original-max-position-embeddings", &model.original_max_position_embeddings,
+           "yarn: positions that the model was trained with before.")
+      .range(1, kMaxSize);
+  table
+      .add("beta-fast", &model.beta_fast,
+           "yarn: pairs that turn more often than this in the original positions stay as they are.")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("beta-slow", &model.beta_slow,
+           "yarn: pairs that turn less often than this are stretched by the whole factor.")
+      .bounds = {0, 1e6, true, false};
+  table.add("mscale", &model.mscale, "yarn: how much larger queries and keys become, times 0.1 ln(factor).")
+      .range(0, 1e3);
+  table.add("mscale-all-dim", &model.mscale_all_dim, "yarn: the same of what that is divided by.")
+      .range(0, 1e3);
   table.add("group-query-attention", &model.group_query_attention,
             "Several query heads share a key and value head: --num-query-groups of these.");
   table.add("num-query-groups", &model.num_query_groups, "Key and value heads; they divide the heads.")

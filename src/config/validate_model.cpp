@@ -34,13 +34,50 @@ void check_heads(const ModelConfig& model, Problems& problems) {
         .right("give a divisor of it, so that each group has as many heads");
 }
 
+void check_yarn(const ModelConfig& model, Problems& problems) {
+  const ModelConfig defaults;
+  const bool yarn = model.rope_type == RopeType::Yarn;
+  const std::pair<const char*, bool> options[] = {
+      {"rotary-scaling-factor", model.rotary_scaling_factor != defaults.rotary_scaling_factor},
+      {"original-max-position-embeddings",
+       model.original_max_position_embeddings != defaults.original_max_position_embeddings},
+      {"beta-fast", model.beta_fast != defaults.beta_fast},
+      {"beta-slow", model.beta_slow != defaults.beta_slow},
+      {"mscale", model.mscale != defaults.mscale},
+      {"mscale-all-dim", model.mscale_all_dim != defaults.mscale_all_dim}};
+  for (const auto& [option, changed] : options)
+    if (changed && !yarn && problems.sound({option}))
+      problems.about(option, "rope-type")
+          .wrong("--{} has no effect", option)
+          .right("it needs --rope-type yarn");
+  if (!yarn) return;
+  if (problems.sound({"beta-fast", "beta-slow"}) && model.beta_fast <= model.beta_slow)
+    problems.about("beta-fast", "beta-slow")
+        .wrong("--beta-fast {} is not above --beta-slow {}", format_double(model.beta_fast),
+               format_double(model.beta_slow))
+        .right("give more turns for pairs that stay than for pairs that are stretched");
+  if (problems.sound({"rotary-percent"}) && model.rotary_percent != 1)
+    problems.about("rotary-percent", "rope-type")
+        .wrong("--rotary-percent {} is not possible with --rope-type yarn",
+               format_double(model.rotary_percent))
+        .right("leave it out");
+  if (problems.sound({"rotary-base"}) && model.rotary_base == 1)
+    problems.about("rotary-base", "rope-type")
+        .wrong("--rotary-base 1 is not possible with --rope-type yarn: all pairs turn alike")
+        .right("give a larger one");
+}
+
 void check_rope(const ModelConfig& model, Problems& problems) {
   const ModelConfig defaults;
+  const bool yarn = model.rope_type == RopeType::Yarn;
+  const bool interpolates = model.rotary_seq_len_interpolation_factor != 1;
   const bool rope = model.position_embedding_type == PositionEmbedding::Rope;
   const std::pair<const char*, bool> options[] = {
       {"rotary-base", model.rotary_base != defaults.rotary_base},
       {"rotary-percent", model.rotary_percent != defaults.rotary_percent},
-      {"use-rope-scaling", model.use_rope_scaling}};
+      {"use-rope-scaling", model.use_rope_scaling},
+      {"rotary-seq-len-interpolation-factor", interpolates},
+      {"rope-type", yarn}};
   for (const auto& [option, changed] : options)
     if (changed && !rope && problems.sound({option, "position-embedding-type"}))
       problems.about(option, "position-embedding-type")
@@ -50,6 +87,13 @@ void check_rope(const ModelConfig& model, Problems& problems) {
     problems.about("rope-scaling-factor", "use-rope-scaling")
         .wrong("--rope-scaling-factor {} has no effect", format_double(model.rope_scaling_factor))
         .right("it needs --use-rope-scaling");
+  check_yarn(model, problems);
+  if (int{model.use_rope_scaling} + int{interpolates} + int{yarn} > 1)
+    problems.about("use-rope-scaling", "rotary-seq-len-interpolation-factor", "rope-type")
+        .wrong(
+            "--use-rope-scaling, --rotary-seq-len-interpolation-factor and --rope-type yarn exclude each "
+            "other")
+        .right("give one of them: each stretches rope in its own way");
   if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent"}))
     return;
   const int64_t head = head_width(model);

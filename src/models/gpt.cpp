@@ -1,8 +1,5 @@
 #include "models/gpt.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
 #include <string>
 
 namespace trifold {
@@ -82,27 +79,6 @@ Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
 
 Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const {
   return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
-}
-
-// Pair i of the first 2n numbers of a head turns by base^(-i/n) radians a position (Su et al., arXiv
-// 2104.09864). Scaling is that of Llama 3.1, which stretches a model of 8192 positions to `factor` times as
-// many: pairs that turn fewer than once in them do so more slowly by the factor, pairs that turn more than
-// four times stay, those between are blended.
-std::vector<double> rotary_frequencies(const ModelConfig& config) {
-  constexpr double kOriginalPositions = 8192, kSlow = 1, kFast = 4;
-  const auto turned = static_cast<double>(head_width(config)) * config.rotary_percent;
-  const auto pairs = static_cast<int64_t>(turned) / 2;
-  std::vector<double> frequencies;
-  for (int64_t i = 0; i < pairs; ++i) {
-    double radians = std::pow(config.rotary_base, -static_cast<double>(i) / static_cast<double>(pairs));
-    if (config.use_rope_scaling) {
-      const double turns = kOriginalPositions * radians / (2 * std::numbers::pi);
-      const double kept = std::clamp((turns - kSlow) / (kFast - kSlow), 0.0, 1.0);
-      radians *= kept + (1 - kept) / config.rope_scaling_factor;
-    }
-    frequencies.push_back(radians);
-  }
-  return frequencies;
 }
 
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {

@@ -52,9 +52,6 @@ class GptHead final : public Layer {
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// Radians a position of each pair that rotary position embedding turns, of a resolved configuration.
-std::vector<double> rotary_frequencies(const ModelConfig& config);
-
 // What normalises activations.
 NormKind norm_kind(const ModelConfig& config);
 

@@ -1,6 +1,9 @@
 #include "models/hugging_face_family.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "models/rotary_frequencies.h"
 
 namespace trifold {
 
@@ -9,6 +12,31 @@ namespace {
 using nlohmann::json;
 
 constexpr double kLowTurns = 1, kHighTurns = 4, kScaledPositions = 8192;  // as in models/gpt.cpp
+
+// Without 'mscale' and 'mscale_all_dim', both not 0, queries and keys grow by m(1), or by 'attention_factor'.
+template <class Report>
+void read_yarn(ConfigReader& rope, double original_positions, ModelConfig& model, const Report& report) {
+  constexpr double kRounding = 1e-9;
+  model.rope_type = RopeType::Yarn;
+  model.rotary_scaling_factor = rope.number("factor", 0);
+  model.original_max_position_embeddings = static_cast<int64_t>(original_positions);
+  model.beta_fast = rope.number("beta_fast", 32);
+  model.beta_slow = rope.number("beta_slow", 1);
+  const double mscale = rope.number("mscale", 0), all = rope.number("mscale_all_dim", 0);
+  if (mscale != 0 && all != 0) {
+    model.mscale = mscale;
+    model.mscale_all_dim = all;
+  }
+  const double follows = std::sqrt(rotary_score_scale(model));
+  const double growth = rope.number("attention_factor", follows);
+  if (std::abs(growth - follows) > kRounding * follows) {
+    model.mscale = (growth - 1) / (0.1 * std::log(model.rotary_scaling_factor));
+    model.mscale_all_dim = 0;
+    if (!(model.mscale >= 0 && std::isfinite(model.mscale)))
+      report("an 'attention_factor' below 1, or another than 1 with a 'factor' of 1, is not supported");
+  }
+  if (!rope.flag("truncate", true)) report("only a true 'truncate' is supported");
+}
 
 // Newer versions of the library keep all of it in 'rope_parameters', older ones in two fields.
 void read_rotary(ConfigReader& from, ModelConfig& model) {
@@ -22,7 +50,16 @@ void read_rotary(ConfigReader& from, ModelConfig& model) {
   const char* name = rope.has("rope_type") ? "rope_type" : "type";
   const json type = rope.has(name) ? rope.at(name) : json("default");
   if (type == "default") return;
-  if (type != "llama3") return report("only the types default and llama3 are supported");
+  if (type == "linear") {
+    model.rotary_seq_len_interpolation_factor = rope.number("factor", 0);
+    return;
+  }
+  if (type == "yarn") {
+    const auto positions = static_cast<double>(model.max_position_embeddings.value_or(0));
+    const double original = from.number("original_max_position_embeddings", positions);
+    return read_yarn(rope, rope.number("original_max_position_embeddings", original), model, report);
+  }
+  if (type != "llama3") return report("only the types default, linear, yarn and llama3 are supported");
   model.use_rope_scaling = true;
   model.rope_scaling_factor = rope.number("factor", 0);
   if (rope.number("low_freq_factor", 0) != kLowTurns || rope.number("high_freq_factor", 0) != kHighTurns ||
@@ -84,6 +121,15 @@ json llama_json(const ModelConfig& model) {
                               {"low_freq_factor", kLowTurns},
                               {"high_freq_factor", kHighTurns},
                               {"original_max_position_embeddings", static_cast<int64_t>(kScaledPositions)}};
+  if (model.rotary_seq_len_interpolation_factor != 1)
+    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", model.rotary_seq_len_interpolation_factor}};
+  if (model.rope_type == RopeType::Yarn)
+    config["rope_scaling"] = {{"rope_type", "yarn"},
+                              {"factor", model.rotary_scaling_factor},
+                              {"original_max_position_embeddings", model.original_max_position_embeddings},
+                              {"beta_fast", model.beta_fast},
+                              {"beta_slow", model.beta_slow},
+                              {"attention_factor", std::sqrt(rotary_score_scale(model))}};
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include "config/model_family.h"
 #include "models/gpt.h"
 #include "models/language_family.h"
+#include "models/rotary_frequencies.h"
 #include "nn/recompute.h"
 
 namespace trifold {
@@ -25,6 +26,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
+  shape.score_scale = rotary_score_scale(config);
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the projections into the residual stream by the number of them, two a layer; BERT, which

@@ -23,6 +23,7 @@ struct TransformerShape {
   bool bias = true;                             // of the linear layers
   bool head_norm = false;                       // of queries and keys, head by head
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
+  double score_scale = 1;                       // see AttentionCore
   double norm_eps = 1e-5;
   double init_std = 0.02;
   double output_init_std = 0.02;  // of the two projections that end in the residual stream

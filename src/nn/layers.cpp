@@ -158,11 +158,12 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
-                             double dropout, AttentionSight sight)
+                             double dropout, AttentionSight sight, double score_scale)
     : name_(name),
       heads_(heads),
       dropout_(dropout),
       sight_(sight),
+      score_scale_(score_scale),
       key_(philox_key(builder.seed(), name)),
       qkv_(builder.slot()),
       out_(builder.slot()),
@@ -181,7 +182,7 @@ Attention AttentionCore::shape(const Run& run) const {
   } else {
     how.first_keys = run.batch->document_begin;
   }
-  how.scale = 1.0 / std::sqrt(static_cast<double>(heads_.head_dim));
+  how.scale = score_scale_ / std::sqrt(static_cast<double>(heads_.head_dim));
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
   how.sample = run.batch->sample;
   how.first_sample = how.sample.data != nullptr ? 0 : run.batch->first_sample;

@@ -120,10 +120,11 @@ struct AttentionHeads {
 enum class AttentionSight { Causal, Both };
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
+// Scores are multiplied by score_scale / sqrt(head_dim).
 class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
-                AttentionSight sight = AttentionSight::Causal);
+                AttentionSight sight = AttentionSight::Causal, double score_scale = 1);
   Tensor forward(Run& run, Tensor qkv, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dout, Saved& saved) const override;
   void backward_weight(Run&, Saved&) const override {}
@@ -135,6 +136,7 @@ class AttentionCore final : public Layer {
   AttentionHeads heads_;
   double dropout_;
   AttentionSight sight_;
+  double score_scale_;
   PhiloxKey key_;
   SlotId qkv_, out_, lse_;
 };

@@ -106,6 +106,11 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Mode
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
   if (use != ModelUse::SameRun)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std"});
+  if (use != ModelUse::SameRun && wanted.is_object() && wanted.value("position_embedding_type", "") == "rope")
+    free.insert(free.end(),
+                {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
+                 "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
+                 "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   if (use == ModelUse::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
   // A field that is younger than the checkpoint: what was done before there was a choice.
   const nlohmann::json defaults = to_json(ModelConfig());

@@ -39,8 +39,8 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
 // `data` are text.
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
 
-// To go on with a run; to start another one from the weights: lengths of samples, dropout and the size of
-// random weights may then be others; or from those of a BERT without its head.
+// To go on with a run; to start another one from the weights: lengths of samples, dropout, the size of random
+// weights, and how far rope reaches may then be others; or from those of a BERT without its head.
 enum class ModelUse { SameRun, WeightsOnly, Encoder };
 
 // BadInput that lists the fields that differ, unless a checkpoint of the model `stored` fits the model

@@ -48,6 +48,25 @@ TEST_F(Resume, OnAnotherMeshAgreesWithinRounding) {
   }
 }
 
+// The weights of a model with rope know no length: stretched angles take them to longer sequences.
+TEST_F(Resume, GoesOnWithLongerSequencesAndStretchedAngles) {
+  PretrainConfig config = small_run();
+  make_llama(config.model, 2);
+  const double trained = train(config, 0, "", folder_.string()).losses.back();
+  config.model.seq_length = config.model.max_position_embeddings.emplace(32);
+  config.model.rope_type = RopeType::Yarn;
+  config.model.rotary_scaling_factor = 2;
+  config.model.original_max_position_embeddings = 16;
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer longer(world, config, *data, nullptr);
+    longer.load(folder_.string(), Trainer::LoadPart::Weights);
+    EXPECT_NEAR(longer.step().loss, trained, 0.2 * trained);
+    Trainer same_run(world, config, *data, nullptr);
+    EXPECT_THROW(same_run.load(folder_.string()), Error) << "it is another model";
+  });
+}
+
 // ---- meshes with pipelines ----
 
 // 7 layers with a tied head and dropout; heads, rows and vocabulary can be cut in 2.

@@ -120,6 +120,19 @@ const std::vector<Case>& cases() {
        [](C& c) { c.lr.lr_decay_power = 2; }},
       {"--rotary-percent has no effect", [](C& c) { c.model.rotary_percent = 0.5; }},
       {"--use-rope-scaling has no effect", [](C& c) { c.model.use_rope_scaling = true; }},
+      {"--beta-fast has no effect: it needs --rope-type yarn", [](C& c) { c.model.beta_fast = 16; }},
+      {"--rope-type has no effect: it needs --position-embedding-type rope",
+       [](C& c) { c.model.rope_type = RopeType::Yarn; }},
+      {"--beta-fast 1 is not above --beta-slow 1",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope;
+         c.model.rope_type = RopeType::Yarn, c.model.beta_fast = 1;
+       }},
+      {"--use-rope-scaling, --rotary-seq-len-interpolation-factor and --rope-type yarn exclude each other",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope;
+         c.model.rope_type = RopeType::Yarn, c.model.rotary_seq_len_interpolation_factor = 2;
+       }},
       {"--rope-scaling-factor 4 has no effect: it needs --use-rope-scaling",
        [](C& c) { c.model.rope_scaling_factor = 4; }},
       {"--rotary-percent 0 is not possible: it must be above 0", [](C& c) { c.model.rotary_percent = 0; }},

@@ -1,0 +1,71 @@
+#include "models/rotary_frequencies.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace trifold {
+
+namespace {
+
+// Radians a position as Llama 3.1 stretches them.
+double stretched_by_turns(double radians, double factor) {
+  constexpr double kOriginalPositions = 8192, kSlow = 1, kFast = 4;
+  const double turns = kOriginalPositions * radians / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - kSlow) / (kFast - kSlow), 0.0, 1.0);
+  return radians * (kept + (1 - kept) / factor);
+}
+
+// The blend of YaRN: which of `pairs` pairs stay (1), are stretched (0), or are between.
+class YarnBlend {
+ public:
+  YarnBlend(const ModelConfig& config, int64_t pairs)
+      : begin_(std::max(0.0, std::floor(pair_that_turns(config, pairs, config.beta_fast)))),
+        end_(std::min(2.0 * static_cast<double>(pairs) - 1,
+                      std::ceil(pair_that_turns(config, pairs, config.beta_slow)))) {
+    if (begin_ == end_) end_ += 0.001;
+  }
+  double kept(int64_t pair) const {
+    return 1 - std::clamp((static_cast<double>(pair) - begin_) / (end_ - begin_), 0.0, 1.0);
+  }
+
+ private:
+  // The index, not whole, of a pair that turns so many times in the original positions.
+  static double pair_that_turns(const ModelConfig& config, int64_t pairs, double turns) {
+    const auto positions = static_cast<double>(config.original_max_position_embeddings);
+    return static_cast<double>(pairs) * std::log(positions / (turns * 2 * std::numbers::pi)) /
+           std::log(config.rotary_base);
+  }
+
+  double begin_, end_;
+};
+
+}  // namespace
+
+std::vector<double> rotary_frequencies(const ModelConfig& config) {
+  const auto turned = static_cast<double>(head_width(config)) * config.rotary_percent;
+  const auto pairs = static_cast<int64_t>(turned) / 2;
+  const bool yarn = config.rope_type == RopeType::Yarn;
+  const YarnBlend blend(config, pairs);
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < pairs; ++i) {
+    double radians = std::pow(config.rotary_base, -static_cast<double>(i) / static_cast<double>(pairs));
+    radians /= config.rotary_seq_len_interpolation_factor;
+    if (config.use_rope_scaling) radians = stretched_by_turns(radians, config.rope_scaling_factor);
+    if (yarn) radians *= blend.kept(i) + (1 - blend.kept(i)) / config.rotary_scaling_factor;
+    frequencies.push_back(radians);
+  }
+  return frequencies;
+}
+
+double rotary_score_scale(const ModelConfig& config) {
+  const bool rope = config.position_embedding_type == PositionEmbedding::Rope;
+  if (!rope || config.rope_type != RopeType::Yarn) return 1;
+  const auto growth = [&](double mscale) {
+    return 0.1 * mscale * std::log(config.rotary_scaling_factor) + 1;
+  };
+  const double c = growth(config.mscale) / growth(config.mscale_all_dim);
+  return c * c;
+}
+
+}  // namespace trifold

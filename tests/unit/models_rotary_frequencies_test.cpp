@@ -1,0 +1,104 @@
+// Rotary angles against golden values, which a script computed from the formulas as the papers' authors write
+// them (over dims, not pairs).
+#include "models/rotary_frequencies.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "models/hugging_face.h"
+
+namespace trifold {
+namespace {
+
+ModelConfig rope(int64_t head, double base) {
+  ModelConfig model;
+  model.num_layers = 1;
+  model.num_attention_heads = 2;
+  model.hidden_size = 2 * head;
+  model.position_embedding_type = PositionEmbedding::Rope;
+  model.rotary_base = base;
+  return model;
+}
+
+ModelConfig yarn(int64_t head, double base, int64_t positions, double factor) {
+  ModelConfig model = rope(head, base);
+  model.rope_type = RopeType::Yarn;
+  model.original_max_position_embeddings = positions;
+  model.rotary_scaling_factor = factor;
+  return model;
+}
+
+void expect_relative(const std::vector<double>& values, const std::vector<double>& golden) {
+  ASSERT_EQ(values.size(), golden.size());
+  for (size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(values[i], golden[i], 1e-14 * golden[i]) << i;
+}
+
+TEST(RotaryFrequencies, LinearDividesEveryAngle) {
+  ModelConfig model = rope(8, 10000);
+  expect_relative(rotary_frequencies(model), {1, 0.1, 0.01, 0.001});
+  model.rotary_seq_len_interpolation_factor = 4;
+  expect_relative(rotary_frequencies(model), {0.25, 0.025, 0.0025, 0.00025});
+  EXPECT_EQ(rotary_score_scale(model), 1);
+}
+
+TEST(RotaryFrequencies, YarnKeepsWhatTurnsFastAndBlendsWhatIsBetween) {
+  expect_relative(
+      rotary_frequencies(yarn(32, 10000, 256, 4)),
+      {1, 0.50209046891995457, 0.24846467329894412, 0.12066895996692689, 0.057142857142857148,
+       0.026108704383837632, 0.011293848786315641, 0.0044456985250973073, 0.0025000000000000001,
+       0.0014058533129758727, 0.00079056941504209474, 0.00044456985250973074, 0.00025000000000000001,
+       0.00014058533129758727, 7.9056941504209485e-05, 4.4456985250973067e-05});
+  expect_relative(
+      rotary_frequencies(yarn(16, 500000, 4096, 16)),
+      {1, 0.19392274474868576, 0.025854146264968954, 0.0027347492764564158, 8.8388347648318439e-05,
+       1.7140510979762956e-05, 3.3239349355906181e-06, 6.4458658607577872e-07});
+}
+
+TEST(RotaryFrequencies, YarnSharpensAttention) {
+  EXPECT_NEAR(rotary_score_scale(yarn(32, 10000, 256, 4)), 1.2964769927807063, 1e-15);
+  ModelConfig model = yarn(32, 10000, 4096, 40);
+  model.mscale = 0.707;
+  model.mscale_all_dim = 1.5;
+  EXPECT_NEAR(rotary_score_scale(model), 0.6588195378069319, 1e-15);
+  model.rotary_scaling_factor = 1;
+  EXPECT_EQ(rotary_score_scale(model), 1);
+  EXPECT_EQ(rotary_frequencies(model), rotary_frequencies(rope(32, 10000)));
+}
+
+nlohmann::json llama_config(const nlohmann::json& scaling) {
+  return {{"model_type", "llama"},    {"num_hidden_layers", 2},  {"hidden_size", 32},
+          {"num_attention_heads", 4}, {"intermediate_size", 40}, {"max_position_embeddings", 64},
+          {"vocab_size", 61},         {"rope_theta", 50000.0},   {"rope_scaling", scaling}};
+}
+
+TEST(RotaryFrequencies, AreTheSameThroughHuggingFacesConfiguration) {
+  ModelConfig linear = from_hugging_face(llama_config({{"rope_type", "linear"}, {"factor", 2.5}}), "here");
+  EXPECT_EQ(linear.rotary_seq_len_interpolation_factor, 2.5);
+  ModelConfig wide = from_hugging_face(
+      llama_config(
+          {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}, {"beta_fast", 16}}),
+      "here");
+  EXPECT_EQ(wide.rope_type, RopeType::Yarn);
+  EXPECT_EQ(wide.rotary_scaling_factor, 4);
+  EXPECT_EQ(wide.original_max_position_embeddings, 16);
+  EXPECT_EQ(wide.beta_fast, 16);
+  EXPECT_NEAR(rotary_score_scale(wide), 1.2964769927807063, 1e-15);
+  ModelConfig plain = from_hugging_face(
+      llama_config({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}}), "here");
+  EXPECT_EQ(plain.original_max_position_embeddings, 64);
+  EXPECT_EQ(rotary_score_scale(plain), 1);
+  for (const ModelConfig& model : {linear, wide, plain}) {
+    const ModelConfig again = from_hugging_face(to_hugging_face(model), "here");
+    EXPECT_EQ(rotary_frequencies(again), rotary_frequencies(model));
+    EXPECT_NEAR(rotary_score_scale(again), rotary_score_scale(model), 1e-12);
+  }
+  EXPECT_THROW(from_hugging_face(
+                   llama_config({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.5}}), "here"),
+               Error);
+  EXPECT_THROW(from_hugging_face(llama_config({{"rope_type", "dynamic"}, {"factor", 4.0}}), "here"), Error);
+}
+
+}  // namespace
+}  // namespace trifold
