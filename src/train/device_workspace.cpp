@@ -47,7 +47,8 @@ size_t of_attention(const PretrainConfig& config) {
   how.head_dim = head_width(model);
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
   return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
-                                    !family_of_model(model).causal, !config.mesh.no_deterministic_mode});
+                                    !family_of_model(model).causal, !config.mesh.no_deterministic_mode,
+                                    model.attention_dropout > 0});
 }
 
 }  // namespace

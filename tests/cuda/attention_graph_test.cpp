@@ -78,16 +78,19 @@ TEST_P(AttentionGraphs, DeterministicBackwardIsTakenWithAKnownWorkspace) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionGraphs,
-    ::testing::Values(Case{"Gpt124m", {8, 1024, 12, 12, 64, DType::BF16, true}},
-                      Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
-                      Case{"Gpt124mDropout", {8, 1024, 12, 12, 64, DType::BF16, true, false, 0.1}},
-                      Case{"Llama8bDropout", {2, 4096, 32, 8, 128, DType::BF16, true, false, 0.25}},
-                      Case{"BertLarge", {32, 512, 16, 16, 64, DType::BF16, false, false, 0.1, true}},
-                      Case{"BertBaseShort", {32, 128, 12, 12, 64, DType::F16, false, false, 0, true}},
-                      Case{"CausalWithLengths", {2, 200, 8, 2, 128, DType::BF16, true, false, 0.1, true}},
-                      Case{"NoWholeTile", {3, 72, 4, 2, 32, DType::BF16, true}},
-                      Case{"Wide", {2, 1024, 4, 2, 256, DType::BF16, true}},
-                      Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}}),
+    ::testing::Values(
+        Case{"Gpt124m", {8, 1024, 12, 12, 64, DType::BF16, true}},
+        Case{"Llama8b", {2, 4096, 32, 8, 128, DType::BF16, true}},
+        Case{"Gpt124mDropout", {8, 1024, 12, 12, 64, DType::BF16, true, false, 0.1}},
+        Case{"Llama8bDropout", {2, 4096, 32, 8, 128, DType::BF16, true, false, 0.25}},
+        Case{"BertLarge", {32, 512, 16, 16, 64, DType::BF16, false, false, 0.1, true}},
+        Case{"BertBaseShort", {32, 128, 12, 12, 64, DType::F16, false, false, 0, true}},
+        Case{"CausalWithLengths", {2, 200, 8, 2, 128, DType::BF16, true, false, 0.1, true}},
+        Case{"NoWholeTile", {3, 72, 4, 2, 32, DType::BF16, true}},
+        Case{"Wide", {2, 1024, 4, 2, 256, DType::BF16, true}},
+        Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}},
+        Case{"TwoHeadsOfSixteen", {1, 4096, 2, 2, 64, DType::BF16, true, false, 0.1, false, 16, 16}},
+        Case{"OneKeyHeadOfEight", {1, 4096, 4, 1, 128, DType::BF16, true, false, 0, false, 32, 8}}),
     [](const auto& each) { return std::string(each.param.name); });
 
 // The first engine that cuDNN proposes for a card, of those it has for the graph.

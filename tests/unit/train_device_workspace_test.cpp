@@ -40,16 +40,32 @@ TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   EXPECT_EQ(device_workspace(bert), device_workspace(gpt2_124m()) + 256);
 }
 
+// 350M at 65 536 positions: one head of one sample at a time, 8 GiB instead of 128.
+TEST(DeviceWorkspace, LongSequencesTakeTheirHeadsOneAfterTheOther) {
+  PretrainConfig config = gpt2_124m();
+  config.model.hidden_size = 1024;
+  config.model.num_attention_heads = 16;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(65536);
+  config.batch.micro_batch_size = 1;
+  EXPECT_EQ(device_workspace(config), 65536UL * 65536 * 2 + 65536UL * 4 + 512);
+  // Of 32 samples of 12 heads with 2048 positions, 12 at a time would be enough: three groups of 11.
+  config = gpt2_124m();
+  config.model.seq_length = config.model.max_position_embeddings.emplace(2048);
+  config.batch.micro_batch_size = 32;
+  EXPECT_EQ(device_workspace(config), 132UL * 2048 * 2048 * 2 + 132UL * 2048 * 4 + 512);
+}
+
 // The most that cuDNN 9.19 says its first engine takes on an H100, H200 or B200 for a deterministic backward
-// (cuda.attention_engines asks it), and a sum for each row beside it.
+// (cuda.attention_engines asks it), and a sum for each row beside it. Llama 8B's heads are four groups.
 TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
   struct Model {
     const char* name;
     int64_t batch, seq, heads, groups, width, tensor;
-    size_t engine;  // bytes
+    size_t engine;  // bytes, of one group
+    int64_t parts = 1;
   };
   for (const Model& model : {Model{"GPT-2 1558M", 16, 1024, 25, 25, 64, 1, 838'861'056},
-                             Model{"Llama 8B", 1, 8192, 32, 8, 128, 1, 4'429'185'280},
+                             Model{"Llama 8B", 1, 8192, 32, 8, 128, 1, 1'107'296'512, 4},
                              Model{"Llama 70B on 8 tensor ranks", 1, 8192, 64, 8, 128, 8, 1'107'296'512}}) {
     PretrainConfig config = gpt2_124m();
     config.model.hidden_size = model.heads * model.width;
@@ -61,7 +77,8 @@ TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
     config.batch.micro_batch_size = model.batch;
     config.mesh.tensor_model_parallel_size = model.tensor;
     const auto sums =
-        static_cast<size_t>(model.batch * model.heads / model.tensor * model.seq) * sizeof(float);
+        static_cast<size_t>(model.batch * model.heads / model.tensor / model.parts * model.seq) *
+        sizeof(float);
     EXPECT_GE(device_workspace(config), model.engine + sums) << model.name;
     EXPECT_LE(device_workspace(config), model.engine + sums + 1024) << model.name;
   }

@@ -10,6 +10,7 @@
 #include "ops/contract.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
+#include "ops/cuda/attention_parts.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/workspace.h"
@@ -64,10 +65,12 @@ struct Numbers {
         dropout(how.dropout.probability),
         key(cpu::drop_rule(op, how.dropout)),
         first(cpu::first_head(op, how)),
+        global_heads(how.global_heads),
         lengths(how.lengths.data) {}
   double scale, dropout;
   cpu::DropRule key;
   cpu::LateIndex first;
+  int64_t global_heads;
   void* lengths;  // null: all keys exist
 };
 
@@ -85,18 +88,14 @@ AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool 
           .lengths = how.lengths.data != nullptr};
 }
 
+AttentionSize size_of_call(const AttentionShape& shape) {
+  return {shape.batch, shape.seq,     shape.heads,         shape.kv_heads,
+          shape.width, shape.lengths, shape.deterministic, shape.dropout > 0};
+}
+
 // The first query, key and value of packed projections, as addresses.
 struct Packed {
-  Packed(void* memory, const AttentionShape& shape) {
-    auto* base = static_cast<std::byte*>(memory);
-    const auto head = static_cast<size_t>(shape.width) * size_of(shape.dtype);
-    query = base;
-    key = base + static_cast<size_t>(shape.heads) * head;
-    value = base + static_cast<size_t>(shape.heads + shape.kv_heads) * head;
-  }
-  void* query;
-  void* key;
-  void* value;
+  void *query, *key, *value;
 };
 
 // Host memory that a plan reads while it is enqueued.
@@ -148,12 +147,49 @@ class Arguments {
   std::vector<void*> addresses_;
 };
 
+// A part of a call in the call's tensors.
+class Within {
+ public:
+  Within(const AttentionShape& whole, const AttentionPart& part)
+      : whole_(whole), part_(part), offsets_(size_of_call(whole), part) {}
+
+  AttentionShape shape() const {
+    AttentionShape own = whole_;
+    own.batch = part_.samples;
+    own.heads = part_.heads;
+    own.kv_heads = part_.kv_heads;
+    if (own.heads == whole_.heads) return own;
+    own.all_heads = whole_.heads;
+    own.all_kv_heads = whole_.kv_heads;
+    return own;
+  }
+  Numbers numbers(const Numbers& all) const {
+    Numbers own = all;
+    own.first.index += static_cast<uint64_t>(part_.sample * all.global_heads + part_.head);
+    if (all.lengths != nullptr) own.lengths = static_cast<int32_t*>(all.lengths) + part_.sample;
+    return own;
+  }
+  Packed packed(void* memory) const {
+    return {at(memory, offsets_.query), at(memory, offsets_.key), at(memory, offsets_.value)};
+  }
+  void* out(void* memory) const { return at(memory, offsets_.out); }
+  void* rows(void* memory) const { return static_cast<float*>(memory) + offsets_.rows; }
+
+ private:
+  void* at(void* memory, int64_t element) const {
+    return static_cast<std::byte*>(memory) + element * static_cast<int64_t>(size_of(whole_.dtype));
+  }
+
+  const AttentionShape& whole_;
+  const AttentionPart& part_;
+  PartOffsets offsets_;
+};
+
 // What the call is told stands behind cuDNN's own workspace.
-void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
-             void* qkv) {
+void forward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
+                  const Packed& in) {
   Engine& engine = engine_on(queue);
   const Plan& plan = engine.plan(shape, false);
-  const Packed in(qkv, shape);
   Scalars scalars(numbers);
   const size_t own = aligned_workspace(static_cast<size_t>(plan.workspace()));
   auto* work = static_cast<std::byte*>(queue.workspace(own + attention_inputs(shape.batch, shape.lengths)));
@@ -165,6 +201,17 @@ void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbe
   arguments.add(kLse, lse);
   arguments.add_common(queue, shape, numbers, scalars, work + own);
   arguments.execute(engine, plan, work);
+}
+
+void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
+             void* qkv) {
+  // Without a mask forward is one part: it needs no memory that grows with the square of the positions.
+  AttentionSize size = size_of_call(shape);
+  size.deterministic = false;
+  for (const AttentionPart& part : attention_parts(size)) {
+    const Within at(shape, part);
+    forward_part(queue, at.shape(), at.numbers(numbers), at.out(out), at.rows(lse), at.packed(qkv));
+  }
 }
 
 struct BackwardTensors {
@@ -180,12 +227,10 @@ void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& 
 }
 
 // Sums that cuDNN keeps beside its own workspace stand behind what the call is told.
-void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
-              const BackwardTensors& t) {
+void backward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
+                   const BackwardTensors& t, const Packed& gradient, const Packed& in) {
   Engine& engine = engine_on(queue);
   const Plan& plan = engine.plan(shape, true);
-  const Packed in(t.qkv, shape);
-  const Packed gradient(t.dqkv, shape);
   Scalars scalars(numbers);
   const size_t rows =
       aligned_workspace(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
@@ -208,6 +253,15 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   if (!shape.deterministic) arguments.add(kDqSum, work + own + inputs + rows);
   arguments.add_common(queue, shape, numbers, scalars, work + own);
   arguments.execute(engine, plan, work);
+}
+
+void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
+              const BackwardTensors& t) {
+  for (const AttentionPart& part : attention_parts(size_of_call(shape))) {
+    const Within at(shape, part);
+    const BackwardTensors tensors{nullptr, at.out(t.dout), nullptr, at.out(t.out), at.rows(t.lse)};
+    backward_part(queue, at.shape(), at.numbers(numbers), tensors, at.packed(t.dqkv), at.packed(t.qkv));
+  }
   if (shape.lengths) clear_unseen(queue, shape, numbers, t.dqkv);
 }
 

@@ -15,7 +15,8 @@
 //
 // A graph is built when its shape is met first (about half a second) and kept by the calling thread, for
 // plans and handles of cuDNN belong to one thread. Backward takes the engine that gives the same bits each
-// time, at the price of a workspace of batch * heads * seq * seq * 2 bytes. In any order, the gradients of
+// time, at the price of a workspace of batch * heads * seq * seq * 2 bytes, of groups of samples or heads
+// where that would be large (attention_group of workspace.h). In any order, the gradients of
 // queries are added up in f32, batch * heads * seq * head_dim * 4 bytes, as they come.
 #pragma once
 

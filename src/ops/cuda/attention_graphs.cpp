@@ -22,17 +22,18 @@ struct Layouts {
         k(shape.kv_heads),
         s(shape.seq),
         d(shape.width),
-        row((shape.heads + 2 * shape.kv_heads) * shape.width) {}
+        all(shape.all_heads > 0 ? shape.all_heads : shape.heads),
+        row((all + 2 * (shape.all_heads > 0 ? shape.all_kv_heads : shape.kv_heads)) * shape.width) {}
 
   Layout4 packed(int64_t heads) const { return {{b, heads, s, d}, {row * s, d, row, 1}}; }
   Layout4 packed_transposed(int64_t heads) const { return {{b, heads, d, s}, {row * s, d, 1, row}}; }
-  Layout4 out() const { return {{b, h, s, d}, {h * d * s, d, h * d, 1}}; }
+  Layout4 out() const { return {{b, h, s, d}, {all * d * s, d, all * d, 1}}; }
   Layout4 rows() const { return {{b, h, s, 1}, {h * s, s, 1, 1}}; }
   Layout4 scores() const { return {{b, h, s, s}, {h * s * s, s * s, s, 1}}; }
   Layout4 scores_transposed() const { return {{b, h, s, s}, {h * s * s, s * s, 1, s}}; }
   Layout4 dense() const { return {{b, h, s, d}, {h * s * d, s * d, d, 1}}; }
 
-  int64_t b, h, k, s, d, row;
+  int64_t b, h, k, s, d, all, row;
 };
 
 // What masks scores, of those that the shape asks for.

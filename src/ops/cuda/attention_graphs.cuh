@@ -17,6 +17,8 @@ struct AttentionShape {
   bool deterministic = false;
   double dropout = 0;    // probability with which a weight is dropped, below 1
   bool lengths = false;  // keys of a sample end where kKeyLengths says
+  // Where `heads` and `kv_heads` are a group of those that the projections of one sample hold: all of them.
+  int64_t all_heads = 0, all_kv_heads = 0;
 
   auto operator<=>(const AttentionShape&) const = default;
 };

@@ -3,6 +3,7 @@
 // device. Bytes. Nothing here includes CUDA's headers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -84,6 +85,7 @@ struct AttentionSize {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
   bool lengths = false;       // whether samples have lengths of their own
   bool deterministic = true;  // backward with the same bits each time
+  bool drops = false;         // some weights are dropped
 };
 
 // Of backward, the largest of what cuDNN's engines ask for: with the same bits each time, a 16-bit number for
@@ -99,6 +101,43 @@ inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   return static_cast<size_t>(2 * (pairs + shared + sums)) + kWorkspaceAlignment;
 }
 
+// With the same bits each time, that grows with the square of the positions. Backward then computes one group
+// of samples after another, or of key heads of one sample with the query heads that share them: as many as
+// need this much, but one key head of one sample at least. Forward has the same groups where weights are
+// dropped, for each group has a mask of its own; without a mask groups change no bit.
+constexpr size_t kAttentionGroupBytes = size_t{5} << 28;
+
+struct AttentionGroup {
+  int64_t samples = 0, kv_heads = 0;  // of one group at most
+  bool operator==(const AttentionGroup&) const = default;
+};
+
+inline AttentionGroup attention_group(const AttentionSize& size) {
+  if (!size.deterministic && !size.drops) return {size.batch, size.kv_heads};
+  AttentionSize one = size;
+  one.batch = one.kv_heads = 1;
+  one.heads = size.heads / size.kv_heads;
+  one.deterministic = true;
+  const auto fit =
+      std::max<int64_t>(static_cast<int64_t>(kAttentionGroupBytes / cudnn_backward_workspace(one)), 1);
+  const auto evenly = [](int64_t all, int64_t most) {
+    const int64_t groups = (all + most - 1) / most;
+    return (all + groups - 1) / groups;
+  };
+  if (fit < size.kv_heads) return {1, evenly(size.kv_heads, fit)};
+  return {evenly(size.batch, std::min(fit / size.kv_heads, size.batch)), size.kv_heads};
+}
+
+// Of one group.
+inline AttentionSize attention_group_size(const AttentionSize& size) {
+  const AttentionGroup group = attention_group(size);
+  AttentionSize part = size;
+  part.batch = group.samples;
+  part.heads = size.heads / size.kv_heads * group.kv_heads;
+  part.kv_heads = group.kv_heads;
+  return part;
+}
+
 // What a call is told in device memory beside its tensors: the two numbers of dropout; behind them, with
 // lengths, how many queries each sample has.
 constexpr size_t kDropoutNumbers = kWorkspaceAlignment;
@@ -108,8 +147,9 @@ inline size_t attention_inputs(int64_t batch, bool lengths) {
 }
 
 // The work space of attention: cuDNN's own, the inputs of a call, a sum for each row and, if gradients may be
-// added in any order, those of the queries in f32.
-inline size_t attention_workspace(const AttentionSize& size) {
+// added in any order, those of the queries in f32. Of the largest group.
+inline size_t attention_workspace(const AttentionSize& whole) {
+  const AttentionSize size = attention_group_size(whole);
   const size_t rows =
       aligned_workspace(static_cast<size_t>(size.batch * size.heads * size.seq) * sizeof(float));
   return aligned_workspace(cudnn_backward_workspace(size)) + attention_inputs(size.batch, size.lengths) +
