@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,8 +10,10 @@
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
+#include "launch/stage_lines.h"
 #include "train/plan_svg.h"
 #include "train/recommend_plan.h"
+#include "train/recommend_search.h"
 #include "train/recommender_setup.h"
 
 namespace trifold::launch {
@@ -148,10 +151,49 @@ PictureText picture_text(const RecommendPlan& plan) {
       {"compute", "exchange", "fetch"}};
 }
 
+std::string recommender_text(const RecommendConfig& run) {
+  return fmt::format("{} rank{}, placement {}{}", run.mesh.ranks, run.mesh.ranks == 1 ? "" : "s",
+                     run.placement.placement.text(), run.placement.bf16_exchange ? ", vectors in bf16" : "");
+}
+
+Json recommender_search_json(const RecommenderSearch& search) {
+  Json layouts = Json::array();
+  for (const FoundRecommender& found : search.best)
+    layouts.push_back({{"ranks", found.run.mesh.ranks},
+                       {"placement", found.run.placement.placement.text()},
+                       {"bf16_exchange", found.run.placement.bf16_exchange},
+                       {"step_seconds", found.step_seconds},
+                       {"bytes", found.bytes},
+                       {"imbalance", found.imbalance},
+                       {"bound", found.bound},
+                       {"options", found.words}});
+  return {{"candidates", search.layouts}, {"fitting", search.fitting}, {"layouts", std::move(layouts)}};
+}
+
+int run_recommender_search(const PlanRecommenderConfig& config) {
+  const RecommenderSearch search = search_recommender(config);
+  const auto samples = static_cast<double>(config.run.training.global_batch_size);
+  const auto& limit = config.run.placement.memory_limit;
+  fmt::print("search      {} layouts of at most {} ranks, {} fit{}\n", search.layouts, config.run.mesh.ranks,
+             search.fitting, limit ? fmt::format(" in {:.1f} GiB a rank", *limit) : "");
+  fmt::print("  {:>3}  {:>11}  {:>11}  {:>10}  {:>7}  {:<28}  {}\n", "", "step", "samples/s", "memory",
+             "balance", "bound by", "layout");
+  for (size_t place = 0; place < search.best.size(); ++place) {
+    const FoundRecommender& found = search.best[place];
+    fmt::print("  {:>3}  {:>8.3f} ms  {:>11}  {:>10}  {:>7.3f}  {:<28}  {}\n", place + 1,
+               1e3 * found.step_seconds, count_text(samples / found.step_seconds), bytes_text(found.bytes),
+               found.imbalance, found.bound, recommender_text(found.run));
+  }
+  fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
+  if (config.json) write_file("--json", *config.json, recommender_search_json(search).dump(2) + "\n");
+  return kDone;
+}
+
 }  // namespace
 
 int run(const PlanRecommenderConfig& config) {
   if (config.json) check_writable_file("--json", *config.json);
+  if (config.search) return run_recommender_search(config);
   if (config.svg) check_writable_file("--svg", *config.svg);
   const RecommendPlan plan = make_recommend_plan(config);
   const PlacementInput input = placement_input(config.run, config.run.mesh.ranks);

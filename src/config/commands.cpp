@@ -147,6 +147,8 @@ const std::vector<CommandInfo>& commands() {
            "--table-rows N-N-... [options]",
            {"trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 16",
             "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
+            "trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 40 "
+            "--search",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
           kOneProcess, "plan", "table-rows"),
       command<ScoreConfig>({"score",

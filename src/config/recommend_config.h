@@ -116,6 +116,7 @@ struct PlanRecommenderConfig {
   int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
   std::optional<std::string> svg;
   std::optional<std::string> json;
+  bool search = false;  // for placement, ranks and exchange, instead of planning those of `run`
 };
 
 // What commands that use a trained recommender have in common: the model and its precision are those of the

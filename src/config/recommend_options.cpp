@@ -197,6 +197,10 @@ OptionTable options_of(PlanRecommenderConfig& config) {
       .files("FILE.svg")
       .absent("none");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
+  table.add(
+      "search", &config.search,
+      "Find the ranks (at most --ranks), the placement and the numbers that vectors travel in which make "
+      "a step shortest within --memory-limit, instead of planning those of the options.");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
   table
@@ -330,6 +334,19 @@ RecommendConfig filled(RecommendConfig config) {
   return config;
 }
 
+// What a search does not do with one of its candidates.
+void check_recommender_search(Problems& problems, const PlanRecommenderConfig& config) {
+  if (!config.search) return;
+  if (config.measure_steps > 0)
+    problems.about("measure-steps", "search")
+        .wrong("--measure-steps {} has no effect with --search", config.measure_steps)
+        .right("measure one of the layouts that it finds");
+  if (config.svg)
+    problems.about("svg", "search")
+        .wrong("--svg {} has no effect with --search", *config.svg)
+        .right("draw one of the layouts that it finds");
+}
+
 // A plan reads no samples, so nothing is evaluated.
 RecommendConfig without_data(RecommendConfig config) {
   config.data.valid_data.reset();
@@ -347,6 +364,7 @@ std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
+  check_recommender_search(own, config);
   std::vector<Problem> list = problems_of(copy.run, config.measure_steps > 0);
   // The options of the run are in both tables.
   for (Problem& problem : own.take())

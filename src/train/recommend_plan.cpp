@@ -64,10 +64,6 @@ double most(const std::vector<RankLoad>& loads, Member member) {
 
 }  // namespace
 
-namespace {
-
-// That of the options, where they have the rows of the tables, or of the data. What is measured on synthetic
-// clicks then has it too.
 ClickSchema schema_to_plan(RecommendConfig& run) {
   ClickDataConfig& data = run.data;
   const bool has_rows = data.table_rows && data.table_rows->list;
@@ -84,8 +80,6 @@ ClickSchema schema_to_plan(RecommendConfig& run) {
   data.dense_features = schema.dense;
   return schema;
 }
-
-}  // namespace
 
 PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
                          const RankRates& rates, bool spare_core) {
@@ -123,9 +117,7 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   return planned;
 }
 
-RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
-  PlanRecommenderConfig config = given;
-  const ClickSchema schema = schema_to_plan(config.run);
+RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema) {
   const int ranks = config.run.mesh.ranks;
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
   Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks,
@@ -137,17 +129,22 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
       std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, {}, {}, 0, 0};
   plan.rates = {1e9 * config.peak_gflops, 1e9 * config.memory_bandwidth, 1e9 * config.link_bandwidth,
                 1e-6 * config.link_latency, 0};
-  bool spare_core = true;
-  if (config.measure_steps > 0) {
-    const RecommendMeasurement measurement = measure_recommender(config);
-    plan.rates = measurement.rates;
-    plan.measured = measurement.times;
-    plan.host = measurement.host;
-    plan.counted_vectors = measurement.vectors_of_step;
-    plan.formula_vectors = plan.loads[0].vectors_out + plan.loads[0].vectors_back + plan.loads[0].copies_out;
-    spare_core = measurement.spare_core;
-  }
-  plan.step = predict_step(plan.setup, plan.loads, plan.rates, spare_core);
+  plan.step = predict_step(plan.setup, plan.loads, plan.rates, true);
+  return plan;
+}
+
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
+  PlanRecommenderConfig config = given;
+  const ClickSchema schema = schema_to_plan(config.run);
+  RecommendPlan plan = plan_on_schema(config, schema);
+  if (config.measure_steps == 0) return plan;
+  const RecommendMeasurement measurement = measure_recommender(config);
+  plan.rates = measurement.rates;
+  plan.measured = measurement.times;
+  plan.host = measurement.host;
+  plan.counted_vectors = measurement.vectors_of_step;
+  plan.formula_vectors = plan.loads[0].vectors_out + plan.loads[0].vectors_back + plan.loads[0].copies_out;
+  plan.step = predict_step(plan.setup, plan.loads, plan.rates, measurement.spare_core);
   return plan;
 }
 

@@ -70,6 +70,13 @@ struct RecommendPlan {
   double counted_vectors = 0, formula_vectors = 0;
 };
 
+// The tables and dense features that the options say, where they have rows, or else the data, which are opened
+// for them; `run` then has them too, so that what is measured on synthetic clicks does.
+ClickSchema schema_to_plan(RecommendConfig& run);
+
+// The forecast alone, of tables that are known. BadInput as below.
+RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema);
+
 // Rows that are not given are those of --train-data, which are opened for them. BadInput where a rank needs
 // more than --memory-limit (place_tables.h).
 RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given);

@@ -218,6 +218,21 @@ class Recommend(ProgramTest):
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 7, "--memory-limit", 16)
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 6, "--memory-limit", 16, status=2)
 
+    def test_the_layout_of_a_recommender_is_searched(self):
+        config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-mlperf.cfg"
+        search = ["plan", "--config", config, "--ranks", 16, "--memory-limit", 16, "--search"]
+        told, _ = self.trifold(*search, "--json", "found.json")
+        found = json.loads((self.folder / "found.json").read_text())
+        self.assertEqual(len(found["layouts"]), min(10, found["fitting"]))
+        best = found["layouts"][0]
+        self.assertEqual(re.search(r"^best        (.*)$", told, re.MULTILINE).group(1), " ".join(best["options"]))
+        options = [word for option in best["options"] for word in option.split()]
+        self.trifold("plan", "--config", config, "--memory-limit", 16, *options, "--json", "p.json")
+        plan = json.loads((self.folder / "p.json").read_text())
+        self.assertEqual(plan["predicted_seconds"]["step"], best["step_seconds"])
+        _, told = self.trifold(*search, "--measure-steps", 2, status=2)
+        self.assertIn("--measure-steps 2 has no effect with --search", told)
+
     def test_the_step_is_drawn(self):
         config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-kaggle.cfg"
         told, _ = self.trifold("plan", "--config", config, "--ranks", 4, "--svg", "step.svg", "--json", "p.json")
