@@ -176,6 +176,17 @@ void print_pairs(const PlanReport& report) {
     fmt::print("            in this order both at once would wait for each other\n");
 }
 
+std::string automatic_text(const AutomaticChoice& choice) {
+  if (choice.named)
+    return fmt::format("found by search: the order of {}, the best within the activations it may keep",
+                       schedule_name(*choice.named));
+  if (!choice.best_named)
+    return "found by search: an order of its own; no named schedule keeps as few activations";
+  return fmt::format("found by search: an order of its own, {:.2f} % shorter than {} for the same costs",
+                     100 * (1 - choice.seconds / choice.best_named_seconds),
+                     schedule_name(*choice.best_named));
+}
+
 void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
   const int64_t ranks = int64_t{report.tensor} * report.data * report.pipeline;
   const BatchConfig& batch = config.run.batch;
@@ -188,6 +199,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   for (const std::string& line : stage_lines(report.stages, report.pipeline)) fmt::print("{}\n", line);
   fmt::print("schedule    {}, {} micro-batches of {} a step on each of {} pipelines (global batch {})\n",
              report.schedule, report.micros, batch.micro_batch_size, report.data, *batch.global_batch_size);
+  if (report.automatic) fmt::print("            {}\n", automatic_text(*report.automatic));
   if (report.batches > 1)
     fmt::print("            times are means over {} global batches without a drain between them\n",
                report.batches);
@@ -232,6 +244,18 @@ Json rank_json(const PlanReport& report, size_t rank) {
       {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};
 }
 
+Json automatic_json(const std::optional<AutomaticChoice>& choice) {
+  if (!choice) return {};
+  const auto name = [](const std::optional<Schedule>& schedule) {
+    return schedule ? Json(schedule_name(*schedule)) : Json();
+  };
+  Json json = {{"order_of", name(choice->named)},
+               {"seconds", choice->seconds},
+               {"best_named", name(choice->best_named)}};
+  if (choice->best_named) json["best_named_seconds"] = choice->best_named_seconds;
+  return json;
+}
+
 Json to_json(const PlanReport& report, const ZeroTable& zero) {
   Json stages = Json::array();
   for (const StageReport& stage : report.stages)
@@ -262,6 +286,7 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
       {"pipeline_model_parallel_size", report.pipeline},
       {"parameters", report.parameters},
       {"schedule", report.schedule},
+      {"automatic", automatic_json(report.automatic)},
       {"stages_per_rank", report.stages_per_rank},
       {"micro_batches", report.micros},
       {"step_seconds", report.step_seconds},

@@ -49,6 +49,7 @@ VARIANTS = {
     "zb_h2": ["--pp", 2, "--schedule", "zb-h2"],
     "zb_v": ["--pp", 2, "--schedule", "zb-v"],
     "dualpipe_v": ["--pp", 2, "--schedule", "dualpipe-v"],
+    "auto": ["--pp", 2, "--schedule", "auto"],
     "pipedream": ["--pp", 2, "--schedule", "pipedream", "--async-window", 2, "--clip-grad", 0],
     "bf16": ["--bf16", "--dp", 2, "--zero-stage", 1],
     "bf16_reduce": ["--bf16", "--grad-reduce-in-bf16", "--dp", 2],

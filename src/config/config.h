@@ -112,6 +112,10 @@ struct PipelineConfig {
   // config/pipeline_choice.h reads them. A schedule from a file says itself where its stages are.
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int> num_virtual_stages_per_pipeline_rank;
+  // Of schedule auto: micro-batches whose activations a rank may keep at once (absent: twice the pipeline
+  // ranks), and the file of `bench --what blocks --json` with the times of the blocks (absent: flops).
+  std::optional<int> schedule_max_in_flight;
+  std::optional<std::string> schedule_costs;
   // Asynchronous schedules only: global batches between two drains of the pipeline.
   std::optional<int64_t> async_window;
 };

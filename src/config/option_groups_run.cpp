@@ -134,6 +134,18 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& 
       .absent("1f1b; interleaved where a rank has several stages")
       .of_execution();
   table
+      .add("schedule-max-in-flight", &pipeline.schedule_max_in_flight,
+           "Micro-batches whose activations a rank may keep at once with --schedule auto.")
+      .range(1, 1 << 20)
+      .absent("twice the pipeline ranks")
+      .of_execution();
+  table
+      .add("schedule-costs", &pipeline.schedule_costs,
+           "File of bench --what blocks --json with the times that --schedule auto is made for.")
+      .files("FILE")
+      .absent("the blocks' flops")
+      .of_execution();
+  table
       .add(
           "num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
           "Layers of a stage where a rank has several: so many that this, the stages of a rank and the ranks "

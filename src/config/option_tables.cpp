@@ -297,7 +297,7 @@ OptionTable options_of(PlanConfig& config) {
   table
       .add("search-schedules", &config.search_schedules,
            "The schedules that --search chooses among, separated by commas.")
-      .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+      .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
       .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v");
   return table;
 }

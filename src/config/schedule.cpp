@@ -9,8 +9,9 @@ namespace trifold {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kNames{
-    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "pipedream", "pipedream-2bw"};
+constexpr std::array<std::string_view, 10> kNames{"gpipe",         "1f1b", "interleaved", "zb-h1",
+                                                  "zb-h2",         "zb-v", "dualpipe-v",  "pipedream",
+                                                  "pipedream-2bw", "auto"};
 
 }  // namespace
 
@@ -32,6 +33,10 @@ bool needs_two_chunks(Schedule schedule) {
   return schedule == Schedule::ZbV || schedule == Schedule::DualPipeV;
 }
 
+bool takes_any_chunks(Schedule schedule) {
+  return schedule == Schedule::Interleaved || schedule == Schedule::Auto;
+}
+
 // DualPipe-V's middle phase pairs forwards of one direction with backwards of the other and needs 2 p
 // micro-batches to be there at all. 2BW holds two weight versions only when a global batch is at least as
 // long as the pipeline. The others run with any number, some of them with more idle time.
@@ -47,10 +52,10 @@ std::string schedule_problem(Schedule schedule, int ranks, int chunks, int micro
     return fmt::format("{} needs at least one rank and one chunk a rank, not {} and {}", name, ranks, chunks);
   if (needs_two_chunks(schedule) && chunks != 2)
     return fmt::format("{} places exactly 2 chunks on each rank, not {}", name, chunks);
-  if (chunks > 1 && !needs_two_chunks(schedule) && schedule != Schedule::Interleaved)
+  if (chunks > 1 && !needs_two_chunks(schedule) && !takes_any_chunks(schedule))
     return fmt::format(
-        "{} has one chunk a rank, not {}; interleaved takes any number, zb-v and dualpipe-v take 2", name,
-        chunks);
+        "{} has one chunk a rank, not {}; interleaved and auto take any number, zb-v and dualpipe-v take 2",
+        name, chunks);
   const int least = min_micros(schedule, ranks, chunks);
   if (micros < least)
     return fmt::format(

@@ -47,13 +47,14 @@ std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& bef
   return schedules;
 }
 
-// Interleaved: numbers that divide the layers, or the layers and one or both of the ends, evenly.
+// Several: numbers that divide the layers, or the layers and one or both of the ends, evenly.
 std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
   const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
   if (needs_two_chunks(schedule)) return {2};
-  if (schedule != Schedule::Interleaved) return {1};
+  if (!takes_any_chunks(schedule)) return {1};
   const int64_t layers = job.run.model.num_layers;
   std::vector<int64_t> stages;
+  if (schedule != Schedule::Interleaved) stages.push_back(1);
   for (int64_t count = 2; count * before[SearchAxis::Pipeline] <= layers; ++count) {
     const int64_t places = count * before[SearchAxis::Pipeline];
     if (layers % places == 0 || (layers + 1) % places == 0 || (layers + 2) % places == 0)
@@ -130,6 +131,9 @@ void write_schedule(const Layout& layout, PretrainConfig& run) {
   run.pipeline.schedule.reset();
   if (layout[SearchAxis::Schedule] != kNoSchedule)
     run.pipeline.schedule = static_cast<Schedule>(layout[SearchAxis::Schedule]);
+  if (run.pipeline.schedule && run.pipeline.schedule->schedule == Schedule::Auto) return;
+  run.pipeline.schedule_max_in_flight.reset();
+  run.pipeline.schedule_costs.reset();
 }
 
 int64_t read_schedule(const PretrainConfig& run) {

@@ -122,11 +122,24 @@ void check_chunks(const PretrainConfig& config, Schedule schedule, int chunks, P
         .about("schedule", "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
         .wrong("--schedule {} has 2 stages on each rank, not {}", name, origin)
         .right("give --num-virtual-stages-per-pipeline-rank 2");
-  else if (!needs_two_chunks(schedule) && schedule != Schedule::Interleaved && chunks != 1)
+  else if (!needs_two_chunks(schedule) && !takes_any_chunks(schedule) && chunks != 1)
     problems
         .about("schedule", "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
         .wrong("--schedule {} has one stage on each rank, not {}", name, origin)
-        .right("leave that out, or give --schedule interleaved{}", chunks == 2 ? ", zb-v or dualpipe-v" : "");
+        .right("leave that out, or give --schedule {}",
+               chunks == 2 ? "interleaved, zb-v, dualpipe-v or auto" : "interleaved or auto");
+}
+
+void refuse_automatic(const PipelineConfig& pipeline, Problems& problems) {
+  constexpr const char* kNeeds = "it needs --schedule auto";
+  if (pipeline.schedule_max_in_flight)
+    problems.about("schedule-max-in-flight", "schedule")
+        .wrong("--schedule-max-in-flight {} has no effect", *pipeline.schedule_max_in_flight)
+        .right(kNeeds);
+  if (pipeline.schedule_costs)
+    problems.about("schedule-costs", "schedule")
+        .wrong("--schedule-costs {} has no effect", *pipeline.schedule_costs)
+        .right(kNeeds);
 }
 
 void check_micros(const PretrainConfig& config, Schedule schedule, int chunks, Problems& problems) {
@@ -189,6 +202,7 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
     problems.about("async-window", "schedule")
         .wrong("--async-window {} has no effect", *pipeline.async_window)
         .right("it needs --schedule pipedream or pipedream-2bw");
+  if (schedule != Schedule::Auto) refuse_automatic(pipeline, problems);
   if (asynchronous) check_asynchronous(config, *schedule, problems);
   if (config.log.check_overlap > 0 && (asynchronous || !schedule))
     problems.about("check-overlap", "schedule")

@@ -88,7 +88,9 @@ bool is_compute(ActionKind kind) { return kind <= ActionKind::B; }
 bool is_backward(ActionKind kind) { return is_compute(kind) && kind != ActionKind::F; }
 bool is_message(ActionKind kind) { return ActionKind::SendF <= kind && kind <= ActionKind::RecvB; }
 bool is_send(ActionKind kind) { return kind == ActionKind::SendF || kind == ActionKind::SendB; }
-bool is_residency(ActionKind kind) { return kind == ActionKind::Unshard || kind == ActionKind::Reshard; }
+bool is_residency(const Action& action) {
+  return action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
+}
 bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind); }
 bool adds_to_gradients(ActionKind kind, bool last_block) {
   return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);

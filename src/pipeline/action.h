@@ -65,12 +65,12 @@ struct Action {
 using RankPlan = std::vector<Action>;  // one rank's actions in order
 using Plan = std::vector<RankPlan>;    // [pipeline rank]
 
-bool is_compute(ActionKind kind);    // F, I, W, B
-bool is_backward(ActionKind kind);   // I, W, B
-bool is_message(ActionKind kind);    // the four sends and receives
-bool is_send(ActionKind kind);       // SendF, SendB
-bool is_residency(ActionKind kind);  // Unshard, Reshard
-bool has_micro(ActionKind kind);     // compute and messages; REDUCE_GRAD may have one
+bool is_compute(ActionKind kind);         // F, I, W, B
+bool is_backward(ActionKind kind);        // I, W, B
+bool is_message(ActionKind kind);         // the four sends and receives
+bool is_send(ActionKind kind);            // SendF, SendB
+bool is_residency(const Action& action);  // Unshard, Reshard
+bool has_micro(ActionKind kind);          // compute and messages; REDUCE_GRAD may have one
 // Whether such an action on a block adds to the gradients of the block's weights. A forward does on the
 // model's last block only (nn/layer.h).
 bool adds_to_gradients(ActionKind kind, bool last_block);

@@ -150,13 +150,12 @@ class Given {
 }  // namespace
 
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead) {
-  if (std::any_of(row.begin(), row.end(), [](const Action& each) { return is_residency(each.kind); }))
-    return Given(units).run(row);
+  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(units).run(row);
   return Resident(by_blocks(row, units), units, ahead).run();
 }
 
 RankPlan without_residency(RankPlan row) {
-  std::erase_if(row, [](const Action& each) { return is_residency(each.kind); });
+  std::erase_if(row, is_residency);
   return row;
 }
 

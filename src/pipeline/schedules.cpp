@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "pipeline/automatic_schedule.h"
 #include "pipeline/schedule_rows.h"
 
 namespace trifold {
@@ -71,6 +72,13 @@ void check_possible(Schedule schedule, int ranks, int chunks, int micros) {
   if (!problem.empty()) bad_input("{}", problem);
 }
 
+// For stages that cost alike.
+Plan make_automatic_evenly(int ranks, int chunks, int micros) {
+  CostModel even;
+  even.stages.resize(static_cast<size_t>(ranks) * static_cast<size_t>(chunks));
+  return make_automatic({ranks, chunks, micros, default_max_in_flight(ranks)}, even).plan;
+}
+
 RankPlan make_row(const Row& row, int chunks) {
   switch (row.schedule) {
     case Schedule::Gpipe:
@@ -88,6 +96,7 @@ RankPlan make_row(const Row& row, int chunks) {
       return dualpipe_v_row(row);
     case Schedule::PipeDream:
     case Schedule::PipeDream2BW:
+    case Schedule::Auto:
       break;
   }
   fail("{} has no plan of one global batch; make_async makes its window", schedule_name(row.schedule));
@@ -102,6 +111,7 @@ int stage_of(Schedule schedule, int ranks, int chunk, int rank) {
 
 Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros) {
   check_possible(schedule, ranks, chunks, micros);
+  if (schedule == Schedule::Auto) return make_automatic_evenly(ranks, chunks, micros);
   Plan plan;
   for (int rank = 0; rank < ranks; ++rank) plan.push_back(make_row({schedule, ranks, rank, micros}, chunks));
   return plan;

@@ -66,7 +66,7 @@ RankPlan whole_stages(const RankPlan& row, bool residency) {
   RankPlan whole;
   for (size_t i = 0; i < row.size(); ++i) {
     Action action = row[i];
-    if ((!is_compute(action.kind) && !(residency && is_residency(action.kind))) || action.block > 0) continue;
+    if ((!is_compute(action.kind) && !(residency && is_residency(action))) || action.block > 0) continue;
     if (action.block != Action::kAll || i + 1 == row.size() || !is_compute(row[i + 1].kind) ||
         row[i + 1].block != Action::kAll)
       action.overlaps_next = false;
@@ -103,7 +103,7 @@ bool gathers_stages(const Plan& plan) {
   bool any = false;
   for (const RankPlan& row : plan)
     for (const Action& action : row) {
-      if (!is_residency(action.kind)) continue;
+      if (!is_residency(action)) continue;
       if (action.block != Action::kAll) return false;
       any = true;
     }

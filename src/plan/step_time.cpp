@@ -121,6 +121,7 @@ class Closed {
       case Schedule::ZbH2:
       case Schedule::ZbV:
       case Schedule::DualPipeV:
+      case Schedule::Auto:  // with the activations of zb-h2, which it may keep unless it is limited
         return std::max(0.0, 1 - 3 * share);
       case Schedule::PipeDream:
       case Schedule::PipeDream2BW:

@@ -88,13 +88,12 @@ void check_measured(const JsonView& json, const char* name, int64_t planned) {
               measured, planned);
 }
 
-PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
-  const nlohmann::json whole = read_json_file(*config.costs, {int64_t{1} << 20});
+PlanCosts read_measured(const std::string& file, const PretrainConfig& run, const Model& model) {
+  const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
   const JsonView view(whole);
   if (!view.has("blocks"))
     bad_input("it holds no times of blocks: write it with trifold bench --what blocks --json FILE");
   const JsonView blocks = view.at("blocks");
-  const PretrainConfig& run = config.run;
   check_measured(blocks, "hidden_size", run.model.hidden_size);
   check_measured(blocks, "seq_length", run.model.seq_length);
   check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
@@ -108,16 +107,59 @@ PlanCosts measured_costs(const PlanConfig& config, const Model& model) {
   return costs;
 }
 
+// `option` names the file.
+PlanCosts measured_costs(const char* option, const std::string& file, const PretrainConfig& run,
+                         const Model& model) {
+  try {
+    return read_measured(file, run, model);
+  } catch (const Error& error) {
+    bad_input("{} {}: {}", option, file, error.what());
+  }
+}
+
+StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs) {
+  StageCost cost;
+  cost.f = cost.i = cost.w = 0;
+  for (const int block : model.blocks_of(stage)) {
+    const BlockSeconds& seconds = costs.blocks[static_cast<size_t>(block)];
+    cost.f += seconds.f;
+    cost.i += seconds.i;
+    cost.w += seconds.w;
+    cost.b += seconds.whole_backward();
+  }
+  if (model.stages.size() > 1) {
+    cost.f += costs.waited_message;
+    cost.i += costs.waited_message;
+    cost.b += costs.waited_message;
+  }
+  return cost;
+}
+
 }  // namespace
 
 PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
   if (config.hardware) return forecast_costs(config, model);
-  if (!config.costs) return counted_costs(config, model);
-  try {
-    return measured_costs(config, model);
-  } catch (const Error& error) {
-    bad_input("--costs {}: {}", *config.costs, error.what());
+  return config.costs ? measured_costs("--costs", *config.costs, config.run, model)
+                      : counted_costs(config, model);
+}
+
+PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model) {
+  if (run.pipeline.schedule_costs)
+    return measured_costs("--schedule-costs", *run.pipeline.schedule_costs, run, model);
+  PlanConfig defaults;
+  defaults.run = run;
+  return counted_costs(defaults, model);
+}
+
+CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs) {
+  CostModel all;
+  all.message_seconds = costs.message_latency;
+  all.bytes_per_second = costs.bytes_per_second;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    all.stages.push_back(stage_cost(model, stage, costs));
+    all.stages.back().message_bytes = boundary_bytes(run);
   }
+  return all;
 }
 
 std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "config/config.h"
+#include "layout/cut_model.h"
 #include "models/model.h"
+#include "pipeline/simulate.h"
 #include "train/hardware_forecast.h"
 
 namespace trifold {
@@ -35,6 +37,14 @@ struct PlanCosts {
 // `model` is that of config.run on one place of its mesh. BadInput for a --costs file that cannot be read or
 // was measured with other sizes.
 PlanCosts make_plan_costs(const PlanConfig& config, const Model& model);
+
+// The costs for which --schedule auto is made: those of --schedule-costs, or else what is counted with the
+// defaults of `trifold plan`. Depends on `run` and that file alone, so all ranks and `trifold plan` make one
+// schedule. BadInput as above.
+PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model);
+
+// What the stages compute and the messages between them take.
+CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs);
 
 // Bytes that a rank sends over the tensor axis for one micro-batch in one block, forward and backward.
 std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model);

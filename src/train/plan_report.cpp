@@ -66,6 +66,7 @@ class Builder {
           static_cast<double>(report_.simulation.ranks[rank].sent_bytes) / order_.batches;
     report_.step_seconds = report_.simulation.makespan / order_.batches;
     report_.computation = order_.compute;
+    report_.automatic = order_.automatic;
     count_pairs();
     const double ranks = sizes_.ranks();
     report_.peak_flops = peak_flops();
@@ -178,44 +179,20 @@ class Builder {
     }
   }
 
-  // What the simulator is told of a stage.
-  StageCost stage_cost(size_t stage) const {
-    StageCost cost;
-    cost.f = cost.i = cost.w = 0;
-    for (const int block : model_.blocks_of(stage)) {
-      const BlockSeconds& seconds = costs_.blocks[static_cast<size_t>(block)];
-      cost.f += seconds.f;
-      cost.i += seconds.i;
-      cost.w += seconds.w;
-      cost.b += seconds.whole_backward();
-    }
-    if (model_.stages.size() > 1) {
-      cost.f += costs_.waited_message;
-      cost.i += costs_.waited_message;
-      cost.b += costs_.waited_message;
-    }
-    const size_t element = size_of(dtype_of(run_));
-    const CutModel::Elements mine = model_.elements_of(stage);
-    cost.message_bytes = boundary_bytes(run_);
-    cost.parameter_bytes = static_cast<size_t>(mine.weights) * element;
-    cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
-                       static_cast<size_t>(mine.weights) *
-                           ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
-    return cost;
-  }
-
   CostModel cost_model() const {
-    CostModel model;
-    model.message_seconds = costs_.message_latency;
-    model.bytes_per_second = costs_.bytes_per_second;
+    CostModel model = computing_costs(run_, model_, costs_);
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
-      model.stages.push_back(stage_cost(stage));
+      StageCost& cost = model.stages[stage];
       const CutModel::Elements mine = model_.elements_of(stage);
+      cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(dtype_of(run_));
+      cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
+                         static_cast<size_t>(mine.weights) *
+                             ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
       if (costs_.forecast) {
         const OnceSeconds once =
             once_seconds(*costs_.forecast, static_cast<double>(mine.weights), reduces_each(run_));
-        model.stages.back().reduce = once.reduce;
-        model.stages.back().step = once.step;
+        cost.reduce = once.reduce;
+        cost.step = once.step;
         continue;
       }
       const auto sum_seconds = [&](size_t element) {
@@ -226,10 +203,9 @@ class Builder {
       // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
       // update.
       const bool each = reduces_each(run_);
-      model.stages.back().reduce = each ? sum / 2 : sum;
-      model.stages.back().step =
-          static_cast<double>(mine.weights) * costs_.update_seconds +
-          (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes(run_)) / 2 : 0);
+      cost.reduce = each ? sum / 2 : sum;
+      cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
+                  (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes(run_)) / 2 : 0);
     }
     model.tied_seconds = tied_seconds();
     return model;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "pipeline/automatic_schedule.h"
 #include "pipeline/check.h"
 #include "pipeline/simulate.h"
 #include "train/hardware_forecast.h"
@@ -42,6 +43,7 @@ struct PlanReport {
   int tensor = 1, data = 1, pipeline = 1;
   int64_t parameters = 0;  // of the model; tied ones once
   std::string schedule;
+  std::optional<AutomaticChoice> automatic;  // of --schedule auto
   int stages_per_rank = 1;
   int micros = 0;   // of one global batch
   int batches = 1;  // global batches in the simulation: more than one for an asynchronous schedule

@@ -12,6 +12,7 @@
 #include "pipeline/passes.h"
 #include "pipeline/schedules.h"
 #include "pipeline/torch_schedule.h"
+#include "train/plan_costs.h"
 
 namespace trifold {
 
@@ -78,6 +79,20 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
+// Stages are cut the same wherever they lie, so their costs are known before that is chosen. First and last
+// layers by number are those of the first and last rank, which have both ends of the model only in a loop.
+AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, int chunks, int micros) {
+  std::vector<int> looped;
+  for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
+  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed, looped);
+  const StageCutConfig& cut = config.mesh.cut;
+  AutomaticTask task{ranks, chunks, micros};
+  task.max_in_flight = config.pipeline.schedule_max_in_flight.value_or(default_max_in_flight(ranks));
+  task.looped = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
+  const PlanCosts costs = make_schedule_costs(config, model.model);
+  return make_automatic(task, computing_costs(config, model, costs));
+}
+
 }  // namespace
 
 int micros_per_step(const PretrainConfig& config) {
@@ -113,6 +128,10 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
     order.compute = make_async(schedule, ranks, order.micros, batches);
   } else if (ranks == 1 && chunks == 1) {
     order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
+  } else if (schedule == Schedule::Auto) {
+    AutomaticSchedule found = automatic_schedule(config, ranks, chunks, order.micros);
+    order.compute = std::move(found.plan);
+    order.automatic = found.choice;
   } else {
     order.compute = make_schedule(schedule, ranks, chunks, order.micros);
   }
@@ -164,7 +183,7 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
 }
 
 void check_schedule_file(const PretrainConfig& config) {
-  if (!schedule_from_file(config.pipeline)) return;
+  if (!schedule_from_file(config.pipeline) && !config.pipeline.schedule_costs) return;
   const StepOrder order = step_order(config);
   const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
                        order.rank_of_stage);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "layout/rank_layout.h"
+#include "pipeline/automatic_schedule.h"
 #include "pipeline/check.h"
 
 namespace trifold {
@@ -19,6 +21,7 @@ struct StepOrder {
   int micros = 0;                  // of one global batch on one data-parallel rank
   bool async = false;              // updates happen inside the plan
   std::string file;                // that the plan comes from; empty: generated
+  std::optional<AutomaticChoice> automatic = {};  // of --schedule auto
 };
 
 // The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
@@ -29,7 +32,8 @@ int micros_per_step(const PretrainConfig& config);
 int batches_of_plan(const PretrainConfig& config, int64_t done);
 
 // Generated, or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
-// when the file cannot be read or is for another number of ranks or stages.
+// when the file cannot be read or is for another number of ranks or stages, and for a file of costs that is
+// wrong.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
 
 // Whether gradients can be reduced after each micro-batch: if data-parallel ranks shard them and updates are
@@ -49,8 +53,8 @@ PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit
 // Adds reductions, updates and messages, and checks the result.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
-// BadInput when the schedule comes from a file that cannot be read, does not fit the configuration or is no
-// plan that can run. Starts no rank: for before anything is written.
+// BadInput when the schedule comes from, or is made with the costs in, a file that cannot be read, does not
+// fit the configuration or gives no plan that can run. Starts no rank: for before anything is written.
 void check_schedule_file(const PretrainConfig& config);
 
 }  // namespace trifold

@@ -167,6 +167,40 @@ class Plan(ProgramTest):
         self.plan("--schedule", "a.csv", "--schedule-csv", "b.csv")
         self.assertEqual(self.read("a.csv"), self.read("b.csv"))
 
+    def test_the_automatic_schedule(self):
+        def planned(*options):
+            out, _ = self.plan("--schedule", "auto", *options, "--json", "auto.json")
+            return out, json.loads(self.read("auto.json"))
+
+        out, plan = planned()
+        self.assertIn("found by search", out)
+        for name in ("gpipe", "1f1b", "zb-h1", "zb-h2"):
+            self.plan("--schedule", name, "--json", "named.json")
+            named = json.loads(self.read("named.json"))
+            if max(rank["peak_in_flight"] for rank in named["pipeline_ranks"]) <= 4:  # twice the ranks
+                self.assertLessEqual(plan["automatic"]["seconds"], named["step_seconds"])
+        _, few = planned("--schedule-max-in-flight", 1)
+        self.assertEqual({rank["peak_in_flight"] for rank in few["pipeline_ranks"]}, {1})
+        self.assertIsNone(few["automatic"]["best_named"])
+        self.assertGreater(few["step_seconds"], plan["step_seconds"])
+        self.refused("--schedule-max-in-flight", 3, words=["it needs --schedule auto"])
+        # Made for measured times, it is the schedule of a run with the same file.
+        self.trifold("bench", *MODEL, *PIPELINE, "--what", "blocks", "--iters", 2, "--json", "costs.json")
+        costs = json.loads(self.read("costs.json"))
+        costs["blocks"]["head"]["f"] = 50 * costs["blocks"]["layer"]["f"]
+        (self.folder / "slow.json").write_text(json.dumps(costs))
+        self.plan("--schedule", "auto", "--schedule-costs", "slow.json", "--schedule-csv", "slow.csv")
+        self.plan("--schedule", "auto", "--schedule-csv", "counted.csv")
+        self.assertNotEqual(self.read("slow.csv"), self.read("counted.csv"))
+        run = ["--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 3]
+        for name, options in (("one", ["--schedule", "1f1b"]), ("auto", ["--schedule", "auto"]),
+                              ("slow", ["--schedule", "auto", "--schedule-costs", "slow.json"])):
+            self.pretrain(*run, *options, "--log-json", f"{name}.jsonl")
+            self.assertEqual(self.losses("one.jsonl"), self.losses(f"{name}.jsonl"))
+        for command in (self.plan, lambda *a, **o: self.pretrain(*run, *a, **o)):
+            self.refused("--schedule", "auto", "--schedule-costs", "nothing.json",
+                         words=["--schedule-costs nothing.json"], command=command)
+
     def test_a_schedule_of_the_user_trains_as_its_generator_does(self):
         self.plan("--schedule", "1f1b", "--schedule-csv", "full.csv")
         computation = [[c for c in row if c[1:2] in "FB" and "@" not in c] for row in cells(self.read("full.csv"))]

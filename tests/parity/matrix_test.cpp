@@ -128,6 +128,8 @@ TEST(Matrix, UnevenStages) {
       {{4, 1, 1}, "1f1b", 1, 6, {2, 0.2, false}},
       {{4, 1, 1}, "zb-h2", 1, 6, {2, 0.2, false}, kFull},
       {{2, 1, 2}, "zb-v", 2, 4, {2, 0.0, true}},
+      {{3, 1, 2, true}, "auto", 1, 5, kExact},
+      {{2, 2, 2}, "auto", 2, 5, kDropout, kSelective},
       {{2, 1, 1}, "interleaved", 4, 4, {6, 0.2, false}},
       {{3, 2, 1}, "interleaved", 3, 4, kDropout},
       {{5, 1, 1}, "gpipe", 1, 7, kDropout},

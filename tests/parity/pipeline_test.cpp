@@ -49,7 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
                                            PipelineCase{"zb-h1", 4, 1, 8}, PipelineCase{"zb-h2", 4, 1, 8},
                                            PipelineCase{"zb-v", 2, 2, 4}, PipelineCase{"zb-v", 4, 2, 8},
                                            PipelineCase{"dualpipe-v", 2, 2, 4},
-                                           PipelineCase{"dualpipe-v", 4, 2, 8}),
+                                           PipelineCase{"dualpipe-v", 4, 2, 8}, PipelineCase{"auto", 4, 1, 8},
+                                           PipelineCase{"auto", 2, 2, 4}),
                          [](const auto& test) {
                            const PipelineCase& c = test.param;
                            std::string name = c.schedule + "_p" + std::to_string(c.ranks) + "_v" +

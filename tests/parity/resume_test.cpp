@@ -82,9 +82,12 @@ PretrainConfig deep_run(bool f64) {
 std::vector<PretrainConfig> pipelines(const PretrainConfig& base, int dp, int tp) {
   PretrainConfig cut = base;
   cut.mesh.sequence_parallel = tp > 1;
-  return {on_mesh(cut, dp, tp, 1), scheduled(on_mesh(cut, dp, tp, 2), "1f1b"),
-          scheduled(on_mesh(cut, dp, tp, 4), "zb-h1"), scheduled(on_mesh(cut, dp, tp, 2), "zb-v", 2),
-          scheduled(on_mesh(cut, dp, tp, 3), "interleaved", 3)};
+  return {on_mesh(cut, dp, tp, 1),
+          scheduled(on_mesh(cut, dp, tp, 2), "1f1b"),
+          scheduled(on_mesh(cut, dp, tp, 4), "zb-h1"),
+          scheduled(on_mesh(cut, dp, tp, 2), "zb-v", 2),
+          scheduled(on_mesh(cut, dp, tp, 3), "interleaved", 3),
+          scheduled(on_mesh(cut, dp, tp, 3), "auto")};
 }
 
 // Saved on any of them, continued on any other: the bits of the run that was not stopped.

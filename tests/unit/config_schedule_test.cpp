@@ -13,7 +13,7 @@ TEST(Schedule, NamesReadBack) {
     EXPECT_EQ(schedule_name(*schedule), name);
     EXPECT_EQ(static_cast<int>(*schedule), count++);
   }
-  EXPECT_EQ(schedule_name(Schedule::PipeDream2BW), "pipedream-2bw");
+  EXPECT_EQ(schedule_name(Schedule::Auto), "auto");
   EXPECT_FALSE(find_schedule("1F1B"));
   EXPECT_FALSE(find_schedule(""));
 }
@@ -28,8 +28,9 @@ TEST(Schedule, ProblemsSayWhatWouldDo) {
       "pipedream-2bw on 4 pipeline ranks needs at least 4 micro-batches in a global batch, there is 1; 1f1b "
       "runs with any number");
   EXPECT_EQ(schedule_problem(Schedule::ZbV, 4, 1, 8), "zb-v places exactly 2 chunks on each rank, not 1");
-  EXPECT_EQ(schedule_problem(Schedule::OneFOneB, 4, 2, 8),
-            "1f1b has one chunk a rank, not 2; interleaved takes any number, zb-v and dualpipe-v take 2");
+  EXPECT_EQ(
+      schedule_problem(Schedule::OneFOneB, 4, 2, 8),
+      "1f1b has one chunk a rank, not 2; interleaved and auto take any number, zb-v and dualpipe-v take 2");
   EXPECT_NE(schedule_problem(Schedule::Gpipe, 4, 1, 0), "");
   EXPECT_NE(schedule_problem(Schedule::Gpipe, 0, 1, 1), "");
 }
@@ -45,6 +46,7 @@ TEST(Schedule, WhatRunsHasNoProblem) {
     }
   }
   EXPECT_EQ(schedule_problem(Schedule::Interleaved, 4, 5, 3), "");
+  EXPECT_EQ(schedule_problem(Schedule::Auto, 4, 5, 3), "");
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ const std::vector<Case>& cases() {
        [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
        "that "
-       "out, or give --schedule interleaved, zb-v or dualpipe-v",
+       "out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
        [](C& c) { schedule(c, "gpipe", 2); }},
       {"--schedule zb-h1 has one stage on each rank, not --num-layers-per-virtual-pipeline-stage 1 (that is "
        "2 "
@@ -117,6 +117,10 @@ const std::vector<Case>& cases() {
        [](C& c) { schedule(c, "pipedream"); }},
       {"--fp16 with --schedule pipedream needs a --loss-scale",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.precision.fp16 = true; }},
+      {"--schedule-max-in-flight 3 has no effect: it needs --schedule auto",
+       [](C& c) { schedule(c, "zb-h2"), c.pipeline.schedule_max_in_flight = 3; }},
+      {"--schedule-costs mine.json has no effect: it needs --schedule auto",
+       [](C& c) { c.pipeline.schedule_costs = "mine.json"; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
       {"--check-overlap 2 cannot be used with --schedule pipedream, because its updates are made inside the "
