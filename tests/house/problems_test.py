@@ -34,7 +34,7 @@ class Problems(unittest.TestCase):
         self.assertGreater(len(problems), 100, "the pattern finds the checks")
         for place, options, wrong in problems:
             for option in options:
-                self.assertIn(option, known, place)
+                self.assertTrue(option in known, f"{place}: there is no option --{option}")
             for option in re.findall(r"--([a-z][a-z0-9-]+)", wrong) if options else ():  # a list made elsewhere: unit tests
                 self.assertIn(option, options, f"{place}: about(...) leaves out --{option}")
 
