@@ -65,7 +65,15 @@ void ClickInput::open(const std::string& folder) {
     RawFile out(unpacked_, RawFile::Mode::Create);
     std::string chunk(kUnpackedChunk, 0);
     int64_t written = 0;
+    int64_t line = 1;
+    size_t open_line = 0;  // bytes since the last line end
     while (const size_t count = read_as_much(*reader, chunk)) {
+      // A small file may unpack to more than the disk holds: one without line ends is found here.
+      const std::string_view piece(chunk.data(), count);
+      if (open_line + std::min(piece.find('\n'), count) > kLongestClickLine) refuse_long_line(path_, line);
+      const size_t last = piece.rfind('\n');
+      open_line = last == std::string_view::npos ? open_line + count : count - last - 1;
+      line += std::count(piece.begin(), piece.end(), '\n');
       out.write(std::as_bytes(std::span(chunk).first(count)), written);
       written += static_cast<int64_t>(count);
     }

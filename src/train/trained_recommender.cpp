@@ -80,7 +80,9 @@ RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
 void load(Communicator& world, Recommender& model, const std::string& directory) {
   gather_texts(world, "loading " + directory, [&]() -> std::string {
     std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
-    std::erase_if(weights, [](const NamedTensor& tensor) { return !tensor.spec.name.starts_with("param/"); });
+    constexpr std::string_view kWeights = "param/";
+    std::erase_if(weights,
+                  [&](const NamedTensor& tensor) { return !tensor.spec.name.starts_with(kWeights); });
     TensorsOnHost host(std::move(weights), model.ops(), model.compute());
     CheckpointReader(directory).load(host.tensors());
     host.put_back();

@@ -10,7 +10,7 @@ import unittest
 from program import ProgramTest
 
 MODEL = ("--embedding-dim 4 --bottom-mlp 8-4 --top-mlp 8-1 --global-batch-size 100 --lr 0.3 --threads-per-rank 1 "
-         "--train-epochs 3").split()
+         "--train-epochs 6 --embedding-optimizer rowwise-adagrad --embedding-lr 0.1").split()
 ONE = ("--threads-per-rank", 1)
 
 
@@ -31,7 +31,7 @@ class Score(ProgramTest):
         def samples(count):
             for _ in range(count):
                 user, item = draw.randrange(30), draw.randrange(20)
-                label = int(draw.random() < (0.8 if (user + item) % 2 else 0.2))
+                label = int(draw.random() < (0.2 + 0.4 * (user % 2) + 0.3 * (item % 3 == 0)))
                 yield label, draw.randrange(9), user, item
         for name, count in (("train.csv", 2000), ("test.csv", 757)):
             rows = list(samples(count))
@@ -51,7 +51,7 @@ class Score(ProgramTest):
     def test_predictions_are_in_the_order_of_the_data(self):
         out, told = self.score()
         self.assertEqual(out, "")
-        self.assertIn("757 predictions by run/step_0000000060 (step 60)", told)
+        self.assertIn("757 predictions by run/step_0000000120 (step 120)", told)
         scores = self.table((self.folder / "scores.csv").read_text())
         self.assertEqual([label for _, label in scores], [row[0] for row in self.rows])
         self.score("--ranks", 3, "--placement", "row", "--global-batch-size", 64, output="scores.jsonl")
@@ -94,7 +94,8 @@ class Score(ProgramTest):
         scores = self.table((self.folder / "scores.csv").read_text())
         out, _ = self.evaluate("--data", "test.csv", "--group-by", "C1", "--json", "e.json", "--ranks", 2)
         found = json.loads((self.folder / "e.json").read_text())
-        self.assertAlmostEqual(found["auc"], area(scores), delta=1e-6)
+        # Logits that differ in their last bit may have one probability: a pair counts 1 / (clicked x others).
+        self.assertAlmostEqual(found["auc"], area(scores), delta=1e-4)
         loss = -sum(math.log(p if label else 1 - p) for p, label in scores) / len(scores)
         self.assertAlmostEqual(found["log_loss"], loss, delta=1e-6)
         self.assertAlmostEqual(found["calibration"], sum(p for p, _ in scores) / sum(label for _, label in scores), delta=1e-6)
@@ -103,7 +104,7 @@ class Score(ProgramTest):
             groups.setdefault(row[2], []).append(pair)
         both = [pairs for pairs in groups.values() if len({label for _, label in pairs}) == 2]
         count = sum(map(len, both))
-        self.assertAlmostEqual(found["gauc"], sum(len(pairs) * area(pairs) for pairs in both) / count, delta=1e-6)
+        self.assertAlmostEqual(found["gauc"], sum(len(pairs) * area(pairs) for pairs in both) / count, delta=1e-3)
         self.assertEqual((found["gauc_groups"], found["gauc_samples"]), (len(both), count))
         self.assertIn(f"GAUC {found['gauc']:.4f} by C1: {len(both)} groups with both labels, {count} samples", out)
         self.assertGreater(found["auc"], 0.6)
@@ -117,9 +118,9 @@ class Score(ProgramTest):
                 ((), "none/scores.csv", "there is no folder"),
                 (("--data", "missing.csv"), "scores.csv", "missing.csv: there is no such file or folder"),
                 (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),
-                (("--placement", "row,row"), "scores.csv", "--placement names 2 kinds for"),
+                (("--placement", "row,row,row"), "scores.csv", "--placement names 3 kinds for 2 tables"),
                 (("--data", "other.csv"), "scores.csv", "other.csv: has 1 columns of ids; 2 table sizes are given"),
-                (("--data", "ids.csv"), "scores.csv", "ids.csv, line 3")):
+                (("--data", "ids.csv"), "scores.csv", "ids.csv: line 3, column C1: id 33 is outside the table")):
             line = {"--load": "run", "--data": "test.csv", **dict(zip(arguments[::2], arguments[1::2])), "--output": output}
             _, told = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
             self.assertIn(words, told)
@@ -139,7 +140,7 @@ class Score(ProgramTest):
         self.pretrain("--train-iters", 1, "--save", "gpt")
         _, told = self.trifold("score", "--load", "gpt", "--data", "test.csv", "--output", "-", status=2)
         self.assertIn("is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path", told)
-        _, told = self.trifold("evaluate", "--load", "run", "--data-path", "test.csv", "--split", "1,0,0", status=2)
+        _, told = self.trifold("evaluate", "--load", "run", "--data-path", "test.csv", "--split", "1,0,0", "--part", "train", status=2)
         self.assertIn("trifold evaluate --data", told)
 
 
