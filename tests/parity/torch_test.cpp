@@ -68,7 +68,7 @@ class GoldenTokens final : public DataSource {
   const GoldenGpt& golden_;
 };
 
-void make_llama(ModelConfig& model, const GoldenGptConfig& g) {
+void make_golden_llama(ModelConfig& model, const GoldenGptConfig& g) {
   model.position_embedding_type = PositionEmbedding::Rope;
   model.rotary_base = g.rotary_base;
   model.rotary_percent = g.rotary_percent;
@@ -95,7 +95,7 @@ PretrainConfig config_of(const GoldenGptConfig& g) {
   config.model.vocab_size = g.vocab_size;
   config.model.make_vocab_size_divisible_by = g.padded_vocab_size;
   config.model.norm_epsilon = g.norm_epsilon;
-  if (g.num_query_groups) make_llama(config.model, g);
+  if (g.num_query_groups) make_golden_llama(config.model, g);
   if (g.bert) config.model.model_type = ModelType::Bert;
   config.model.bert_head = g.bert_head;
   if (g.bert_head == HeadKind::Classes) config.model.class_names = {"0", "1", "2"};
