@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kBeginningBytes = size_t{4} << 20;  // bytes of the beginning of a packed file
-constexpr size_t kUnpackedChunk = size_t{1} << 20;   // unpacked at a time
+constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
 bool is_click_text(const fs::path& path) {
   fs::path name = path.filename();
@@ -46,54 +46,60 @@ ClickInput::ClickInput(const std::string& path) : path_(path) {
     return;
   }
   size_ = RawFile(path, RawFile::Mode::Read).size();
-  head_.resize(kBeginningBytes);
-  head_.resize(read_as_much(*open_bytes(path, packing), head_));
-  if (const size_t end = head_.rfind('\n'); head_.size() == kBeginningBytes && end != std::string::npos)
-    head_.resize(end + 1);
+  reader_ = open_bytes(path, packing);
+  fill(kBeginningBytes);
 }
 
 std::string_view ClickInput::beginning() const {
-  return without_mark(file_ ? file_->text() : std::string_view(head_));
+  std::string_view text = file_ ? file_->text() : std::string_view(waiting_);
+  if (!file_ && text.size() >= kBeginningBytes)
+    if (const size_t end = text.rfind('\n'); end != std::string_view::npos) text = text.substr(0, end + 1);
+  return without_mark(text);
 }
 
-void ClickInput::open(const std::string& folder) {
-  const Packing packing = packing_of(path_);
-  if (packing == Packing::None) return;
-  unpacked_ = folder + "/unpacked";
-  {
-    const std::unique_ptr<ByteReader> reader = open_bytes(path_, packing);
-    RawFile out(unpacked_, RawFile::Mode::Create);
-    std::string chunk(kUnpackedChunk, 0);
-    int64_t written = 0;
-    int64_t line = 1;
-    size_t open_line = 0;  // bytes since the last line end
-    while (const size_t count = read_as_much(*reader, chunk)) {
-      // A small file may unpack to more than the disk holds: one without line ends is found here.
-      const std::string_view piece(chunk.data(), count);
-      if (open_line + std::min(piece.find('\n'), count) > kLongestClickLine) refuse_long_line(path_, line);
-      const size_t last = piece.rfind('\n');
-      open_line = last == std::string_view::npos ? open_line + count : count - last - 1;
-      line += std::count(piece.begin(), piece.end(), '\n');
-      out.write(std::as_bytes(std::span(chunk).first(count)), written);
-      written += static_cast<int64_t>(count);
-    }
+// Unpacks until so many bytes wait, if there are as many; false at the end.
+bool ClickInput::fill(size_t bytes) {
+  waiting_.erase(0, given_);
+  given_ = 0;
+  const size_t before = waiting_.size();
+  if (before >= bytes) return true;
+  waiting_.resize(bytes);
+  const size_t count = read_as_much(*reader_, std::span(waiting_).subspan(before));
+  waiting_.resize(before + count);
+  return waiting_.size() == bytes;
+}
+
+std::optional<ClickInput::Window> ClickInput::next(size_t bytes) {
+  Window window;
+  window.first_byte = at_;
+  if (file_) {
+    const std::string_view text = text_of(*file_);
+    const auto begin = static_cast<size_t>(at_);
+    if (begin >= text.size()) return std::nullopt;
+    const auto mark = static_cast<int64_t>(file_->text().size() - text.size());
+    file_->release(mark + released_, mark + at_);
+    released_ = at_;
+    window.text = text.substr(begin, click_line_start(text, begin + bytes) - begin);
+    at_ += static_cast<int64_t>(window.text.size());
+    window.share = static_cast<double>(at_) / static_cast<double>(text.size());
+    return window;
   }
-  file_.emplace(unpacked_);
+  const bool more = fill(bytes + kLongestClickLine + kMarkBytes);
+  std::string_view text = waiting_;
+  if (at_ == 0) text = without_mark(text);
+  if (text.empty()) return std::nullopt;
+  if (more) text = text.substr(0, click_line_start(text, bytes));
+  given_ = static_cast<size_t>(text.data() + text.size() - waiting_.data());
+  at_ += static_cast<int64_t>(text.size());
+  window.text = text;
+  window.share = more ? 0 : 1;  // how much is packed behind what is unpacked is not known
+  return window;
 }
 
-std::string_view ClickInput::text() const { return text_of(*file_); }
-
-void ClickInput::release(size_t begin, size_t end) const {
-  const auto mark = static_cast<int64_t>(file_->text().size() - text().size());
-  file_->release(mark + static_cast<int64_t>(begin), mark + static_cast<int64_t>(end));
-}
-
-void ClickInput::close() {
-  if (unpacked_.empty()) return;
-  file_.reset();
-  std::error_code ignored;
-  fs::remove(unpacked_, ignored);
-  unpacked_.clear();
+size_t click_line_start(std::string_view text, size_t at) {
+  if (at >= text.size()) return text.size();
+  const size_t end = text.substr(0, at + kLongestClickLine).find('\n', at - 1);
+  return end == std::string_view::npos ? std::min(text.size(), at + kLongestClickLine) : end + 1;
 }
 
 std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {

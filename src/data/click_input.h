@@ -1,16 +1,18 @@
-// ClickInput: a text file to preprocess, packed by gzip or zstd or not.
+// ClickInput: a text file to preprocess, packed by gzip or zstd or not, which is read once, window by window.
 //
-//   ClickInput input(path);            its beginning can be read
-//   input.open(folder);                all of it: what is packed is unpacked into a file of `folder` first
-//   input.close();                     removes that file
+//   ClickInput input(path);
+//   input.beginning();                              for its layout
+//   while (auto window = input.next(bytes)) ...     all of it, in whole lines
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "files/byte_reader.h"
 #include "files/mapped_file.h"
 
 namespace trifold {
@@ -25,25 +27,35 @@ class ClickInput {
   // Its first bytes, whole lines where it has any, behind a byte order mark.
   std::string_view beginning() const;
 
-  // BadInput for a packed file that is damaged or cut off.
-  void open(const std::string& folder);
-  // All of it, behind a byte order mark; between open and close.
-  std::string_view text() const;
-  // As MappedFile::release; places in text().
-  void release(size_t begin, size_t end) const;
-  void close();
+  struct Window {
+    std::string_view text;   // until the next call of `next`
+    int64_t first_byte = 0;  // of all the text, unpacked
+    double share = 0;        // of the file that has been read with it, about
+  };
+  // The next lines, `bytes` of them or somewhat more; nothing at the end. Where a line is longer than any may be
+  // (kLongestClickLine) the window ends inside it. BadInput for a packed file that is damaged or cut off.
+  std::optional<Window> next(size_t bytes);
 
  private:
+  bool fill(size_t bytes);
+
   std::string path_;
   int64_t size_ = 0;
-  std::string head_;      // of a packed file, unpacked
-  std::string unpacked_;  // the path of that file; empty: there is none
-  std::optional<MappedFile> file_;
+  std::optional<MappedFile> file_;      // of what is not packed
+  std::unique_ptr<ByteReader> reader_;  // else
+  std::string waiting_;                 // unpacked, from byte given_ on not given out yet
+  size_t given_ = 0;
+  int64_t at_ = 0;        // of the text, the end of the last window
+  int64_t released_ = 0;  // of the text, what the system may forget
 };
 
 // The files that the paths name, in their order: a file itself; of a folder all text of clicks in it and its
 // folders (.csv, .tsv, .txt, day_*, packed or not), by path. BadInput for a path that does not exist, and a
 // folder without such a file.
 std::vector<std::string> click_inputs(const std::vector<std::string>& paths);
+
+// The first line of `text` that starts at `at` or later, after 0. Where a line is too long to be read, a place
+// inside it.
+size_t click_line_start(std::string_view text, size_t at);
 
 }  // namespace trifold

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -18,7 +19,8 @@ namespace trifold {
 
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr size_t kPieceBytes = size_t{4} << 20;
+constexpr int64_t kJudgedLines = 1'000'000;  // after which an input with too many malformed ones is given up
 
 // The folder on its way; removed unless it is complete.
 class PartialFolder {
@@ -67,18 +69,11 @@ class Job {
     PartialFolder partial(options_.output);
     auto start = Clock::now();
     ClickColumnWriter writer(partial.path(), layout_, key_bytes());
-    for (ClickInput& input : inputs_) {
-      input.open(partial.path());
-      parse(input, writer);
-      input.close();
-    }
+    for (ClickInput& input : inputs_) parse(input, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
     if (folder.samples == 0) bad_input("{}: no line is left\n{}", options_.inputs[0], result_.report.text());
-    if (static_cast<double>(result_.report.malformed) >
-        options_.max_malformed * static_cast<double>(result_.report.lines))
-      bad_input("more than {} % of the lines are malformed; {}", 100 * options_.max_malformed,
-                result_.report.text());
+    check_malformed();
     describe(folder);
     if (options_.transform == DenseTransform::LogMin) shift_dense(writer.dense());
     result_.parse_seconds = seconds_since(start);
@@ -125,37 +120,36 @@ class Job {
                 layout.dense, layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
   }
 
-  void parse(const ClickInput& input, ClickColumnWriter& writer) {
+  void parse(ClickInput& input, ClickColumnWriter& writer) {
     const TextLayout& layout = layouts_[static_cast<size_t>(&input - inputs_.data())];
-    const std::string_view text = input.text();
     const DropRule drop{
         options_.drop_negatives,
         philox_key(options_.seed, fmt::format("negatives of file {}", &input - inputs_.data()))};
     ClickFolder::Source source{input.path(), 0, 0, writer.samples()};
-    size_t at = 0;
     int64_t line_number = 1;
-    if (layout.header) {
-      std::string_view rest = text;
-      take_line(rest);
-      at = text.size() - rest.size();
-      ++line_number;
-    }
     std::vector<ClickPiece> pieces(static_cast<size_t>(pool_.size()));
     std::vector<size_t> cuts(pieces.size() + 1);
-    while (at < text.size()) {
-      cuts[0] = at;
-      for (size_t p = 1; p < cuts.size(); ++p) cuts[p] = line_start(text, cuts[p - 1] + kPieceBytes);
+    bool has_header = layout.header;
+    while (const auto window = input.next(pieces.size() * kPieceBytes)) {
+      const std::string_view text = window->text;
+      cuts[0] = 0;
+      if (std::exchange(has_header, false)) {
+        std::string_view rest = text;
+        take_line(rest);
+        cuts[0] = text.size() - rest.size();
+        ++line_number;
+      }
+      for (size_t p = 1; p < cuts.size(); ++p) cuts[p] = click_line_start(text, cuts[p - 1] + kPieceBytes);
+      cuts.back() = text.size();
       pool_.run([&](int worker) {
         const auto p = static_cast<size_t>(worker);
-        parse_piece(layout, text.substr(cuts[p], cuts[p + 1] - cuts[p]), static_cast<int64_t>(cuts[p]),
-                    options_, drop, pieces[p]);
+        parse_piece(layout, text.substr(cuts[p], cuts[p + 1] - cuts[p]),
+                    window->first_byte + static_cast<int64_t>(cuts[p]), options_, drop, pieces[p]);
       });
       writer.write(pieces, pool_);
       for (const ClickPiece& piece : pieces) take_in(piece, source, line_number);
-      input.release(at, cuts.back());
-      at = cuts.back();
-      const double share = static_cast<double>(at) / static_cast<double>(text.size());
-      const auto done = static_cast<int64_t>(share * static_cast<double>(input.size()));
+      if (result_.report.lines > kJudgedLines) check_malformed();
+      const auto done = static_cast<int64_t>(window->share * static_cast<double>(input.size()));
       progress_({total_bytes_, done_bytes_ + done, writer.samples(), layout_.tables, 0});
     }
     done_bytes_ += input.size();
@@ -163,12 +157,11 @@ class Job {
     result_.folder.sources.push_back(source);
   }
 
-  // The first line that starts at `at` or later. Where a line is too long to be read, a place inside it: the
-  // piece that ends there says so.
-  static size_t line_start(std::string_view text, size_t at) {
-    if (at >= text.size()) return text.size();
-    const size_t end = text.substr(0, at + kLongestClickLine).find('\n', at - 1);
-    return end == std::string_view::npos ? std::min(text.size(), at + kLongestClickLine) : end + 1;
+  void check_malformed() const {
+    if (static_cast<double>(result_.report.malformed) >
+        options_.max_malformed * static_cast<double>(result_.report.lines))
+      bad_input("more than {} % of the lines are malformed; {}", 100 * options_.max_malformed,
+                result_.report.text());
   }
 
   void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
