@@ -113,7 +113,7 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   const std::string text = refusal_of(complete() + Words{"--lr-decay-style", "cosin"});
   expect_contains(text, "did you mean 'cosine'");
   expect_contains(text, "constant, linear, cosine, inverse-square-root, WSD");
-  expect_contains(refusal_of({"bench", "--what", "step,com"}), "step, gemm, comm");
+  expect_contains(refusal_of({"bench", "--what", "step,com"}), "step, gemm, attention, comm");
   expect_contains(refusal_of({"bench", "--what", "step,"}), "'' is not known");
   const auto refused = [](const char* name, const char* value) {
     return refusal_of(complete() + Words{name, value});

@@ -67,37 +67,43 @@ TEST(RotaryFrequencies, YarnSharpensAttention) {
   EXPECT_EQ(rotary_frequencies(model), rotary_frequencies(rope(32, 10000)));
 }
 
-nlohmann::json llama_config(const nlohmann::json& scaling) {
-  return {{"model_type", "llama"},    {"num_hidden_layers", 2},  {"hidden_size", 32},
-          {"num_attention_heads", 4}, {"intermediate_size", 40}, {"max_position_embeddings", 64},
-          {"vocab_size", 61},         {"rope_theta", 50000.0},   {"rope_scaling", scaling}};
+// As a file would give it.
+ModelConfig read_again(const nlohmann::json& config) {
+  return from_hugging_face(nlohmann::json::parse(config.dump()), "here");
+}
+
+ModelConfig read_llama(const nlohmann::json& scaling) {
+  return read_again({{"model_type", "llama"},
+                     {"num_hidden_layers", 2},
+                     {"hidden_size", 32},
+                     {"num_attention_heads", 4},
+                     {"intermediate_size", 40},
+                     {"max_position_embeddings", 64},
+                     {"vocab_size", 61},
+                     {"rope_theta", 50000.0},
+                     {"rope_scaling", scaling}});
 }
 
 TEST(RotaryFrequencies, AreTheSameThroughHuggingFacesConfiguration) {
-  ModelConfig linear = from_hugging_face(llama_config({{"rope_type", "linear"}, {"factor", 2.5}}), "here");
+  ModelConfig linear = read_llama({{"rope_type", "linear"}, {"factor", 2.5}});
   EXPECT_EQ(linear.rotary_seq_len_interpolation_factor, 2.5);
-  ModelConfig wide = from_hugging_face(
-      llama_config(
-          {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}, {"beta_fast", 16}}),
-      "here");
+  ModelConfig wide = read_llama(
+      {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}, {"beta_fast", 16}});
   EXPECT_EQ(wide.rope_type, RopeType::Yarn);
   EXPECT_EQ(wide.rotary_scaling_factor, 4);
   EXPECT_EQ(wide.original_max_position_embeddings, 16);
   EXPECT_EQ(wide.beta_fast, 16);
   EXPECT_NEAR(rotary_score_scale(wide), 1.2964769927807063, 1e-15);
-  ModelConfig plain = from_hugging_face(
-      llama_config({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}}), "here");
+  ModelConfig plain = read_llama({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}});
   EXPECT_EQ(plain.original_max_position_embeddings, 64);
   EXPECT_EQ(rotary_score_scale(plain), 1);
   for (const ModelConfig& model : {linear, wide, plain}) {
-    const ModelConfig again = from_hugging_face(to_hugging_face(model), "here");
+    const ModelConfig again = read_again(to_hugging_face(model));
     EXPECT_EQ(rotary_frequencies(again), rotary_frequencies(model));
     EXPECT_NEAR(rotary_score_scale(again), rotary_score_scale(model), 1e-12);
   }
-  EXPECT_THROW(from_hugging_face(
-                   llama_config({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.5}}), "here"),
-               Error);
-  EXPECT_THROW(from_hugging_face(llama_config({{"rope_type", "dynamic"}, {"factor", 4.0}}), "here"), Error);
+  EXPECT_THROW(read_llama({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.5}}), Error);
+  EXPECT_THROW(read_llama({{"rope_type", "dynamic"}, {"factor", 4.0}}), Error);
 }
 
 }  // namespace
