@@ -354,9 +354,10 @@ RECOMMENDER_PHASES = [phase for phase in PHASES if phase != "pipeline"]
 class RecommenderFaults(FaultTest):
     """A recommender's ranks fail as a transformer's do."""
 
-    def line(self, *more, mesh=None, save="d"):
-        return [TRIFOLD, "recommend", *CLICKS, "--train-iters", 40, "--eval-interval", 2, "--save", save, "--save-interval", 2,
-                "--log-interval", 1, "--distributed-timeout-minutes", TIMEOUT / 60, *more]
+    def line(self, *more, mesh=None, save="d", placement="row"):
+        """By row every rank has a part of every table, and so something to save."""
+        return [TRIFOLD, "recommend", *CLICKS, "--placement", ",".join([placement] * 4), "--train-iters", 40, "--eval-interval", 2,
+                "--save", save, "--save-interval", 2, "--log-interval", 1, "--distributed-timeout-minutes", TIMEOUT / 60, *more]
 
     def test_a_hung_thread_is_named(self):
         outcome = self.check_fault("hang", "backward", mpi=False)
@@ -374,7 +375,7 @@ class RecommenderFaults(FaultTest):
         for placement, tensor in (("row", "top.0.weight"), ("replicated", "embedding.C1.weight")):
             with self.subTest(tensor=tensor):
                 self.setUp()
-                outcome = self.run_fault(self.line("--placement", ",".join([placement] * 4)), False, f"3:flip:update:4:{tensor}")
+                outcome = self.run_fault(self.line(placement=placement), False, f"3:flip:update:4:{tensor}")
                 self.expect_end(outcome, status=1)
                 self.assertRegex(outcome.text, rf"trifold: step 4: .*: rank 3 differs from ranks 0-2 and 4-7: param/{tensor}")
                 self.assertEqual(self.good_saves(), [2])
@@ -383,7 +384,7 @@ class RecommenderFaults(FaultTest):
         for kind, told in (("nan-weight", r"param/embedding\.C1\.weight"), ("nan-moment", r"rowwise_adagrad_sum/embedding\.C1\.weight")):
             with self.subTest(kind=kind):
                 self.setUp()
-                outcome = self.run_fault(self.line("--placement", "row,row,row,row"), False, f"3:{kind}:save:4:embedding.")
+                outcome = self.run_fault(self.line(), False, f"3:{kind}:save:4:embedding.")
                 self.expect_end(outcome, status=1)
                 self.assertRegex(outcome.text, rf"rank 3: after step 4, element \d+ of tensor {told}, box .*, is nan")
                 self.assertEqual(self.good_saves(), [2])
