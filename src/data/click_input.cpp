@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "data/click_layout.h"
-#include "data/stream_files.h"
 #include "files/byte_reader.h"
+#include "files/files_below.h"
 #include "files/raw_file.h"
 
 namespace trifold {

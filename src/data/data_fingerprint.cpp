@@ -10,6 +10,7 @@
 #include "data/blend.h"
 #include "data/indexed_dataset.h"
 #include "data/stream_files.h"
+#include "files/files_below.h"
 #include "files/raw_file.h"
 
 namespace trifold {

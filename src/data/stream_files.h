@@ -7,11 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "core/function_ref.h"
 #include "files/byte_reader.h"
 #include "files/raw_file.h"
 
@@ -57,11 +55,6 @@ class StreamFiles {
   int64_t bytes_ = 0;
   std::string fingerprint_;
 };
-
-// All regular files below a folder, ordered by path, but those whose name, or a folder's on the way, begins
-// with a point. Links to folders are not followed, but reported. BadInput for a folder that cannot be read.
-std::vector<std::filesystem::path> files_below(
-    const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
 
 // Whether --data-path streams a file of this name whatever its size: JSON lines, and what is packed.
 bool is_stream_name(const std::string& path);

@@ -1,0 +1,33 @@
+#include "files/files_below.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_below(const std::string& folder,
+                                  FunctionRef<void(const fs::path&)> on_folder_link) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    const bool hidden = at->path().filename().string().starts_with('.');
+    if (hidden) {
+      at.disable_recursion_pending();
+      continue;
+    }
+    // What is gone by now, or a link to nothing, is no file; what cannot be looked at is a mistake below.
+    std::error_code unknown;
+    if (at->is_symlink(unknown) && at->is_directory(unknown)) on_folder_link(at->path());
+    if (at->is_regular_file(unknown)) found.push_back(at->path());
+  }
+  if (error) bad_input("{}: the folder cannot be read: {}", folder, error.message());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace trifold

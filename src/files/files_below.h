@@ -1,0 +1,17 @@
+// files_below: the files of a folder and of the folders in it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/function_ref.h"
+
+namespace trifold {
+
+// All regular files below a folder, ordered by path, but those whose name, or a folder's on the way, begins
+// with a point. Links to folders are not followed, but reported. BadInput for a folder that cannot be read.
+std::vector<std::filesystem::path> files_below(
+    const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
+
+}  // namespace trifold
