@@ -1,4 +1,4 @@
-#include "data/preprocess.h"
+#include "preprocess/preprocess.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 //   dense.bin      f32 [samples, dense], transformed
 //   C1.ids ...     for each table: one id a sample, unsigned, in 1, 2 or 4 bytes, whichever hold its rows
 //   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
-//                  data/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
+//                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // All numbers are little-endian. Columns lie in files of their own, so a rank may read only its tables. The
 // folder gets its name when it is complete. clicks.json has version 2 where a dictionary has hashes of 8

@@ -2,7 +2,7 @@
 //
 // The file is mapped and read once when it is opened, to know where its lines are and which are malformed:
 // 4 bytes of memory a line. Lines are parsed each time a sample is asked for; preprocessing
-// (data/preprocess.h) makes data sets that are smaller, faster to read and have ids without collisions.
+// (preprocess/preprocess.h) makes data sets that are smaller, faster to read and have ids without collisions.
 #pragma once
 
 #include <cstdint>

@@ -40,12 +40,12 @@ RULES = {
 EXCEPTIONS = {
     "src/train/plan_report.h": "the name of the schedule, as a report shows it",
     "src/zero/param_store.h": "the folder that files are in",
-    "src/data/number_ids.h": "the file that ids are written to",
+    "src/preprocess/number_ids.h": "the file that ids are written to",
 }
 
 # Files whose business is text.
 READERS = re.compile(r"^src/(?:config/(?!(?:recommend_)?config\.h)|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
-                     r"^src/(?:tokenize/|data/(?:click|preprocess|compare_clicks|text_))")
+                     r"^src/(?:tokenize/|preprocess/|data/(?:click|compare_clicks|text_))")
 
 
 def sources(root):

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "data/click_files.h"
-#include "data/preprocess.h"
 #include "data/yaml.h"
+#include "preprocess/preprocess.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {

@@ -2,7 +2,7 @@
 #include "data/compare_clicks.h"
 
 #include "data/click_files.h"
-#include "data/preprocess.h"
+#include "preprocess/preprocess.h"
 #include "unit/data_test_support.h"
 
 namespace trifold {

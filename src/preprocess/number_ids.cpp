@@ -1,4 +1,4 @@
-#include "data/number_ids.h"
+#include "preprocess/number_ids.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/id_dictionary.h"
 #include "files/raw_file.h"
+#include "preprocess/id_dictionary.h"
 
 namespace trifold {
 

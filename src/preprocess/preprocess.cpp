@@ -1,4 +1,4 @@
-#include "data/preprocess.h"
+#include "preprocess/preprocess.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,9 +11,9 @@
 #include "core/random.h"
 #include "data/click_input.h"
 #include "data/click_layout.h"
-#include "data/number_ids.h"
-#include "data/parse_clicks.h"
 #include "files/mapped_file.h"
+#include "preprocess/number_ids.h"
+#include "preprocess/parse_clicks.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "data/parse_clicks.h"
+#include "preprocess/parse_clicks.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "data/id_dictionary.h"
+#include "preprocess/id_dictionary.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "data/preprocess.h"
+#include "preprocess/preprocess.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 
 #include "data/click_files.h"
 #include "data/click_layout.h"
-#include "data/number_ids.h"
-#include "unit/data_test_support.h"
+#include "preprocess/number_ids.h"
+#include "support/files.h"
 
 namespace trifold {
 namespace {

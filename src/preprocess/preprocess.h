@@ -2,8 +2,8 @@
 //
 // Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
 // and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
-// (data/number_ids.h), several tables at a time. The result does not depend on the number of threads nor on
-// the memory, and memory does not grow with the input.
+// (preprocess/number_ids.h), several tables at a time. The result does not depend on the number of threads
+// nor on the memory, and memory does not grow with the input.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-#include "data/tokenize.h"
+#include "preprocess/tokenize.h"
 
 #include "data/indexed_dataset.h"
 #include "data/text_samples.h"
+#include "support/files.h"
 #include "support/test_data.h"
 #include "tokenize/sentences.h"
 #include "tokenize/text_lines.h"
-#include "unit/data_test_support.h"
 
 namespace trifold {
 namespace {

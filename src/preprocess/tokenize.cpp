@@ -1,4 +1,4 @@
-#include "data/tokenize.h"
+#include "preprocess/tokenize.h"
 
 #include <algorithm>
 #include <deque>

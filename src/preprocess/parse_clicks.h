@@ -9,8 +9,8 @@
 #include "core/random.h"
 #include "core/thread_pool.h"
 #include "data/click_text.h"
-#include "data/preprocess.h"
 #include "files/raw_file.h"
+#include "preprocess/preprocess.h"
 
 namespace trifold {
 
