@@ -15,7 +15,7 @@ namespace trifold {
 
 // ---- Clicks ----
 
-// What is done to a dense number x of a file; NaN stands for a missing one (data/click_transform.h).
+// What is done to a dense number x of a file; NaN stands for a missing one (clicks/click_transform.h).
 enum class DenseTransform {
   None,    // x; missing 0
   Log1p,   // ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf

@@ -15,7 +15,7 @@ namespace trifold {
 struct ClickDataConfig {
   std::string train_data = "synthetic";   // a file, a folder, or "synthetic"
   std::optional<std::string> valid_data;  // a file or a folder
-  // auto | synthetic | one of click_formats() (data/click_files.h)
+  // auto | synthetic | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
   // What is absent follows from the data where they say it. Otherwise rows must be given (1000 of synthetic
   // clicks), and there are 13 dense features.
@@ -124,7 +124,7 @@ struct PlanRecommenderConfig {
 struct TrainedRecommenderConfig {
   std::string load;  // required
   std::string data;  // required: a file or a folder
-  // auto | one of click_formats() (data/click_files.h)
+  // auto | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
   std::optional<IdPolicy> id_policy;  // that of the run that trained the model
   int64_t global_batch_size = 4096;

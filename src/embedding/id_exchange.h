@@ -21,9 +21,9 @@
 #include <numeric>
 #include <vector>
 
+#include "clicks/click_batch.h"
 #include "comm/communicator.h"
 #include "core/tensor.h"
-#include "data/click_batch.h"
 #include "embedding/lookup_batch.h"
 
 namespace trifold {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_text.h"
 #include "core/random.h"
 #include "core/thread_pool.h"
-#include "data/click_text.h"
 #include "files/raw_file.h"
 #include "preprocess/preprocess.h"
 

@@ -6,11 +6,11 @@
 #include <mutex>
 #include <utility>
 
+#include "clicks/click_input.h"
+#include "clicks/click_layout.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
-#include "data/click_input.h"
-#include "data/click_layout.h"
 #include "files/mapped_file.h"
 #include "preprocess/number_ids.h"
 #include "preprocess/parse_clicks.h"

@@ -1,4 +1,4 @@
-// preprocess: Criteo's text to the columns of data/click_format.h, `trifold preprocess`.
+// preprocess: Criteo's text to the columns of clicks/click_format.h, `trifold preprocess`.
 //
 // Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
 // and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_format.h"
+#include "clicks/click_layout.h"
+#include "clicks/click_text.h"
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
-#include "data/click_format.h"
-#include "data/click_layout.h"
-#include "data/click_text.h"
 
 namespace trifold {
 
 struct PreprocessOptions {
   std::vector<std::string>
-      inputs;                   // text files, or folders of them (data/click_input.h), one after the other
+      inputs;                   // text files, or folders of them (clicks/click_input.h), one after the other
   std::string output;           // folder to make; it must not exist
   std::string format = "auto";  // as for find_layout
   std::optional<NamedColumns> columns;  // the same

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "data/click_files.h"
-#include "data/click_synthetic.h"
-#include "data/compare_clicks.h"
+#include "clicks/click_files.h"
+#include "clicks/click_synthetic.h"
+#include "clicks/compare_clicks.h"
 
 namespace trifold {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_source.h"
 #include "config/recommend_config.h"
-#include "data/click_source.h"
 
 namespace trifold {
 

@@ -1,6 +1,6 @@
 #include "train/click_record.h"
 
-#include "data/compare_clicks.h"
+#include "clicks/compare_clicks.h"
 
 namespace trifold {
 

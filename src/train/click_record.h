@@ -1,5 +1,5 @@
 // What a checkpoint says of the clicks that its model was trained on, so that no other clicks are taken for
-// the same: the dense transform, and how values became the ids of each table (data/compare_clicks.h). Rows
+// the same: the dense transform, and how values became the ids of each table (clicks/compare_clicks.h). Rows
 // and names of the tables are among the fields of its model.
 //
 // A checkpoint that is older than this record says nothing of either: its tables' rows and names are
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/reader.h"
-#include "data/click_batch.h"
+#include "clicks/click_batch.h"
 
 namespace trifold {
 

@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_batch.h"
 #include "config/config.h"
-#include "data/click_batch.h"
 #include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
 #include "models/dlrm.h"

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "clicks/click_batch.h"
 #include "config/recommend_config.h"
-#include "data/click_batch.h"
 #include "embedding/planner.h"
 #include "train/recommender.h"
 

@@ -4,10 +4,10 @@
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
+#include "clicks/click_files.h"
 #include "config/json.h"
 #include "config/validate.h"
 #include "core/read_json.h"
-#include "data/click_files.h"
 #include "embedding/table_part.h"
 #include "train/click_record.h"
 #include "train/device.h"

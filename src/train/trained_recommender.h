@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <string>
 
+#include "clicks/click_source.h"
 #include "config/recommend_config.h"
 #include "core/function_ref.h"
-#include "data/click_source.h"
 #include "train/click_data.h"
 #include "train/recommender.h"
 #include "train/run_terms.h"

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "checkpoint/reader.h"
+#include "clicks/click_synthetic.h"
 #include "comm/cuda_module.h"
-#include "data/click_synthetic.h"
 #include "support/compare.h"
 #include "train/ranks.h"
 #include "train/recommend.h"

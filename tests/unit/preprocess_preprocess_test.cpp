@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "data/click_files.h"
-#include "data/click_layout.h"
+#include "clicks/click_files.h"
+#include "clicks/click_layout.h"
 #include "preprocess/number_ids.h"
 #include "support/files.h"
 

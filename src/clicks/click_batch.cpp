@@ -1,0 +1,146 @@
+#include "clicks/click_batch.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/stored_name.h"
+
+namespace trifold {
+
+namespace {
+
+// Every array starts on a cache line.
+int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
+
+// The room for the ids of so many samples; a part's ids begin behind the room of all samples before it.
+int64_t capacity(const ClickTable& table, int64_t samples) { return samples * table.max_ids; }
+
+constexpr int64_t kSmallestPart = 256;  // samples; waking a worker for fewer takes longer than reading them
+
+}  // namespace
+
+void check_schema(const ClickSchema& schema) {
+  std::set<std::string> names;
+  if (schema.dense < 0) bad_input("a schema has {} dense features", schema.dense);
+  for (const ClickTable& table : schema.tables) {
+    check_storable_part("table", table.name);
+    if (table.rows < 1 || table.rows > ClickTable::kMaxRows)
+      bad_input("table {} has {} rows; a table has at least 1 and at most {}", table.name, table.rows,
+                ClickTable::kMaxRows);
+    if (table.max_ids < 1) bad_input("table {} has room for {} ids a sample", table.name, table.max_ids);
+    if (!names.insert(table.name).second) bad_input("two tables are called {}", table.name);
+  }
+}
+
+ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples, ThreadPool* pool)
+    : schema_(schema), max_samples_(max_samples), pool_(pool) {
+  check_schema(schema);
+  check(max_samples >= 0, "a batch of {} samples", max_samples);
+  int64_t words = padded(max_samples * schema.dense) + 2 * padded(max_samples);
+  for (const ClickTable& table : schema.tables)
+    words += padded(max_samples) + (schema.weighted ? 2 : 1) * padded(capacity(table, max_samples));
+  memory_ = Buffer(static_cast<size_t>(words) * sizeof(float));
+
+  auto* next = reinterpret_cast<float*>(memory_.data());
+  const auto take = [&](int64_t elements) { return std::exchange(next, next + padded(elements)); };
+  dense_ = take(max_samples * schema.dense);
+  labels_ = take(max_samples);
+  weights_ = take(max_samples);
+  for (const ClickTable& table : schema.tables) {
+    lengths_.push_back(reinterpret_cast<int32_t*>(take(max_samples)));
+    ids_.push_back(reinterpret_cast<int32_t*>(take(capacity(table, max_samples))));
+    if (schema.weighted) id_weights_.push_back(take(capacity(table, max_samples)));
+  }
+  batch_.lengths.resize(schema.tables.size());
+  batch_.ids.resize(schema.tables.size());
+  batch_.id_weights.resize(id_weights_.size());
+  view(0, 0, 0);
+  close_gaps({});
+}
+
+void ClickBatchBuffer::view(int64_t first_sample, int64_t samples, int64_t real) {
+  batch_.first_sample = first_sample;
+  batch_.samples = samples;
+  batch_.real = real;
+  batch_.dense = {dense_, DType::F32, {samples, schema_.dense}};
+  batch_.labels = {labels_, DType::F32, {samples}};
+  batch_.weights = {weights_, DType::F32, {samples}};
+  for (size_t t = 0; t < lengths_.size(); ++t) batch_.lengths[t] = {lengths_[t], DType::I32, {samples}};
+}
+
+void ClickBatchBuffer::clear(int64_t begin, int64_t end, float weight) {
+  std::fill(dense_ + begin * schema_.dense, dense_ + end * schema_.dense, 0.0F);
+  std::fill(labels_ + begin, labels_ + end, 0.0F);
+  std::fill(weights_ + begin, weights_ + end, weight);
+  for (int32_t* lengths : lengths_) std::fill(lengths + begin, lengths + end, 0);
+}
+
+void ClickBatchBuffer::fill(int64_t first_sample, int64_t samples, int64_t real,
+                            FunctionRef<void(ClickPart&)> fill_part) {
+  check(0 <= real && real <= samples && samples <= max_samples_,
+        "a batch of {} samples, {} of them real, in a buffer for {}", samples, real, max_samples_);
+  view(first_sample, samples, real);
+  const int64_t workers = pool_ == nullptr ? 1 : pool_->size();
+  const int64_t each = std::max((real + workers - 1) / workers, kSmallestPart);
+  std::vector<ClickPart> parts;
+  for (int64_t begin = 0; begin < real; begin += each)
+    parts.push_back(ClickPart(*this, begin, std::min(begin + each, real)));
+  const auto fill_one = [&](size_t part) {
+    clear(parts[part].begin_, parts[part].end_, 1);
+    fill_part(parts[part]);
+  };
+  clear(real, samples, 0);
+  if (parts.size() > 1) {
+    pool_->run([&](int worker) {
+      if (static_cast<size_t>(worker) < parts.size()) fill_one(static_cast<size_t>(worker));
+    });
+  } else if (!parts.empty()) {
+    fill_one(0);
+  }
+  close_gaps(parts);
+}
+
+// Bags that are not full leave room behind the ids of a part: those of the next ones move there.
+void ClickBatchBuffer::close_gaps(std::span<const ClickPart> parts) {
+  for (size_t t = 0; t < ids_.size(); ++t) {
+    int64_t end = 0;
+    const auto move = [end = &end](auto* numbers, int64_t from, int64_t count) {
+      if (from != *end) std::copy(numbers + from, numbers + from + count, numbers + *end);
+    };
+    for (const ClickPart& part : parts) {
+      const int64_t from = capacity(schema_.tables[t], part.begin_);
+      const int64_t count = part.used_[t] - from;
+      move(ids_[t], from, count);
+      if (schema_.weighted) move(id_weights_[t], from, count);
+      end += count;
+    }
+    batch_.ids[t] = {ids_[t], DType::I32, {end}};
+    if (schema_.weighted) batch_.id_weights[t] = {id_weights_[t], DType::F32, {end}};
+  }
+}
+
+ClickPart::ClickPart(ClickBatchBuffer& buffer, int64_t begin, int64_t end)
+    : buffer_(&buffer), begin_(begin), end_(end) {
+  used_.reserve(buffer.schema_.tables.size() + 64 / sizeof(int64_t));  // no cache line with another part's
+  for (const ClickTable& table : buffer.schema_.tables) used_.push_back(capacity(table, begin));
+}
+
+int32_t* ClickPart::bag(int table, int64_t sample, int count) {
+  const auto t = static_cast<size_t>(table);
+  const ClickTable& spec = buffer_->schema_.tables[t];
+  check(0 <= count && count <= spec.max_ids, "sample {} has {} ids in table {}, which has room for {}",
+        buffer_->batch_.first_sample + begin_ + sample, count, spec.name, spec.max_ids);
+  buffer_->lengths_[t][begin_ + sample] = count;
+  int32_t* here = buffer_->ids_[t] + used_[t];
+  used_[t] += count;
+  return here;
+}
+
+float* ClickPart::bag_weights(int table, int count) {
+  const auto t = static_cast<size_t>(table);
+  return buffer_->id_weights_[t] + used_[t] - count;
+}
+
+}  // namespace trifold

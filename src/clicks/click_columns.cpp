@@ -1,0 +1,175 @@
+#include "clicks/click_columns.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+// Files are little-endian, as are all machines this runs on; nothing in them is aligned.
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+void check_rules(const ClickRules& rules) {
+  if (rules.transform == DenseTransform::LogMin)
+    bad_input(
+        "the dense transform logmin needs the least number of all samples: preprocess the data with it");
+}
+
+float checked_dense(float x, const std::string& path, int64_t sample, int64_t feature) {
+  if (!std::isfinite(x)) [[unlikely]]
+    bad_input("{}: sample {}, dense feature {} is {}, not a number", path, sample, feature, x);
+  return x;
+}
+
+}  // namespace
+
+RecordClicks::RecordClicks(const std::string& path, const ClickSchema& schema, const RecordLayout& layout,
+                           const ClickRules& rules)
+    : file_(path), schema_(schema), layout_(layout), rules_(rules), words_(1 + schema.dense) {
+  check_schema(schema);
+  check_rules(rules);
+  schema_.dense_transform = name_of(rules.transform);
+  for (ClickTable& table : schema_.tables) {
+    table.mapping = mapping_of(rules.policy);
+    words_ += table.max_ids;
+  }
+  const int64_t bytes = 4 * words_;
+  if (file_.size() == 0) bad_input("{}: the file is empty", path);
+  if (file_.size() % bytes != 0)
+    bad_input(
+        "{}: {} bytes are not a whole number of samples of {} bytes (a label, {} dense numbers, {} ids): {} "
+        "bytes are left over; the file is truncated, or the schema is another one",
+        path, file_.size(), bytes, schema.dense, words_ - 1 - schema.dense, file_.size() % bytes);
+  samples_ = file_.size() / bytes;
+}
+
+const std::byte* RecordClicks::record(int64_t sample) const {
+  return file_.bytes().data() + 4 * words_ * sample;
+}
+
+void RecordClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i + kAhead < positions.size()) __builtin_prefetch(record(positions[i + kAhead]));
+    const auto slot = static_cast<int64_t>(i);
+    const int64_t sample = positions[i];
+    const std::byte* at = record(sample);
+    const double label = layout_.float_label ? static_cast<double>(load<float>(at)) : load<int32_t>(at);
+    if (label != 0 && label != 1) [[unlikely]]
+      bad_input("{}: the label of sample {} is {}, not 0 or 1", file_.path(), sample, label);
+    out.label(slot) = static_cast<float>(label);
+    at += 4;
+    float* dense = out.dense(slot);
+    for (int d = 0; d < schema_.dense; ++d, at += 4) {
+      const float x = layout_.dense == RecordDense::F32
+                          ? checked_dense(load<float>(at), file_.path(), sample, d)
+                      : layout_.dense == RecordDense::I32 ? static_cast<float>(load<int32_t>(at))
+                                                          : static_cast<float>(load<uint32_t>(at));
+      dense[d] = transform_dense(rules_.transform, x);
+    }
+    const IdPlace place{file_.path(), "sample", sample};
+    for (int t = 0; t < schema_.table_count(); ++t) {
+      const ClickTable& table = schema_.table(t);
+      int32_t* ids = out.bag(t, slot, table.max_ids);
+      for (int k = 0; k < table.max_ids; ++k, at += 4)
+        ids[k] = bounded_id(load<uint32_t>(at), table, rules_.policy, place);
+    }
+  }
+}
+
+ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, const ClickRules& rules)
+    : schema_(schema), rules_(rules), labels_(files.labels), dense_type_(files.dense_type) {
+  check_schema(schema);
+  check_rules(rules);
+  check(files.ids.size() == schema.tables.size(), "{} columns of ids for {} tables", files.ids.size(),
+        schema.tables.size());
+  samples_ = labels_.size();
+  if (samples_ == 0) bad_input("{}: the file is empty", files.labels);
+  const auto check_size = [&](const MappedFile& file, int64_t bytes) {
+    if (file.size() != samples_ * bytes)
+      bad_input(
+          "{}: has {} bytes; {} samples of {} bytes need {} ({} has {} labels): one of the files is "
+          "truncated, "
+          "or they do not belong together",
+          file.path(), file.size(), samples_, bytes, samples_ * bytes, files.labels, samples_);
+  };
+  if (schema.dense > 0) {
+    dense_ = std::make_unique<MappedFile>(files.dense);
+    check_size(*dense_, schema.dense * static_cast<int64_t>(size_of(dense_type_)));
+  }
+  for (size_t t = 0; t < files.ids.size(); ++t) {
+    if (schema.tables[t].max_ids != 1)
+      bad_input("{}: a column has one id a sample, table {} has {}", files.ids[t].path, schema.tables[t].name,
+                schema.tables[t].max_ids);
+    ids_.emplace_back(files.ids[t].path);
+    id_bytes_.push_back(files.ids[t].bytes);
+    check_size(ids_.back(), id_bytes_.back());
+  }
+}
+
+// Column by column: the loads of one column do not depend on each other, so many are under way at a time.
+void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto label = static_cast<uint8_t>(labels_.bytes()[static_cast<size_t>(positions[i])]);
+    if (label > 1) [[unlikely]]
+      bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), positions[i], label);
+    out.label(static_cast<int64_t>(i)) = label;
+  }
+  if (dense_) {
+    if (dense_type_ == DType::F16) {
+      fill_dense<Float16>(positions, out);
+    } else {
+      fill_dense<float>(positions, out);
+    }
+  }
+  for (int t = 0; t < schema_.table_count(); ++t) fill_ids(t, positions, out);
+}
+
+template <class T>
+void ColumnClicks::fill_dense(std::span<const int64_t> positions, ClickPart& out) const {
+  const std::byte* data = dense_->bytes().data();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const std::byte* at = data + positions[i] * schema_.dense * static_cast<int64_t>(sizeof(T));
+    float* row = out.dense(static_cast<int64_t>(i));
+    for (int d = 0; d < schema_.dense; ++d, at += sizeof(T)) {
+      const float x = checked_dense(static_cast<float>(load<T>(at)), dense_->path(), positions[i], d);
+      row[d] = transform_dense(rules_.transform, x);
+    }
+  }
+}
+
+void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const {
+  const auto t = static_cast<size_t>(table);
+  const ClickTable& spec = schema_.table(table);
+  const std::byte* data = ids_[t].bytes().data();
+  const auto each = [&]<class T>(T) {
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const T id = load<T>(data + positions[i] * static_cast<int64_t>(sizeof(T)));
+      const IdPlace place{ids_[t].path(), "sample", positions[i]};
+      *out.bag(table, static_cast<int64_t>(i), 1) = bounded_id(id, spec, rules_.policy, place);
+    }
+  };
+  switch (id_bytes_[t]) {
+    case 1:
+      return each(uint8_t{});
+    case 2:
+      return each(uint16_t{});
+    case 4:
+      return each(uint32_t{});
+    case 8:
+      return each(uint64_t{});
+    default:
+      fail("ids of {} bytes", id_bytes_[t]);
+  }
+}
+
+}  // namespace trifold

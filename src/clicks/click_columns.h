@@ -1,0 +1,113 @@
+// Files of clicks in binary form, mapped into memory: readers of fixed records and of columns.
+//
+// MLPerf and facebookresearch/dlrm `.bin`: no header, one record of 160 bytes a sample: 40 little-endian i32,
+// the label, 13 counts (no logarithm taken yet), 26 ids.
+//
+// HugeCTR "raw": no header, one record a sample: the label (f32), the dense numbers (f32, or u32 counts),
+// then for each table as many u32 ids as it has places (`max_ids`, always all of them).
+//
+// Split binary (NVIDIA's DLRM): for each part ("train", "test") one file a column group, all in the order of
+// the samples: labels (one byte), dense numbers (f16 or f32, [samples, dense]), and for each table one
+// integer a sample. `feature_spec.yaml` says which.
+//
+// Preprocessed clicks (clicks/click_format.h) are columns too.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clicks/click_source.h"
+#include "clicks/click_transform.h"
+#include "core/dtype.h"
+#include "files/mapped_file.h"
+
+namespace trifold {
+
+enum class RecordDense { F32, I32, U32 };
+
+struct RecordLayout {
+  bool float_label = false;  // else i32
+  RecordDense dense = RecordDense::I32;
+};
+
+inline constexpr RecordLayout kMlperfBin{false, RecordDense::I32};
+inline constexpr RecordLayout kHugeCtrRaw{true, RecordDense::F32};
+inline constexpr RecordLayout kHugeCtrRawCounts{true, RecordDense::U32};
+
+// Transformations that a reader applies. They must not need a pass over the data (as LogMin does).
+struct ClickRules {
+  DenseTransform transform = DenseTransform::None;
+  IdPolicy policy = IdPolicy::Error;
+};
+
+// Records of equal size. Bags have max_ids ids each.
+class RecordClicks final : public ClickSource {
+ public:
+  // BadInput for a file that is missing, empty or not a whole number of records.
+  RecordClicks(const std::string& path, const ClickSchema& schema, const RecordLayout& layout,
+               const ClickRules& rules);
+
+  const ClickSchema& schema() const override { return schema_; }
+  int64_t samples() const override { return samples_; }
+  // BadInput for a label that is not 0 or 1 and a dense number that is not finite, too.
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+
+ private:
+  const std::byte* record(int64_t sample) const;
+
+  MappedFile file_;
+  ClickSchema schema_;
+  RecordLayout layout_;
+  ClickRules rules_;
+  int64_t words_ = 0;  // of a record, 4 bytes each
+  int64_t samples_ = 0;
+};
+
+// One column of ids: unsigned or signed little-endian integers of 1, 2, 4 or 8 bytes.
+struct IdColumn {
+  std::string path;
+  int bytes = 4;
+};
+
+struct ColumnFiles {
+  std::string labels;  // one byte each, 0 or 1
+  std::string dense;   // [samples, dense]; empty where the schema has no dense feature
+  DType dense_type = DType::F32;
+  std::vector<IdColumn> ids;  // one for each table
+};
+
+class ColumnClicks final : public ClickSource {
+ public:
+  // BadInput when the files do not all have the same number of samples.
+  ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, const ClickRules& rules);
+
+  const ClickSchema& schema() const override { return schema_; }
+  int64_t samples() const override { return samples_; }
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+
+ private:
+  void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
+  template <class T>
+  void fill_dense(std::span<const int64_t> positions, ClickPart& out) const;
+
+  ClickSchema schema_;
+  ClickRules rules_;
+  MappedFile labels_;
+  std::unique_ptr<MappedFile> dense_;
+  DType dense_type_;
+  std::vector<MappedFile> ids_;
+  std::vector<int> id_bytes_;
+  int64_t samples_ = 0;
+};
+
+// The files and the schema of one part of a folder that has a feature_spec.yaml: channels named label,
+// numerical and categorical, and sources of type split_binary with one file each. BadInput, with file and line
+// where there is one, for anything else.
+struct SplitBinary {
+  ColumnFiles files;
+  ClickSchema schema;
+};
+SplitBinary read_feature_spec(const std::string& folder, const std::string& part);
+
+}  // namespace trifold

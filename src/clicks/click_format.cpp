@@ -1,0 +1,246 @@
+#include "clicks/click_format.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "clicks/compare_clicks.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
+#include "core/stored_name.h"
+#include "files/raw_file.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "trifold clicks";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
+
+// Reads members of one JSON object with messages that name file and key.
+class Reader {
+ public:
+  Reader(const json& object, const std::string& path) : object_(object), path_(path) {
+    if (!object.is_object()) bad_input("{}: is not what `trifold preprocess` writes", path);
+  }
+
+  const json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) bad_input("{}: the key \"{}\" is missing", path_, key);
+    return *found;
+  }
+  const json& list(const char* key) const {
+    if (!at(key).is_array()) bad_input("{}: \"{}\" is not a list", path_, key);
+    return at(key);
+  }
+  std::string text(const char* key) const {
+    if (!at(key).is_string()) bad_input("{}: \"{}\" is not a text", path_, key);
+    return at(key).get<std::string>();
+  }
+  bool flag(const char* key) const {
+    if (!at(key).is_boolean()) bad_input("{}: \"{}\" is not true or false", path_, key);
+    return at(key).get<bool>();
+  }
+  int64_t number(const char* key, int64_t low, int64_t high) const {
+    const json& value = at(key);
+    const bool fits = value.is_number_integer() &&
+                      (!value.is_number_unsigned() ||
+                       value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+    if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high)
+      bad_input("{}: \"{}\" is {}, not a whole number from {} to {}", path_, key, printable_json(value), low,
+                high);
+    return value.get<int64_t>();
+  }
+  double real(const char* key) const {
+    if (!at(key).is_number()) bad_input("{}: \"{}\" is not a number", path_, key);
+    return at(key).get<double>();
+  }
+
+ private:
+  const json& object_;
+  const std::string& path_;
+};
+
+constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
+
+ClickFolder::Table read_table(const json& object, const std::string& path) {
+  const Reader reader(object, path);
+  ClickFolder::Table table;
+  table.name = reader.text("name");
+  try {
+    check_storable_part("table", table.name);
+  } catch (Error& error) {
+    error.add_context(path);
+    throw;
+  }
+  table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
+  table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
+  if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
+  table.dictionary = reader.flag("dictionary");
+  if (object.contains("dictionary_bytes")) {
+    table.dictionary_bytes = static_cast<int>(reader.number("dictionary_bytes", 4, 8));
+    if (table.dictionary_bytes != 4 && table.dictionary_bytes != 8)
+      bad_input("{}: \"dictionary_bytes\" is {}, not 4 or 8", path, table.dictionary_bytes);
+  }
+  if (object.contains("dictionary_crc32"))
+    table.dictionary_crc =
+        static_cast<uint32_t>(reader.number("dictionary_crc32", 0, std::numeric_limits<uint32_t>::max()));
+  return table;
+}
+
+IdBase base_of(int64_t number, const std::string& path) {
+  for (const IdBase base : {IdBase::Text, IdBase::Decimal, IdBase::Hexadecimal})
+    if (number == static_cast<int64_t>(base)) return base;
+  bad_input("{}: \"id_base\" is {}, not 0, 10 or 16", path, number);
+}
+
+}  // namespace
+
+std::string ClickFolder::ids_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.ids", folder, tables[static_cast<size_t>(table)].name);
+}
+
+std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.dict", folder, tables[static_cast<size_t>(table)].name);
+}
+
+uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) const {
+  const RawFile file(dictionary_file(folder, table), RawFile::Mode::Read);
+  std::vector<std::byte> block(size_t{1} << 20);
+  const int64_t size = file.size();
+  uLong crc = 0;
+  for (int64_t at = 0; at < size; at += std::ssize(block)) {
+    const auto part = std::span(block).first(static_cast<size_t>(std::min(std::ssize(block), size - at)));
+    file.read(part, at);
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
+  }
+  return static_cast<uint32_t>(crc);
+}
+
+std::string ClickFolder::mapping(const std::string& folder, int table) const {
+  const Table& t = tables[static_cast<size_t>(table)];
+  if (!t.dictionary)
+    return base == IdBase::Text ? fmt::format("hashes of texts with seed {}", hash_seed)
+                                : mapping_of(IdPolicy::Modulo);
+  std::error_code ignored;
+  if (!t.dictionary_crc && !std::filesystem::exists(dictionary_file(folder, table), ignored))
+    return std::string(kUnknownMapping);
+  const uint32_t crc = t.dictionary_crc ? *t.dictionary_crc : dictionary_checksum(folder, table);
+  return fmt::format("dictionary {:08x}{}", crc,
+                     max_ind_range > 0 ? fmt::format(" of values modulo {}", max_ind_range) : "");
+}
+
+void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
+  json tables = json::array();
+  int64_t version = kVersion;
+  for (const ClickFolder::Table& table : clicks.tables) {
+    tables.push_back({{"name", table.name},
+                      {"rows", table.rows},
+                      {"id_bytes", table.id_bytes},
+                      {"dictionary", table.dictionary}});
+    if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
+    if (table.dictionary_bytes != 8) continue;
+    tables.back()["dictionary_bytes"] = 8;
+    version = kWideVersion;
+  }
+  json sources = json::array();
+  for (const ClickFolder::Source& source : clicks.sources)
+    sources.push_back({{"file", source.file},
+                       {"lines", source.lines},
+                       {"malformed", source.malformed},
+                       {"samples", source.samples}});
+  const json manifest = {{"format", kFormat},
+                         {"version", version},
+                         {"samples", clicks.samples},
+                         {"clicks", clicks.clicks},
+                         {"dense", clicks.dense},
+                         {"dense_transform", name_of(clicks.transform)},
+                         {"dense_least", clicks.least},
+                         {"id_base", static_cast<int>(clicks.base)},
+                         {"hash_seed", clicks.hash_seed},
+                         {"max_ind_range", clicks.max_ind_range},
+                         {"frequency_threshold", clicks.frequency_threshold},
+                         {"drop_negatives", clicks.drop_negatives},
+                         {"tables", tables},
+                         {"sources", sources}};
+  const std::string path = ClickFolder::manifest(folder);
+  std::ofstream out(path);
+  out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
+  out.close();
+  check(out.good(), "{}: cannot be written", path);
+}
+
+ClickFolder read_click_folder(const std::string& folder) {
+  const std::string path = ClickFolder::manifest(folder);
+  const json manifest = read_json_file(path);
+  const Reader reader(manifest, path);
+  if (reader.text("format") != kFormat) bad_input("{}: is not what `trifold preprocess` writes", path);
+  if (const int64_t version = reader.number("version", 1, kMany); version > kWideVersion)
+    bad_input("{}: has version {} of the format; this program reads versions {} and {}", path, version,
+              kVersion, kWideVersion);
+  ClickFolder clicks;
+  clicks.samples = reader.number("samples", 1, kMany);
+  clicks.clicks = reader.number("clicks", 0, clicks.samples);
+  clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
+  clicks.transform = parse_dense_transform(reader.text("dense_transform"));
+  clicks.least = reader.real("dense_least");
+  if (manifest.contains("id_base")) clicks.base = base_of(reader.number("id_base", 0, 16), path);
+  if (manifest.contains("hash_seed"))
+    clicks.hash_seed = JsonView(manifest, path).at("hash_seed").whole_number();
+  clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
+  clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
+  clicks.drop_negatives = reader.real("drop_negatives");
+  for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
+  for (const json& object : reader.list("sources")) {
+    const Reader source(object, path);
+    clicks.sources.push_back({source.text("file"), source.number("lines", 0, kMany),
+                              source.number("malformed", 0, kMany), source.number("samples", 0, kMany)});
+  }
+  return clicks;
+}
+
+void check_dictionaries(const ClickFolder& clicks, const std::string& folder) {
+  for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
+    const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
+    if (!table.dictionary) continue;
+    const std::string path = clicks.dictionary_file(folder, t);
+    const int64_t size = RawFile(path, RawFile::Mode::Read).size();
+    const int64_t expected = (table.rows - 2) * table.dictionary_bytes;
+    if (size != expected)
+      bad_input("{}: has {} bytes; the {} rows of table {} need {}: one of the files was changed", path, size,
+                table.rows, table.name, expected);
+    if (table.dictionary_crc && clicks.dictionary_checksum(folder, t) != *table.dictionary_crc)
+      bad_input("{}: is not the dictionary that clicks.json describes: its checksum differs", path);
+  }
+}
+
+std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
+  const ClickFolder clicks = read_click_folder(folder);
+  ColumnFiles files;
+  files.labels = ClickFolder::labels_file(folder);
+  files.dense = ClickFolder::dense_file(folder);
+  ClickSchema schema;
+  schema.dense = clicks.dense;
+  for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
+    const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
+    schema.tables.push_back({table.name, table.rows, 1, clicks.mapping(folder, t)});
+    files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes});
+  }
+  schema.dense_transform = name_of(clicks.transform);  // taken already
+  if (clicks.transform == DenseTransform::LogMin)
+    schema.dense_transform += fmt::format(" with the least number {}", clicks.least);
+  auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
+  if (source->samples() != clicks.samples)
+    bad_input("{}: has {} samples, {} says {}: it is damaged", files.labels, source->samples(),
+              ClickFolder::manifest(folder), clicks.samples);
+  return source;
+}
+
+}  // namespace trifold

@@ -1,0 +1,225 @@
+#include "clicks/click_layout.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "core/plain_text.h"
+#include "core/printable.h"
+#include "core/stored_name.h"
+
+namespace trifold {
+
+void check_labels(const TextLayout& layout, const std::string& path) {
+  if (layout.labels) return;
+  if (!layout.header)
+    bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
+  std::vector<std::string> names;
+  for (const TextColumn& column : layout.columns) names.push_back(column.name);
+  bad_input("{}: has no column of labels (label, click or clicked) among {}: it cannot be trained on", path,
+            printable(fmt::format("{}", fmt::join(names, ", "))));
+}
+
+TextLayout criteo_layout(bool labels) {
+  TextLayout layout;
+  layout.labels = labels;
+  if (labels) layout.columns.push_back({TextColumn::Kind::Label, 0, "label"});
+  for (int d = 0; d < 13; ++d)
+    layout.columns.push_back({TextColumn::Kind::Dense, d, fmt::format("I{}", d + 1)});
+  for (int t = 0; t < 26; ++t) layout.columns.push_back({TextColumn::Kind::Id, t, fmt::format("C{}", t + 1)});
+  layout.least_fields = layout.columns.size() - 26;
+  return layout;
+}
+
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// BadInput for what is no text in UTF-8, by the first bytes.
+void check_text(const std::string& path, std::string_view text) {
+  if (text.empty()) bad_input("{}: the file is empty", path);
+  expect_plain_text(text.substr(0, 16), path);
+  if (text.substr(0, 4096).find('\0') != std::string_view::npos)
+    bad_input("{}: has NUL bytes: it is no text", path);
+  if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", path);
+}
+
+}  // namespace
+
+std::string_view text_of(const MappedFile& file) { return without_mark(file.text()); }
+
+std::string_view without_mark(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
+namespace {
+
+// Whether more of the first lines can be read with `other` alone than with `layout` alone.
+bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_view text) {
+  std::vector<float> dense(static_cast<size_t>(std::max(layout.dense, other.dense)));
+  std::vector<uint64_t> ids(static_cast<size_t>(std::max(layout.tables, other.tables)));
+  ClickLine out{0, dense.data(), ids.data()};
+  int better = 0;
+  for (int i = 0; i < 1000 && !text.empty(); ++i) {
+    const std::optional<std::string_view> line = take_line(text);
+    if (!line) break;  // the readers of the file say which line it is
+    const bool first = parse_line(layout, *line, out);
+    const bool second = parse_line(other, *line, out);
+    better += static_cast<int>(second) - static_cast<int>(first);
+  }
+  return better > 0;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
+// "c17" with the prefix "c": 17.
+std::optional<int> number_after(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  int number = 0;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || stop != name.data() + name.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+TextColumn header_column(std::string_view field) {
+  const std::string name = lower(field);
+  const std::string shown = printable(field);
+  if (name == "label" || name == "click" || name == "clicked") return {TextColumn::Kind::Label, 0, shown};
+  for (const std::string_view prefix : {"i", "dense_", "int_", "num_"})
+    if (const auto number = number_after(name, prefix)) return {TextColumn::Kind::Dense, *number, shown};
+  for (const std::string_view prefix : {"c", "cat_"})
+    if (const auto number = number_after(name, prefix)) return {TextColumn::Kind::Id, *number, shown};
+  return {TextColumn::Kind::Ignored, 0, shown};
+}
+
+// Columns of one kind are numbered without gaps from 0 or from 1.
+int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const std::string& path) {
+  std::map<int, TextColumn*> by_number;
+  for (TextColumn& column : columns) {
+    if (column.kind != kind) continue;
+    if (!by_number.emplace(column.index, &column).second)
+      bad_input("{}:1: the header has column {} twice", path, column.name);
+  }
+  int next = 0;
+  for (const auto& [number, column] : by_number) {
+    const int first = by_number.begin()->first;
+    if (first > 1 || number != first + next)
+      bad_input("{}:1: the header lacks a column before {}: their numbers begin at 0 or 1 and have no gap",
+                path, column->name);
+    column->index = next++;
+  }
+  return next;
+}
+
+TextLayout csv_layout(std::string_view header, IdBase base, const std::string& path) {
+  TextLayout layout;
+  layout.separator = ',';
+  layout.base = base;
+  layout.header = true;
+  for (const TextField& field : fields_of(header, ',', true))
+    layout.columns.push_back(header_column(field.text));
+  const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
+                                    [](const TextColumn& c) { return c.kind == TextColumn::Kind::Label; });
+  if (labels > 1) bad_input("{}:1: the header has {} columns of labels", path, labels);
+  layout.labels = labels == 1;
+  layout.dense = number_columns(layout.columns, TextColumn::Kind::Dense, path);
+  layout.tables = number_columns(layout.columns, TextColumn::Kind::Id, path);
+  if (layout.tables == 0)
+    bad_input("{}:1: the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...)", path);
+  // Only columns at the end may be left out of a line, and never the label or a number.
+  layout.least_fields = 1;
+  for (size_t c = 0; c < layout.columns.size(); ++c)
+    if (layout.columns[c].kind == TextColumn::Kind::Label ||
+        layout.columns[c].kind == TextColumn::Kind::Dense)
+      layout.least_fields = c + 1;
+  return layout;
+}
+
+// Gives the column of this name its kind.
+void name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
+                 std::string_view option, const std::string& path) {
+  const auto has_name = [&](const TextColumn& column) { return column.name == name; };
+  const auto count = std::count_if(layout.columns.begin(), layout.columns.end(), has_name);
+  if (count == 0) {
+    std::vector<std::string> names;
+    for (const TextColumn& column : layout.columns) names.push_back(column.name);
+    bad_input("{}:1: {} names the column '{}', the header has {}{}", path, option, printable(name),
+              printable(fmt::format("{}", fmt::join(names, ", "))),
+              names.size() == 1 ? ": give --separator, if that is several names" : "");
+  }
+  if (count > 1) bad_input("{}:1: the header has the column '{}' {} times", path, printable(name), count);
+  TextColumn& column = *std::find_if(layout.columns.begin(), layout.columns.end(), has_name);
+  if (column.kind != TextColumn::Kind::Ignored)
+    bad_input("{} names the column '{}', which an option names before: a column is one thing", option,
+              printable(name));
+  column.kind = kind;
+  column.index = index;
+}
+
+TextLayout named_layout(std::string_view header, const NamedColumns& columns, const std::string& path) {
+  TextLayout layout;
+  layout.dense = layout.tables = 0;
+  layout.separator = columns.separator;
+  layout.base = IdBase::Text;
+  layout.header = true;
+  layout.rules = FieldRules{columns.label, columns.missing, columns.hash_seed};
+  for (const TextField& field : fields_of(header, columns.separator, true)) {
+    std::string_view name = field.text;
+    while (!field.quoted && name.starts_with(' ')) name.remove_prefix(1);
+    while (!field.quoted && name.ends_with(' ')) name.remove_suffix(1);
+    layout.columns.push_back({TextColumn::Kind::Ignored, 0, std::string(name)});
+  }
+  name_column(layout, columns.label.column, TextColumn::Kind::Label, 0, "--label", path);
+  for (const std::string& name : columns.dense)
+    name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", path);
+  for (const std::string& name : columns.sparse)
+    name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", path);
+  layout.least_fields = layout.columns.size();
+  return layout;
+}
+
+}  // namespace
+
+std::string table_name_of(std::string_view column) {
+  std::string name(column);
+  for (char& c : name)
+    if (!is_storable_name(std::string_view(&c, 1)) && c != '.') c = '_';
+  return name;
+}
+
+TextLayout find_layout(const MappedFile& file, std::string_view format) {
+  check_text(file.path(), file.text());
+  return find_layout(file.path(), text_of(file), format, std::nullopt);
+}
+
+TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
+                       const std::optional<NamedColumns>& columns) {
+  check_text(path, text);
+  const std::string_view whole = text;
+  const std::optional<std::string_view> first = take_line(text);
+  if (!first) refuse_long_line(path, 1);
+  if (columns) return named_layout(*first, *columns, path);
+  const bool commas =
+      first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
+  if (format == "tsv" || (format == "auto" && !commas))
+    return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
+  TextLayout hexadecimal = csv_layout(*first, IdBase::Hexadecimal, path);
+  if (format == "csv-hex") return hexadecimal;
+  TextLayout decimal = csv_layout(*first, IdBase::Decimal, path);
+  if (fits_better(hexadecimal, decimal, text))
+    bad_input(
+        "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
+        path);
+  return decimal;
+}
+
+}  // namespace trifold

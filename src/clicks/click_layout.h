@@ -1,0 +1,49 @@
+// The layout of a text file of clicks (clicks/click_text.h): Criteo's, or what the header of a CSV file says.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "clicks/click_text.h"
+#include "files/mapped_file.h"
+
+namespace trifold {
+
+// What the columns of a CSV file are, by the names in its header.
+struct NamedColumns {
+  LabelRule label;
+  std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
+  char separator = ',';
+  std::vector<std::string> missing;
+  uint64_t hash_seed = 0;
+};
+
+// Criteo's columns: label, I1 .. I13, C1 .. C26.
+TextLayout criteo_layout(bool labels);
+
+// The layout of a file. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
+// "csv", or "csv-hex"; or "auto": csv where the first line has commas and no tab, else tsv. BadInput for an
+// empty file; one that is compressed or no UTF-8; a header without a column of ids, with a gap in the
+// numbering (I1, I3) or a column twice; a csv whose ids look hexadecimal; or a first line that is too long.
+TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
+
+// The same for the beginning of the text of the file `path`, behind its byte order mark. `columns`: the file has
+// a header with these. BadInput then for a header that lacks one of them or has it twice, and for one with
+// another separator.
+TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
+                       const std::optional<NamedColumns>& columns);
+
+// The name of the table of a column: characters that names of tables cannot have (core/stored_name.h) become
+// '_'.
+std::string table_name_of(std::string_view column);
+
+// BadInput, naming the columns there are, unless there are labels.
+void check_labels(const TextLayout& layout, const std::string& path);
+
+// What a file says, behind its byte order mark.
+std::string_view text_of(const MappedFile& file);
+std::string_view without_mark(std::string_view text);
+
+}  // namespace trifold

@@ -1,0 +1,102 @@
+#include "clicks/click_source.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "data/permutation.h"
+
+namespace trifold {
+
+void ClickSource::read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples) const {
+  check(0 <= first && 0 <= count && first + count <= samples(),
+        "samples [{}, {}) were asked for, the data has {}", first, first + count, samples());
+  out.fill(first, batch_samples < 0 ? count : batch_samples, count, [&](ClickPart& part) {
+    std::vector<int64_t> positions(static_cast<size_t>(part.samples()));
+    std::iota(positions.begin(), positions.end(), first + part.first());
+    fill(positions, part);
+  });
+}
+
+ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
+    : whole_(whole), begin_(begin), end_(end) {
+  check(0 <= begin && begin <= end && end <= whole.samples(), "samples [{}, {}) of a data set that has {}",
+        begin, end, whole.samples());
+}
+
+void ClickSlice::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  std::vector<int64_t> shifted(positions.begin(), positions.end());
+  for (int64_t& position : shifted) position += begin_;
+  whole_.fill(shifted, out);
+}
+
+ClickOrder::ClickOrder(int64_t samples, std::optional<uint64_t> seed, int64_t block, int64_t window)
+    : samples_(samples), seed_(seed), block_(block), window_(window) {
+  check(samples >= 0 && block >= 1 && window >= 1, "an order of {} samples in blocks of {}, windows of {}",
+        samples, block, window);
+}
+
+// Blocks have `block_` samples but for the last, which lacks some. `gap_place` is where the permutation of
+// the blocks puts that one: places after it begin that much earlier.
+void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> positions) const {
+  check(0 <= first && first + std::ssize(positions) <= samples_,
+        "samples [{}, {}) were asked for, an epoch has {}", first, first + std::ssize(positions), samples_);
+  if (!seed_) {
+    std::iota(positions.begin(), positions.end(), first);
+    return;
+  }
+  if (positions.empty()) return;
+  const int64_t blocks = (samples_ + block_ - 1) / block_;
+  const int64_t missing = blocks * block_ - samples_;
+  const Permutation block_order(philox_key(*seed_, fmt::format("click blocks, epoch {}", epoch)), blocks);
+  const int64_t gap_place = block_order.inverse(blocks - 1);
+  const auto start_of = [&](int64_t place) {  // the first sample of the epoch in the place-th block
+    return place >= blocks ? samples_ : place * block_ - (place > gap_place ? missing : 0);
+  };
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_place = 0;
+  std::optional<Permutation> inside;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const int64_t k = first + static_cast<int64_t>(i);
+    if (!inside || k >= end) {
+      int64_t number = k / (window_ * block_);
+      if (k >= start_of((number + 1) * window_)) ++number;
+      first_place = number * window_;
+      begin = start_of(first_place);
+      end = start_of(first_place + window_);
+      inside.emplace(philox_key(*seed_, fmt::format("clicks of window {}, epoch {}", number, epoch)),
+                     end - begin);
+    }
+    const int64_t within = begin + (*inside)(k - begin);  // a sample of the epoch before windows are shuffled
+    int64_t place = within / block_;
+    if (within >= start_of(place + 1)) ++place;
+    positions[i] = block_order(place) * block_ + within - start_of(place);
+  }
+}
+
+ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch)
+    : source_(source), order_(source.samples(), seed), global_(global_batch) {}
+
+int64_t ClickFeed::real_samples(int64_t step) const {
+  const int64_t first = step % batches_per_epoch() * global_;
+  return std::min(global_, source_.samples() - first);
+}
+
+void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {
+  const ClickSchema& schema = source_.schema();
+  check(schema.dense == out.schema().dense && schema.tables.size() == out.schema().tables.size(),
+        "clicks of {} dense features and {} tables are read into a batch of {} and {}", schema.dense,
+        schema.tables.size(), out.schema().dense, out.schema().tables.size());
+  const int64_t epoch = step / batches_per_epoch();
+  const int64_t first = step % batches_per_epoch() * global_ + rank * share;
+  const int64_t real = std::clamp<int64_t>(real_samples(step) - rank * share, 0, share);
+  out.fill(first, share, real, [&](ClickPart& part) {
+    std::vector<int64_t> positions(static_cast<size_t>(part.samples()));
+    order_.positions(epoch, first + part.first(), positions);
+    source_.fill(positions, part);
+  });
+}
+
+}  // namespace trifold

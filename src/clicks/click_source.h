@@ -1,0 +1,87 @@
+// ClickSource: a numbered list of click samples in the order they are stored in; ClickOrder: the order they
+// are trained in; ClickFeed: both together, which is what a training loop asks for batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "clicks/click_batch.h"
+
+namespace trifold {
+
+// All functions are const and may be called from several threads at a time.
+class ClickSource {
+ public:
+  virtual ~ClickSource() = default;
+  virtual const ClickSchema& schema() const = 0;
+  virtual int64_t samples() const = 0;
+  // Fills sample i of `out` with stored sample positions[i], for all of its samples. Positions must be in
+  // [0, samples()). BadInput, naming file, sample or line, column and limit, for an id outside its table.
+  virtual void fill(std::span<const int64_t> positions, ClickPart& out) const = 0;
+
+  // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
+  void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
+};
+
+// Samples [begin, end) of another source, which must outlive it.
+class ClickSlice final : public ClickSource {
+ public:
+  ClickSlice(const ClickSource& whole, int64_t begin, int64_t end);
+  const ClickSchema& schema() const override { return whole_.schema(); }
+  int64_t samples() const override { return end_ - begin_; }
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+
+ private:
+  const ClickSource& whole_;
+  int64_t begin_;
+  int64_t end_;
+};
+
+// Which stored sample is the k-th of epoch e: a pure function of (seed, e, k), so resume needs one number.
+//
+// The stored samples are cut into blocks of neighbours. Each epoch has its own permutation of the blocks;
+// then windows of consecutive blocks are shuffled sample by sample. A mapped file is so read in pieces of a
+// block (some 160 KB of Criteo), of which a window (some 160 MB) is in memory at a time, where a uniform
+// permutation would read a page for every sample. A set that fits one window is shuffled uniformly.
+class ClickOrder {
+ public:
+  static constexpr int64_t kBlock = 1024;   // samples
+  static constexpr int64_t kWindow = 1024;  // blocks
+
+  // Without a seed: the stored order, every epoch.
+  ClickOrder(int64_t samples, std::optional<uint64_t> seed, int64_t block = kBlock, int64_t window = kWindow);
+
+  int64_t samples() const { return samples_; }
+  // The stored positions of samples [first, first + positions.size()) of the epoch.
+  void positions(int64_t epoch, int64_t first, std::span<int64_t> positions) const;
+
+ private:
+  int64_t samples_;
+  std::optional<uint64_t> seed_;
+  int64_t block_;
+  int64_t window_;
+};
+
+// The global batches of an endless run over a source: epoch after epoch, each in an order of its own. The
+// last batch of an epoch is as short as it is, and trained like any other.
+class ClickFeed {
+ public:
+  // Without a seed the stored order. `source` must outlive it.
+  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
+
+  int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
+  // Of global batch `step`, which counts from 0, over all ranks.
+  int64_t real_samples(int64_t step) const;
+  // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end
+  // are padding.
+  void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;
+
+ private:
+  const ClickSource& source_;
+  ClickOrder order_;
+  int64_t global_;
+};
+
+}  // namespace trifold

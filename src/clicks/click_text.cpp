@@ -1,0 +1,367 @@
+#include "clicks/click_text.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "core/random.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+
+// Eight hexadecimal digits at once. A byte of a digit 0-9 has the high nibble 3, of a letter a-f or A-F bit
+// 6; the value of a letter is its low nibble plus 9. False unless all eight are digits.
+bool parse_hex8(const char* at, uint32_t& value) {
+  constexpr uint64_t kOnes = 0x0101010101010101ULL;
+  uint64_t x;
+  std::memcpy(&x, at, sizeof x);
+  const uint64_t letter = (x >> 6) & kOnes;
+  const uint64_t low = x & (0x0f * kOnes);
+  // Digits: x - '0' <= 9. Letters: (x | 0x20) - 'a' <= 5. Bytes stay below 128, so sums do not carry.
+  const uint64_t seven = x & (0x7f * kOnes);
+  const uint64_t digit_low = (seven | 0x80 * kOnes) - 0x30 * kOnes;  // bit 7 stays when seven >= '0'
+  const uint64_t digit_high = seven + (0x7f - 0x39) * kOnes;         // bit 7 is set when seven > '9'
+  const uint64_t folded = seven | 0x20 * kOnes;
+  const uint64_t letter_low = (folded | 0x80 * kOnes) - 0x61 * kOnes;
+  const uint64_t letter_high = folded + (0x7f - 0x66) * kOnes;
+  const uint64_t good = ((digit_low & ~digit_high) | (letter_low & ~letter_high)) & ~x & (0x80 * kOnes);
+  if (good != 0x80 * kOnes) return false;
+  uint64_t nibbles = __builtin_bswap64(low + 9 * letter);
+  nibbles = (nibbles | nibbles >> 4) & 0x00ff00ff00ff00ffULL;
+  nibbles = (nibbles | nibbles >> 8) & 0x0000ffff0000ffffULL;
+  value = static_cast<uint32_t>(nibbles | nibbles >> 16);
+  return true;
+}
+
+// A hash has up to eight hexadecimal digits, a decimal number 64 bits. The field must not be empty.
+bool parse_id(IdBase base, const char* begin, const char* end, uint64_t& value) {
+  if (base == IdBase::Hexadecimal && end - begin > 8) return false;
+  const auto [stop, error] = std::from_chars(begin, end, value, static_cast<int>(base));
+  return error == std::errc() && stop == end;
+}
+
+// A hash of exactly eight digits that ends at `separator` or `end`; moves `at` there. False: another id.
+bool parse_hash8(const char*& at, const char* end, char separator, uint64_t& value) {
+  uint32_t hash = 0;
+  if (end - at < 8 || (end - at > 8 && at[8] != separator) || !parse_hex8(at, hash)) return false;
+  value = hash;
+  at += 8;
+  return true;
+}
+
+bool parse_number(const char* begin, const char* end, float& value) {
+  double number = 0;
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  value = static_cast<float>(number);
+  return error == std::errc() && stop == end && std::isfinite(value);
+}
+
+bool parse_label(const char* begin, const char* end, int& label) {
+  const std::string_view text(begin, static_cast<size_t>(end - begin));
+  if (text == "0" || text == "1") {
+    label = text[0] - '0';
+    return true;
+  }
+  label = text == "1.0" ? 1 : 0;
+  return text == "0.0" || text == "1.0";
+}
+
+// A whole number of up to 9 digits that ends at `separator` or `end`; moves `at` there. False: another way to
+// write a number, or none.
+bool parse_whole(const char*& at, const char* end, char separator, float& value) {
+  const char* p = at;
+  const bool minus = p < end && *p == '-';
+  if (minus) ++p;
+  const char* first = p;
+  int32_t number = 0;
+  for (; p < end && p - first < 9; ++p) {
+    const auto digit = static_cast<unsigned>(*p - '0');
+    if (digit > 9) break;
+    number = number * 10 + static_cast<int32_t>(digit);
+  }
+  if (p == first || (p < end && *p != separator)) return false;
+  value = static_cast<float>(minus ? -number : number);
+  at = p;
+  return true;
+}
+
+const char* field_end(const char* begin, const char* end, char separator) {
+  const void* found = std::memchr(begin, separator, static_cast<size_t>(end - begin));
+  return found != nullptr ? static_cast<const char*>(found) : end;
+}
+
+// The field that begins at `at`, which moves to the separator behind it or to the end. It may stand between
+// quotes, and then hold separators and quotes (which come twice).
+TextField next_field(const char*& at, const char* end, char separator, bool quotes) {
+  const char* const begin = at;
+  const bool opens = quotes && begin < end && *begin == '"';
+  if (opens) {
+    const char* quote = begin + 1;
+    while (true) {
+      quote = field_end(quote, end, '"');
+      if (quote == end || quote + 1 == end || quote[1] != '"') break;
+      quote += 2;
+    }
+    if (quote < end && (quote + 1 == end || quote[1] == separator)) {
+      at = quote + 1;
+      return {{begin + 1, static_cast<size_t>(quote - begin - 1)}, true};
+    }
+  }
+  at = field_end(begin, end, separator);
+  return {{begin, static_cast<size_t>(at - begin)}, false, opens};
+}
+
+bool has_quotes(const TextLayout& layout) { return layout.separator == ',' || layout.rules; }
+
+bool is_true(std::string_view text) { return text == "True" || text == "true" || text == "TRUE"; }
+bool is_false(std::string_view text) { return text == "False" || text == "false" || text == "FALSE"; }
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+bool parse_number_or_flag(std::string_view text, float& value) {
+  if (parse_number(text.data(), text.data() + text.size(), value)) return true;
+  value = is_true(text) ? 1 : 0;
+  return is_true(text) || is_false(text);
+}
+
+// Whether the rule holds for a text; nothing where it cannot be said.
+std::optional<bool> holds(const LabelRule& rule, std::string_view text) {
+  using enum LabelRule::Is;
+  if (rule.is == True) {
+    float value = 0;
+    if (!parse_number_or_flag(text, value) || (value != 0 && value != 1)) return std::nullopt;
+    return value == 1;
+  }
+  if (!rule.number) return (text == rule.value) == (rule.is == Equal);
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  switch (rule.is) {
+    case Equal:
+      return number == *rule.number;
+    case Unequal:
+      return number != *rule.number;
+    case Less:
+      return number < *rule.number;
+    case LessEqual:
+      return number <= *rule.number;
+    case Greater:
+      return number > *rule.number;
+    default:
+      return number >= *rule.number;
+  }
+}
+
+// The hash of a text that is not missing: 64 bits, and not 0.
+uint64_t hash_of(std::string_view text, bool quoted, uint64_t seed) {
+  std::string plain;
+  if (quoted && text.find("\"\"") != std::string_view::npos) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      plain.push_back(text[i]);
+      if (text[i] == '"') ++i;  // its double
+    }
+    text = plain;
+  }
+  const PhiloxKey key = philox_key(seed, text);
+  return std::max<uint64_t>(1, uint64_t{key.hi} << 32 | key.lo);
+}
+
+// A field of a file whose columns are named by options. Blanks around a text without quotes do not count.
+bool parse_named_field(const FieldRules& rules, const TextColumn& column, const TextField& field,
+                       ClickLine& out) {
+  if (field.open) return false;
+  const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
+  const bool missing =
+      text.empty() || std::find(rules.missing.begin(), rules.missing.end(), text) != rules.missing.end();
+  switch (column.kind) {
+    case TextColumn::Kind::Label: {
+      const std::optional<bool> clicked = missing ? std::nullopt : holds(rules.label, text);
+      out.label = clicked.value_or(false) ? 1 : 0;
+      return clicked.has_value();
+    }
+    case TextColumn::Kind::Dense:
+      return missing || parse_number_or_flag(text, out.dense[column.index]);
+    case TextColumn::Kind::Id:
+      if (!missing) out.ids[column.index] = hash_of(text, field.quoted, rules.hash_seed);
+      return true;
+    case TextColumn::Kind::Ignored:
+      return true;
+  }
+  return false;
+}
+
+bool parse_field(const TextLayout& layout, const TextColumn& column, const TextField& field, ClickLine& out) {
+  if (layout.rules) return parse_named_field(*layout.rules, column, field, out);
+  const char* const begin = field.text.empty() ? "" : field.text.data();
+  const char* const end = begin + field.text.size();
+  switch (column.kind) {
+    case TextColumn::Kind::Label:
+      return parse_label(begin, end, out.label);
+    case TextColumn::Kind::Dense:
+      if (begin == end) return true;
+      return parse_number(begin, end, out.dense[column.index]);
+    case TextColumn::Kind::Id:
+      if (begin == end) return true;
+      return parse_id(layout.base, begin, end, out.ids[column.index]);
+    case TextColumn::Kind::Ignored:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes) {
+  std::vector<TextField> fields;
+  const char* at = line.empty() ? "" : line.data();
+  const char* const end = at + line.size();
+  while (true) {
+    fields.push_back(next_field(at, end, separator, quotes));
+    if (at == end) return fields;
+    ++at;
+  }
+}
+
+// Most fields are short whole numbers and hashes of exactly eight digits: those are read in place; all others
+// by their ends.
+bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
+  std::fill(out.dense, out.dense + layout.dense, kMissing);
+  std::fill(out.ids, out.ids + layout.tables, uint64_t{0});
+  const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
+  const char* const end = at + line.size();
+  const char separator = layout.separator;
+  const bool hashes = layout.base == IdBase::Hexadecimal;
+  const bool quotes = has_quotes(layout);
+  size_t fields = 0;
+  for (const TextColumn& column : layout.columns) {
+    ++fields;
+    const bool read = column.kind == TextColumn::Kind::Dense
+                          ? parse_whole(at, end, separator, out.dense[column.index])
+                          : hashes && column.kind == TextColumn::Kind::Id &&
+                                parse_hash8(at, end, separator, out.ids[column.index]);
+    if (!read && !parse_field(layout, column, next_field(at, end, separator, quotes), out)) return false;
+    if (at == end) return fields >= layout.least_fields;
+    ++at;
+  }
+  return false;  // more fields than columns
+}
+
+namespace {
+
+std::string wanted(const TextLayout& layout, TextColumn::Kind kind) {
+  if (kind == TextColumn::Kind::Label) {
+    if (layout.rules && layout.rules->label.is != LabelRule::Is::True)
+      return fmt::format("what --label {} can compare: {}", layout.rules->label.text(),
+                         layout.rules->label.number ? "a number" : "a text");
+    return layout.rules ? "a label: 0, 1, false or true" : "a label: 0 or 1";
+  }
+  if (kind == TextColumn::Kind::Dense)
+    return layout.rules ? "a number (nor false, true or one of --missing-values)" : "a number";
+  return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
+                                            : "an id: a decimal number from 0 to 18446744073709551615";
+}
+
+}  // namespace
+
+std::string explain_line(const TextLayout& layout, std::string_view line) {
+  if (line.empty()) return "the line is empty";
+  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
+  constexpr size_t kShown = 40;
+  for (size_t c = 0; layout.rules && c < std::min(fields.size(), layout.columns.size()); ++c)
+    if (fields[c].open)
+      return fmt::format(
+          "column {}: {} has a quote that none closes before the next '{}'; quotes inside a field come "
+          "twice, and "
+          "a field ends on its line",
+          layout.columns[c].name, printable(fields[c].text, kShown),
+          layout.separator == '\t' ? "tab" : std::string(1, layout.separator));
+  if (fields.size() > layout.columns.size())
+    return fmt::format("column {}: the line has {} fields, not {}", layout.columns.size() + 1, fields.size(),
+                       layout.columns.size());
+  std::vector<float> dense(static_cast<size_t>(layout.dense));
+  std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
+  ClickLine out{0, dense.data(), ids.data()};
+  for (size_t c = 0; c < fields.size(); ++c) {
+    const TextColumn& column = layout.columns[c];
+    const TextField& field = fields[c];
+    if (parse_field(layout, column, field, out)) continue;
+    return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
+                       wanted(layout, column.kind));
+  }
+  return fmt::format("column {}: the line ends after {} fields; it has {}, of which {} must be there",
+                     layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
+                     layout.columns.size(), layout.least_fields);
+}
+
+std::string shown_id(const TextLayout& layout, std::string_view line, int table) {
+  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
+  for (size_t c = 0; c < fields.size() && c < layout.columns.size(); ++c) {
+    const TextColumn& column = layout.columns[c];
+    if (column.kind != TextColumn::Kind::Id || column.index != table) continue;
+    const std::string_view field = fields[c].text;
+    if (layout.base != IdBase::Hexadecimal) return std::string(field);
+    uint64_t id = 0;
+    parse_id(layout.base, field.data(), field.data() + field.size(), id);
+    return fmt::format("'{}' (hexadecimal, {} in decimal)", field, id);
+  }
+  return "0 (missing)";
+}
+
+std::string_view name_of(IdBase base) {
+  return base == IdBase::Text ? "text" : base == IdBase::Decimal ? "decimal" : "hexadecimal";
+}
+
+std::optional<std::string_view> take_line(std::string_view& text) {
+  const char* const begin = text.data();
+  const size_t searched = std::min(text.size(), kLongestClickLine + 1);
+  const auto size = static_cast<size_t>(field_end(begin, begin + searched, '\n') - begin);
+  if (size > kLongestClickLine) return std::nullopt;
+  std::string_view line = text.substr(0, size);
+  text.remove_prefix(std::min(size + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+void refuse_long_line(const std::string& file, int64_t line_number) {
+  bad_input(
+      "{}:{}: the line has more than {} bytes, the most that a line of clicks may have; each click needs a "
+      "line of its own, which ends in LF or CRLF",
+      file, line_number, kLongestClickLine);
+}
+
+void TextReport::add(const std::string& file, int64_t line_number, const std::string& problem) {
+  ++malformed;
+  if (std::ssize(shown) < kShown) shown.push_back(fmt::format("{}:{}: {}", file, line_number, problem));
+}
+
+void TextReport::append(const TextReport& other) {
+  lines += other.lines;
+  malformed += other.malformed;
+  for (const std::string& line : other.shown)
+    if (std::ssize(shown) < kShown) shown.push_back(line);
+}
+
+std::string TextReport::text() const {
+  if (malformed == 0) return "";
+  std::string result = fmt::format("{} of {} lines are malformed and left out:", malformed, lines);
+  for (const std::string& line : shown) result += "\n  " + line;
+  if (malformed > std::ssize(shown)) result += fmt::format("\n  and {} more", malformed - std::ssize(shown));
+  return result;
+}
+
+}  // namespace trifold

@@ -1,0 +1,108 @@
+#include "clicks/click_text_source.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "clicks/click_layout.h"
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kGroup = 256;
+constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // of the file, at a time
+
+}  // namespace
+
+TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
+                       std::string_view format, bool needs_labels)
+    : file_(path), layout_(find_layout(file_, format)), rules_(rules) {
+  if (needs_labels) check_labels(layout_, path);
+  schema_.labeled = layout_.labels;
+  if (rules.transform == DenseTransform::LogMin)
+    bad_input(
+        "the dense transform logmin needs the least number of all samples: preprocess the data with it");
+  if (rows.size() == 1) rows.resize(static_cast<size_t>(layout_.tables), rows[0]);
+  if (std::ssize(rows) != layout_.tables)
+    bad_input("{}: has {} columns of ids; {} table sizes are given", path, layout_.tables, rows.size());
+  schema_.dense = layout_.dense;
+  schema_.dense_transform = name_of(rules.transform);
+  schema_.tables.resize(rows.size());
+  for (const TextColumn& column : layout_.columns)
+    if (column.kind == TextColumn::Kind::Id)
+      schema_.tables[static_cast<size_t>(column.index)] = {
+          column.name, rows[static_cast<size_t>(column.index)], 1, mapping_of(rules.policy)};
+  check_schema(schema_);
+  index_lines();
+  if (samples_ == 0) bad_input("{}: has no line that can be read\n{}", path, report_.text());
+}
+
+void TextClicks::index_lines() {
+  std::string_view text = text_of(file_);
+  const char* const begin = text.data();
+  int64_t number = 1;
+  if (layout_.header) {
+    take_line(text);
+    ++number;
+  }
+  std::vector<float> dense(static_cast<size_t>(layout_.dense));
+  std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
+  ClickLine line{0, dense.data(), ids.data()};
+  int64_t released = 0;
+  for (; !text.empty(); ++number) {
+    const int64_t start = text.data() - begin;
+    if (start - released > kReleasedBytes) {
+      file_.release(released, start);
+      released = start;
+    }
+    const std::optional<std::string_view> content = take_line(text);
+    if (!content) refuse_long_line(file_.path(), number);
+    ++report_.lines;
+    if (!parse_line(layout_, *content, line)) {
+      report_.add(file_.path(), number, explain_line(layout_, *content));
+      continue;
+    }
+    if (samples_ % kGroup == 0) groups_.push_back(start);
+    const int64_t behind = start - groups_.back();
+    if (behind > std::numeric_limits<uint32_t>::max())
+      bad_input("{}:{}: the lines before it are too long", file_.path(), number);
+    starts_.push_back(static_cast<uint32_t>(behind));
+    ++samples_;
+  }
+}
+
+std::string_view TextClicks::line_of(int64_t sample) const {
+  std::string_view text = text_of(file_);
+  const int64_t start = groups_[static_cast<size_t>(sample / kGroup)] + starts_[static_cast<size_t>(sample)];
+  text.remove_prefix(static_cast<size_t>(start));
+  return take_line(text).value_or(std::string_view{});
+}
+
+int64_t TextClicks::line_number(int64_t sample) const {
+  const std::string_view text = text_of(file_);
+  return 1 + std::count(text.data(), line_of(sample).data(), '\n');
+}
+
+void TextClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto slot = static_cast<int64_t>(i);
+    ClickLine line{0, out.dense(slot), ids.data()};
+    check(parse_line(layout_, line_of(positions[i]), line), "{}: has changed since it was opened",
+          file_.path());
+    out.label(slot) = static_cast<float>(line.label);
+    for (int d = 0; d < layout_.dense; ++d) line.dense[d] = transform_dense(rules_.transform, line.dense[d]);
+    for (int t = 0; t < layout_.tables; ++t) {
+      const ClickTable& table = schema_.table(t);
+      const uint64_t id = ids[static_cast<size_t>(t)];
+      if (id >= static_cast<uint64_t>(table.rows) && rules_.policy == IdPolicy::Error)
+        report_id({file_.path(), "line", line_number(positions[i])}, table,
+                  shown_id(layout_, line_of(positions[i]), t));
+      *out.bag(t, slot, 1) = bounded_id(id, table, rules_.policy, {});
+    }
+  }
+}
+
+}  // namespace trifold

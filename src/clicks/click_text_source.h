@@ -1,0 +1,48 @@
+// TextClicks: training straight from text, Criteo's TSV or a CSV file with a header (clicks/click_text.h).
+//
+// The file is mapped and read once when it is opened, to know where its lines are and which are malformed:
+// 4 bytes of memory a line. Lines are parsed each time a sample is asked for; preprocessing
+// (preprocess/preprocess.h) makes data sets that are smaller, faster to read and have ids without collisions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "clicks/click_columns.h"
+#include "clicks/click_source.h"
+#include "clicks/click_text.h"
+#include "files/mapped_file.h"
+
+namespace trifold {
+
+class TextClicks final : public ClickSource {
+ public:
+  // `rows`: of each table; one number stands for all. Hashes are taken modulo the rows unless the policy is
+  // another one. Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput
+  // when the file has no labels where `needs_labels` says so, no good line, or another number of tables.
+  TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
+             std::string_view format = "auto", bool needs_labels = true);
+
+  const ClickSchema& schema() const override { return schema_; }
+  int64_t samples() const override { return samples_; }
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+
+  const TextReport& report() const { return report_; }
+
+ private:
+  void index_lines();
+  std::string_view line_of(int64_t sample) const;
+  int64_t line_number(int64_t sample) const;  // counted from 1; walks the file
+
+  MappedFile file_;
+  TextLayout layout_;
+  ClickSchema schema_;
+  ClickRules rules_;
+  TextReport report_;
+  int64_t samples_ = 0;
+  std::vector<int64_t> groups_;   // where each group of kGroup samples begins
+  std::vector<uint32_t> starts_;  // of each sample, behind the beginning of its group
+};
+
+}  // namespace trifold

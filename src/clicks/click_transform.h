@@ -1,0 +1,59 @@
+// Transforms of dense numbers and of ids between a file and a batch.
+//
+// Data sets and published results differ in both, silently, so each rule has a name that is stored with its
+// results.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "clicks/click_batch.h"
+#include "config/recommend_choices.h"
+
+namespace trifold {
+
+// BadInput that lists the names for another one.
+DenseTransform parse_dense_transform(std::string_view name);
+
+// `least` is m of LogMin. Never NaN, never infinite for a finite x.
+inline float transform_dense(DenseTransform transform, float x, float least = 0) {
+  const bool missing = std::isnan(x);
+  switch (transform) {
+    case DenseTransform::None:
+      return missing ? 0 : x;
+    case DenseTransform::Log1p:
+      return missing || x <= 0 ? 0 : std::log1p(x);
+    case DenseTransform::Log3:
+      return missing || x <= -3 ? 0 : std::log(x + 3);
+    case DenseTransform::LogMin:
+      return std::log(std::max((missing ? 0 : x) - least, 0.0F) + 2);
+  }
+  return 0;
+}
+
+// ClickTable::mapping of ids that are numbers of a file.
+std::string mapping_of(IdPolicy policy);
+
+// Where an id stands, for the message.
+struct IdPlace {
+  std::string_view file;
+  std::string_view unit;  // "sample" (counted from 0) or "line" (from 1)
+  int64_t number;
+};
+
+// `id` as it stands in the file.
+[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, std::string_view id);
+[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, uint64_t id);
+
+inline int32_t bounded_id(uint64_t id, const ClickTable& table, IdPolicy policy, const IdPlace& place) {
+  const auto rows = static_cast<uint64_t>(table.rows);
+  if (id < rows) [[likely]]
+    return static_cast<int32_t>(id);
+  if (policy == IdPolicy::Error) report_id(place, table, id);
+  return static_cast<int32_t>(policy == IdPolicy::Modulo ? id % rows : rows - 1);
+}
+
+}  // namespace trifold

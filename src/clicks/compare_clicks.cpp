@@ -1,0 +1,65 @@
+#include "clicks/compare_clicks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trifold {
+
+namespace {
+
+bool is_number_text(std::string_view mapping) {
+  return mapping.empty() || mapping == "modulo" || mapping == "clip";
+}
+
+// Ids that are all inside their table are the same under every policy.
+bool same_mapping(std::string_view a, std::string_view b) {
+  if (a == b || a == kUnknownMapping || b == kUnknownMapping) return true;
+  return is_number_text(a) && is_number_text(b) && (a.empty() || b.empty());
+}
+
+std::string words_of_mapping(std::string_view mapping) {
+  if (mapping.empty()) return "the numbers of the file";
+  if (is_number_text(mapping)) return fmt::format("the numbers of the file ({})", mapping);
+  return fmt::format("those of {}", mapping);
+}
+
+bool has_table(const ClickSchema& schema, const std::string& name) {
+  return std::any_of(schema.tables.begin(), schema.tables.end(),
+                     [&](const ClickTable& table) { return table.name == name; });
+}
+
+}  // namespace
+
+std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other) {
+  std::vector<std::string> differences;
+  const ClickSchema& a = first.schema;
+  const ClickSchema& b = other.schema;
+  if (a.dense != b.dense)
+    differences.push_back(
+        fmt::format("dense features: {} in {}, {} in {}", b.dense, other.name, a.dense, first.name));
+  else if (a.dense > 0 && a.dense_transform != b.dense_transform)
+    differences.push_back(fmt::format("dense transform: {} in {}, {} in {}", b.dense_transform, other.name,
+                                      a.dense_transform, first.name));
+  if (a.tables.size() != b.tables.size()) {
+    differences.push_back(
+        fmt::format("tables: {} in {}, {} in {}", b.tables.size(), other.name, a.tables.size(), first.name));
+    return differences;
+  }
+  for (int t = 0; t < a.table_count(); ++t) {
+    const ClickTable& one = a.table(t);
+    const ClickTable& two = b.table(t);
+    const auto add = [&](const std::string& what, const auto& there, const auto& here) {
+      differences.push_back(fmt::format("table {}: {} {} in {}, {} in {}", one.name, what, there, other.name,
+                                        here, first.name));
+    };
+    if (one.name != two.name && has_table(b, one.name)) add("its place holds", two.name, one.name);
+    if (one.rows != two.rows) add("rows are", two.rows, one.rows);
+    if (!same_mapping(one.mapping, two.mapping))
+      add("ids are", words_of_mapping(two.mapping), words_of_mapping(one.mapping));
+    if (two.max_ids > one.max_ids) add("ids of a sample are", two.max_ids, one.max_ids);
+  }
+  return differences;
+}
+
+}  // namespace trifold

@@ -1,0 +1,31 @@
+// Compatibility of two sources of clicks: a model that was trained on one can be trained on, or evaluated
+// with, another only if row k of a table stands for the same value in both.
+//
+// How values became the ids of a table is written as a text, ClickTable::mapping:
+//   ""                     the numbers of the file are the ids
+//   "modulo", "clip"       the same, brought into the table as the policy for ids says
+//   "dictionary 1c291ca3"  numbered by a dictionary with that CRC-32
+//   "unknown"              a folder whose dictionary is missing: it is not compared
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "clicks/click_batch.h"
+
+namespace trifold {
+
+inline constexpr std::string_view kUnknownMapping = "unknown";
+
+struct NamedSchema {
+  std::string name;  // for messages: a path
+  const ClickSchema& schema;
+};
+
+// A sentence for each difference: dense features and their transform, the number of tables, and for each
+// table its rows, its name where the same tables come in another order, how its ids were made, and more ids
+// in a sample of `other` than of `first`.
+std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other);
+
+}  // namespace trifold
