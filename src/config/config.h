@@ -192,7 +192,7 @@ struct DataConfig {
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
-  // Of BERT's pairs (data/bert_samples.h).
+  // Of BERT's pairs (tasks/bert_samples.h).
   double mask_prob = 0.15;
   double short_seq_prob = 0.1;
   bool whole_word_masking = false;

@@ -9,9 +9,9 @@
 #include "config/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
-#include "data/bert_samples.h"
 #include "models/hugging_face.h"
 #include "models/language_family.h"
+#include "tasks/bert_samples.h"
 #include "tokenize/tokenizer.h"
 #include "train/checkpoint_model.h"
 

@@ -17,7 +17,7 @@ namespace trifold {
 struct BatchPart {};
 
 // Views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the labels are
-// the tokens before some were masked, and the fields of pairs are filled in too (data/bert_samples.h).
+// the tokens before some were masked, and the fields of pairs are filled in too (tasks/bert_samples.h).
 struct Batch {
   Tensor tokens;       // i32 [b, T]
   Tensor labels;       // i32 [b, T]
@@ -33,7 +33,7 @@ struct Batch {
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
   Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first; or a class
   Tensor pair_weight;  // f32 [b], 1, and 0 for a sample that is padding
-  // Of questions whose answer is a part of the sample (data/task_samples.h).
+  // Of questions whose answer is a part of the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
   // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that
   // after the division by the labels each of the two losses is a mean.

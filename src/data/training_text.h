@@ -1,5 +1,5 @@
 // TrainingText: the data of --data-path, opened in the form that a model reads: running text (data/corpus.h),
-// or pairs of sentences (data/bert_samples.h). Sources share the open files with it and may outlive it.
+// or pairs of sentences (tasks/bert_samples.h). Sources share the open files with it and may outlive it.
 #pragma once
 
 #include <cstdint>

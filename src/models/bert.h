@@ -1,6 +1,6 @@
 // BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019): what it has that
 // other models here do not. Its input is a pair of sentences, some of whose tokens are masked
-// (data/bert_samples.h). Its loss is the mean over the masked tokens of the whole global batch of the cross
+// (tasks/bert_samples.h). Its loss is the mean over the masked tokens of the whole global batch of the cross
 // entropy of guessing them, plus the mean over its pairs of that of telling whether the second sentence
 // follows the first.
 //

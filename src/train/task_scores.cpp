@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "data/squad_score.h"
-#include "data/squad_windows.h"
+#include "tasks/squad_score.h"
+#include "tasks/squad_windows.h"
 
 namespace trifold {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data/task_samples.h"
+#include "tasks/task_samples.h"
 #include "tokenize/tokenizer.h"
 #include "train/metrics.h"
 

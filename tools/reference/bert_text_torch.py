@@ -6,7 +6,7 @@
     python3 tools/reference/bert_text_torch.py TEXT LOG
 
 Needs Debian's python3-torch. It shares no code with Trifold: samples and initial weights are worked out here from the
-same seed as data/bert_samples.h and core/random.h say. The text is read as bytes, a sentence a line, a blank line between
+same seed as tasks/bert_samples.h and core/random.h say. The text is read as bytes, a sentence a line, a blank line between
 documents. Options after LOG, with the defaults above: --steps, --layers, --width, --heads, --length, --batch, --lr,
 --warmup, --seed, --f64.
 """

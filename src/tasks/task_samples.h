@@ -10,8 +10,8 @@
 
 #include "core/random.h"
 #include "data/batch.h"
-#include "data/bert_samples.h"
-#include "data/labeled_text.h"
+#include "tasks/bert_samples.h"
+#include "tasks/labeled_text.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "data/squad_windows.h"
+#include "tasks/squad_windows.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "data/bert_samples.h"
+#include "tasks/bert_samples.h"
 
 #include <algorithm>
 #include <cmath>

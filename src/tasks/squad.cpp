@@ -1,4 +1,4 @@
-#include "data/squad.h"
+#include "tasks/squad.h"
 
 #include "core/error.h"
 #include "core/printable.h"

@@ -1,4 +1,4 @@
-#include "data/labeled_text.h"
+#include "tasks/labeled_text.h"
 
 #include <algorithm>
 #include <charconv>

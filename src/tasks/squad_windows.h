@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "data/squad.h"
-#include "data/task_samples.h"
+#include "tasks/squad.h"
+#include "tasks/task_samples.h"
 #include "tokenize/text_places.h"
 
 namespace trifold {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/squad.h"
+#include "tasks/squad.h"
 
 namespace trifold {
 

@@ -1,13 +1,13 @@
 // SQuAD: its files, its windows, the search for the best span, and its scores, held against values that
 // SQuAD's own rules give.
-#include "data/squad.h"
+#include "tasks/squad.h"
 
 #include <set>
 
 #include "data/read_ahead.h"
-#include "data/squad_score.h"
-#include "data/squad_windows.h"
-#include "unit/data_test_support.h"
+#include "support/files.h"
+#include "tasks/squad_score.h"
+#include "tasks/squad_windows.h"
 
 namespace trifold::test {
 namespace {

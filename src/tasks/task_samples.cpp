@@ -1,4 +1,4 @@
-#include "data/task_samples.h"
+#include "tasks/task_samples.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "data/squad_score.h"
+#include "tasks/squad_score.h"
 
 #include <algorithm>
 
