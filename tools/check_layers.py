@@ -20,7 +20,7 @@ LEVELS = {
     "ops": 1, "config": 1, "files": 1,
     "comm": 2, "optim": 2, "tokenize": 2,
     "mesh": 3, "data": 3,
-    "nn": 4, "checkpoint": 4, "clicks": 4,
+    "nn": 4, "checkpoint": 4, "text": 4, "clicks": 4,
     "tensor_parallel": 5, "embedding": 5, "preprocess": 5, "tasks": 5,
     "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6, "plan": 6,
     "layout": 7,

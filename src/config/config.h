@@ -188,7 +188,7 @@ struct DataConfig {
   std::string split = "969,30,1";      // training, validation, test
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
-  // Of documents packed into a sample, each but the last up to its end-of-document token (data/samples.h).
+  // Of documents packed into a sample, each but the last up to its end-of-document token (text/samples.h).
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;

@@ -1,11 +1,11 @@
 // BERT: its blocks, with the heads of tasks, its data and names.
 #include "config/validate.h"
 #include "core/error.h"
-#include "data/synthetic.h"
 #include "models/bert_tasks.h"
 #include "models/language_family.h"
 #include "models/post_norm_block.h"
 #include "tasks/bert_samples.h"
+#include "text/synthetic.h"
 
 namespace trifold {
 

@@ -1,10 +1,10 @@
 // GPT-2 and Llama: their blocks, data and names.
 #include "config/validate.h"
 #include "core/error.h"
-#include "data/corpus.h"
-#include "data/synthetic.h"
 #include "models/gpt.h"
 #include "models/language_family.h"
+#include "text/corpus.h"
+#include "text/synthetic.h"
 
 namespace trifold {
 

@@ -11,10 +11,10 @@
 
 #include "config/config.h"
 #include "data/batch.h"
-#include "data/training_text.h"
 #include "models/block_flops.h"
 #include "models/hugging_face_family.h"
 #include "models/transformer.h"
+#include "text/training_text.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {

@@ -2,10 +2,10 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "data/blend.h"
-#include "data/corpus.h"
-#include "data/stream_files.h"
 #include "tasks/bert_samples.h"
+#include "text/blend.h"
+#include "text/corpus.h"
+#include "text/stream_files.h"
 
 namespace trifold {
 

@@ -22,7 +22,7 @@
 #include "config/config.h"
 #include "core/random.h"
 #include "data/batch.h"
-#include "data/training_text.h"
+#include "text/training_text.h"
 #include "tokenize/sentences.h"
 
 namespace trifold {

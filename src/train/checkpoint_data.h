@@ -1,4 +1,4 @@
-// What a checkpoint says of the data it was trained on: a fingerprint of them (data/data_fingerprint.h), and
+// What a checkpoint says of the data it was trained on: a fingerprint of them (text/data_fingerprint.h), and
 // the place in them where the data source knows one. A checkpoint that was written before fingerprints were
 // kept has none and goes on with any data.
 #pragma once
@@ -7,7 +7,7 @@
 
 #include "checkpoint/manifest.h"
 #include "data/batch.h"
-#include "data/data_fingerprint.h"
+#include "text/data_fingerprint.h"
 
 namespace trifold {
 

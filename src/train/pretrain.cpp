@@ -6,11 +6,11 @@
 
 #include "config/option_tables.h"
 #include "config/validate.h"
-#include "data/corpus.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
+#include "text/corpus.h"
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"

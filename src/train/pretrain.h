@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "config/config.h"
-#include "data/bad_records.h"
 #include "data/batch.h"
+#include "text/bad_records.h"
 #include "train/metrics.h"
 #include "train/run_job.h"
 #include "train/trainer.h"

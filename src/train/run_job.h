@@ -10,7 +10,7 @@
 #include "checkpoint/new_checkpoint.h"
 #include "config/validate.h"
 #include "core/clock.h"
-#include "data/data_fingerprint.h"
+#include "text/data_fingerprint.h"
 #include "train/run_probe.h"
 #include "train/run_start.h"
 #include "train/run_terms.h"

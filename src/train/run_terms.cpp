@@ -14,9 +14,9 @@
 #include "comm/shared_error.h"
 #include "config/command_line.h"
 #include "config/validate.h"
-#include "data/blend.h"
 #include "files/crc32.h"
 #include "files/mapped_file.h"
+#include "text/blend.h"
 #include "train/rank_text.h"
 
 namespace trifold {

@@ -14,7 +14,7 @@
 
 #include "comm/communicator.h"
 #include "config/option.h"
-#include "data/data_fingerprint.h"
+#include "text/data_fingerprint.h"
 
 namespace trifold {
 

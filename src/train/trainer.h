@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data/data_fingerprint.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
+#include "text/data_fingerprint.h"
 #include "train/evaluation.h"
 #include "train/finite_check.h"
 #include "train/metrics.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/indexed_dataset.h"
+#include "text/indexed_dataset.h"
 
 namespace {
 

@@ -45,7 +45,7 @@ EXCEPTIONS = {
 
 # Files whose business is text.
 READERS = re.compile(r"^src/(?:config/(?!(?:recommend_)?config\.h)|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
-                     r"^src/(?:tokenize/|preprocess/|clicks/|data/text_)")
+                     r"^src/(?:tokenize/|preprocess/|clicks/|text/text_)")
 
 
 def sources(root):

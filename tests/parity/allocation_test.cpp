@@ -5,9 +5,9 @@
 
 #include <fstream>
 
-#include "data/corpus.h"
 #include "parity/allocation_count.h"
 #include "support/training.h"
+#include "text/corpus.h"
 
 namespace trifold::test {
 namespace {

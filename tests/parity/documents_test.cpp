@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <map>
 
-#include "data/samples.h"
 #include "ops/host_copy.h"
 #include "support/compare.h"
 #include "support/training.h"
+#include "text/samples.h"
 
 namespace trifold::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data/synthetic.h"
 #include "models/language_family.h"
+#include "text/synthetic.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 

@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "unit/data_test_support.h"
+#include "unit/text_test_support.h"
 
 namespace trifold {
 namespace {

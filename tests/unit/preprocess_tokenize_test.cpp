@@ -1,9 +1,9 @@
 #include "preprocess/tokenize.h"
 
-#include "data/indexed_dataset.h"
-#include "data/text_samples.h"
 #include "support/files.h"
 #include "support/test_data.h"
+#include "text/indexed_dataset.h"
+#include "text/text_samples.h"
 #include "tokenize/sentences.h"
 #include "tokenize/text_lines.h"
 
@@ -182,7 +182,7 @@ TEST(Tokenize, RefusesBadInputAndWritesNothing) {
              "does not exist");
 }
 
-// Every way to read a whole file; what is streamed is in data_stream_test.cpp.
+// Every way to read a whole file; what is streamed is in text_stream_test.cpp.
 TEST(Tokenize, TextOfAnotherEncodingIsRefusedByFileAndLine) {
   const TempDir dir;
   const std::string path = dir.file("latin.txt");

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "data/read_ahead.h"
-#include "unit/data_test_support.h"
+#include "unit/text_test_support.h"
 
 namespace trifold::test {
 namespace {

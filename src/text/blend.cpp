@@ -1,0 +1,110 @@
+#include "text/blend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr size_t kMostDatasets = 32767;  // ids are 16 bits, as in Megatron-LM
+
+std::optional<double> as_number(const std::string& word) {
+  char* rest = nullptr;
+  const double value = std::strtod(word.c_str(), &rest);
+  if (word.empty() || *rest != '\0' || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+DataPaths only_paths(std::span<const std::string> words) {
+  return {{words.begin(), words.end()}, std::nullopt};
+}
+
+}  // namespace
+
+DataPaths parse_data_paths(std::span<const std::string> words) {
+  if (words.empty()) bad_input("--data-path is missing: give a text file or the prefix of a .bin/.idx pair");
+  if (words.size() % 2 != 0) return only_paths(words);
+  DataPaths result;
+  std::vector<double> weights;
+  const std::string* not_a_number = nullptr;
+  for (size_t i = 0; i < words.size(); i += 2) {
+    if (const auto weight = as_number(words[i])) {
+      weights.push_back(*weight);
+    } else if (not_a_number == nullptr) {
+      not_a_number = &words[i];
+    }
+    result.paths.push_back(words[i + 1]);
+  }
+  if (weights.empty()) return only_paths(words);
+  if (not_a_number != nullptr)
+    bad_input(
+        "--data-path mixes weights and bare paths: \"{}\" stands where a weight is expected; give a weight "
+        "before every path, or before none",
+        *not_a_number);
+  double sum = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] < 0)
+      bad_input("--data-path: the weight of {} is negative: {}", result.paths[i], weights[i]);
+    sum += weights[i];
+  }
+  if (!(sum > 0)) bad_input("--data-path: the weights are all 0");
+  for (double& weight : weights) weight /= sum;
+  result.weights = std::move(weights);
+  return result;
+}
+
+BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples) {
+  check(!weights.empty() && weights.size() < kMostDatasets, "a blend has 1 to {} data sets, not {}",
+        kMostDatasets - 1, weights.size());
+  std::vector<int64_t> taken(weights.size(), 0);
+  BlendIndices blend;
+  blend.dataset.reserve(static_cast<size_t>(samples));
+  blend.sample.reserve(static_cast<size_t>(samples));
+  for (int64_t i = 0; i < samples; ++i) {
+    const double so_far = std::max(static_cast<double>(i), 1.0);
+    size_t most_behind = 0;
+    double largest = weights[0] * so_far - static_cast<double>(taken[0]);
+    for (size_t k = 1; k < weights.size(); ++k) {
+      const double behind = weights[k] * so_far - static_cast<double>(taken[k]);
+      if (behind > largest) {
+        largest = behind;
+        most_behind = k;
+      }
+    }
+    blend.dataset.push_back(static_cast<int16_t>(most_behind));
+    blend.sample.push_back(taken[most_behind]++);
+  }
+  return blend;
+}
+
+BlendIndices blend_exhaustive(std::span<const int64_t> sizes) {
+  check(!sizes.empty() && sizes.size() < kMostDatasets, "a blend has 1 to {} data sets, not {}",
+        kMostDatasets - 1, sizes.size());
+  const auto total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  std::vector<int64_t> taken(sizes.size(), 0);
+  BlendIndices blend;
+  for (int64_t i = 0; i < total; ++i) {
+    const double so_far = std::max(static_cast<double>(i), 1.0);
+    std::optional<size_t> most_behind;
+    double largest = 0;
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      if (taken[k] == sizes[k]) continue;
+      const double weight = static_cast<double>(sizes[k]) / static_cast<double>(total);
+      const double behind = weight * so_far - static_cast<double>(taken[k]);
+      if (!most_behind || behind > largest) {
+        largest = behind;
+        most_behind = k;
+      }
+    }
+    blend.dataset.push_back(static_cast<int16_t>(*most_behind));
+    blend.sample.push_back(taken[*most_behind]++);
+  }
+  return blend;
+}
+
+}  // namespace trifold

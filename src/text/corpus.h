@@ -1,0 +1,106 @@
+// Corpus: what --data-path names, opened and checked, and the data sources made of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "text/bad_records.h"
+#include "text/blend.h"
+#include "text/indexed_dataset.h"
+#include "text/split.h"
+#include "text/stream_files.h"
+#include "text/text_samples.h"
+#include "text/token_blocks.h"
+#include "text/training_text.h"
+#include "tokenize/tokenizer.h"
+
+namespace trifold {
+
+// The tokenizer that `config` names or implies: without --tokenizer-type text is read as bytes;
+// where all paths are .bin/.idx prefixes there is none, and the result is null.
+std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config);
+
+class Corpus final : public TrainingText {
+ public:
+  // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else text. Text is
+  // streamed (text/stream_samples.h) from folders, JSON lines, packed files and files larger than kWholeText;
+  // paths without weights that are all streamed are one corpus. A smaller plain text file is read whole
+  // (text/text_samples.h). Token ids must be in [0, vocab_size): looked at here, but for .bin files larger
+  // than kScanLimit, whose tokens are checked as they are read. BadInput for every mistake in the files and
+  // options.
+  Corpus(const DataConfig& config, int64_t vocab_size);
+
+  static constexpr int64_t kScanLimit = int64_t{1} << 30;  // bytes of .bin looked through at the start
+  static constexpr int64_t kWholeText = int64_t{1} << 26;
+
+  // False when --split gives the part nothing.
+  bool has(Split split) const override { return !split_.empty(split); }
+  // Whether some of it is streamed: how many samples there are is not known then.
+  bool streams() const override;
+  // Tokens in one part, all paths together. Failure for a corpus that is streamed.
+  int64_t tokens(Split split) const;
+
+  // The samples of one part in training order, at least `samples_needed` (split.h has Megatron-LM's numbers);
+  // a part that is smaller is repeated in epochs. The source shares the open files with the corpus and may
+  // outlive it; several ranks may share one source. BadInput when the part is too small for one sample.
+  //
+  // Blends follow Megatron-LM: with weights, each path gives its share of the samples. Without, every sample
+  // of every path is drawn once, in proportion to their sizes; where that is less than `samples_needed`
+  // (Megatron-LM stops there), those proportions serve as weights and the paths are repeated.
+  std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
+                                     uint64_t seed) const override;
+
+  // `passes` passes over one part, every sample of every path exactly once in each (text/passes.h). A text
+  // file is cut at the same places in every pass; tokens at the end of a path that do not fill a sample are
+  // left out. BadInput when the paths have weights: shares of samples are not passes; and for several passes
+  // of a corpus that is streamed. One pass of such a corpus has `most` samples at most (text/stream_pass.h).
+  std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                     int64_t most = std::numeric_limits<int64_t>::max()) const override;
+  bool weighted() const override { return paths_.weights.has_value(); }
+  // What its sources skip.
+  std::shared_ptr<BadRecords> bad_records() const override { return bad_; }
+
+ private:
+  using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,
+                            std::shared_ptr<const StreamFiles>>;
+
+  void open_paths();
+  // BadInput where an option needs the end of documents and the tokenizer has no token for it.
+  void find_documents(const DataConfig& config);
+  // BadInput where --json-key or --on-bad-record has no effect.
+  void check_json_options() const;
+  StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
+                               uint64_t seed) const;
+
+  // One path's samples; absent `samples_needed`: one epoch. `fixed_cut` as in TextSamples.
+  std::unique_ptr<Samples> samples_of(const File& file, Split split, int64_t seq_length,
+                                      std::optional<int64_t> samples_needed, uint64_t seed,
+                                      bool fixed_cut = false) const;
+  void check_part(Split split) const;
+  std::unique_ptr<Samples> blend(Split split, int64_t seq_length, int64_t samples_needed,
+                                 uint64_t seed) const;
+  std::unique_ptr<Samples> by_weight(Split split, int64_t seq_length, int64_t samples_needed, uint64_t seed,
+                                     const std::vector<double>& weights) const;
+
+  DataPaths paths_;
+  SplitFractions split_;
+  int64_t vocab_size_;
+  std::string json_key_;
+  std::shared_ptr<BadRecords> bad_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null where all paths are .bin/.idx prefixes
+  std::vector<File> files_;
+  DocumentRules documents_;
+};
+
+// A corpus used for one source.
+std::unique_ptr<DataSource> open_data(const DataConfig& config, Split split, int64_t seq_length,
+                                      int64_t samples_needed, uint64_t seed, int64_t vocab_size);
+
+}  // namespace trifold

@@ -1,0 +1,180 @@
+#include "text/data_fingerprint.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "files/files_below.h"
+#include "files/raw_file.h"
+#include "text/blend.h"
+#include "text/indexed_dataset.h"
+#include "text/stream_files.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+uint32_t add_to_crc(uint32_t crc, const void* data, size_t bytes) {
+  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(data), bytes));
+}
+
+void add_path(const std::string& path, std::vector<std::string>& files) {
+  if (is_indexed_prefix(path)) {
+    files.push_back(path + ".idx");
+    files.push_back(path + ".bin");
+    return;
+  }
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    files.push_back(path);
+    return;
+  }
+  for (const fs::path& file : files_below(path, [](const fs::path&) {})) files.push_back(file.string());
+}
+
+// Adds the sampled content of a file: all of it, or `blocks` blocks.
+void add_content(const RawFile& file, int64_t size, int64_t blocks, DataPart& part) {
+  std::vector<std::byte> block(static_cast<size_t>(DataFingerprint::kBlock));
+  const bool whole = size <= blocks * DataFingerprint::kBlock;
+  if (whole) blocks = (size + DataFingerprint::kBlock - 1) / DataFingerprint::kBlock;
+  for (int64_t k = 0; k < blocks; ++k) {
+    // Spaced in floating point, as sizes times counts might overflow; the same on every host.
+    const int64_t at = whole
+                           ? k * DataFingerprint::kBlock
+                           : static_cast<int64_t>(static_cast<double>(size - DataFingerprint::kBlock) *
+                                                  (static_cast<double>(k) / static_cast<double>(blocks - 1)));
+    const auto bytes = static_cast<size_t>(std::min(DataFingerprint::kBlock, size - at));
+    file.read(std::span(block).first(bytes), at);
+    part.crc = add_to_crc(part.crc, block.data(), bytes);
+  }
+}
+
+void add_file(const std::string& path, bool sampled, int64_t blocks, bool grouped, DataPart& part) {
+  const RawFile file(path, RawFile::Mode::Read);
+  const int64_t size = file.size();
+  part.bytes += size;
+  if (grouped) part.crc = add_to_crc(part.crc, &size, sizeof size);
+  if (sampled) add_content(file, size, blocks, part);
+}
+
+std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+std::string describe(const DataPart& part) {
+  if (part.files == 0) return part.name;
+  if (part.files == 1) return part.name;
+  return fmt::format("the {} files from {} on", part.files, part.name);
+}
+
+int64_t files_in(const DataFingerprint& data) {
+  int64_t files = 0;
+  for (const DataPart& part : data.parts) files += part.files;
+  return files;
+}
+
+}  // namespace
+
+DataFingerprint fingerprint_of_paths(std::span<const std::string> paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) add_path(path, files);
+  std::erase_if(files, [](const std::string& path) {
+    std::error_code error;
+    return fs::file_size(path, error) == 0 && !error;
+  });
+  const auto count = static_cast<int64_t>(files.size());
+  const auto groups_of = [&](int64_t most) { return std::max<int64_t>(1, (count + most - 1) / most); };
+  const int64_t in_part = groups_of(DataFingerprint::kMostParts);
+  const int64_t sampled = groups_of(DataFingerprint::kMostSampled);
+  const int64_t blocks = std::clamp<int64_t>(
+      DataFingerprint::kMostBlocks / std::max<int64_t>(1, (count + sampled - 1) / sampled), 2,
+      DataFingerprint::kMostBlocksOfFile);
+  DataFingerprint data;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string& path = files[static_cast<size_t>(i)];
+    if (i % in_part == 0) data.parts.push_back({path, 0, 0, 0});
+    ++data.parts.back().files;
+    add_file(path, i % sampled == 0, blocks, in_part > 1, data.parts.back());
+  }
+  return data;
+}
+
+DataFingerprint fingerprint_of(const DataConfig& config) {
+  std::vector<std::string> paths = parse_data_paths(config.data_path).paths;
+  const bool text = std::any_of(paths.begin(), paths.end(),
+                                [](const std::string& path) { return !is_indexed_prefix(path); });
+  if (text && config.tokenizer_model) paths.push_back(*config.tokenizer_model);
+  return fingerprint_of_paths(paths);
+}
+
+DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed) {
+  if (config.data_format != "synthetic" &&
+      !(config.data_format == "auto" && config.train_data == "synthetic"))
+    return fingerprint_of_paths(std::span(&config.train_data, 1));
+  const std::string text = fmt::format(
+      "synthetic clicks: {} samples, {} dense features, tables of {} rows, up to {} ids, "
+      "exponent {}, missing {}, constant {}, seed {}",
+      config.synthetic_samples, config.dense_features.value_or(13),
+      config.table_rows ? config.table_rows->text() : "1000",
+      config.table_max_ids ? config.table_max_ids->text() : "1", config.synthetic_zipf,
+      config.synthetic_missing, config.synthetic_constant, seed);
+  return {{{text, 0, 0, add_to_crc(0, text.data(), text.size())}}};
+}
+
+std::string difference(const DataFingerprint& before, const DataFingerprint& now) {
+  const size_t common = std::min(before.parts.size(), now.parts.size());
+  for (size_t i = 0; i < common; ++i) {
+    const DataPart& was = before.parts[i];
+    const DataPart& is = now.parts[i];
+    if (was.files != is.files) break;
+    if (was.files == 0 && was.crc != is.crc) return fmt::format("{} then, {} now", was.name, is.name);
+    if (was.bytes != is.bytes)
+      return fmt::format("{} had {} bytes and now has {}{}", describe(was), was.bytes, is.bytes,
+                         is.name == was.name ? "" : fmt::format(" ({})", describe(is)));
+    if (was.crc != is.crc)
+      return fmt::format("the content of {} is another (CRC-32 of the sampled blocks {}, now {}){}",
+                         describe(was), crc_text(was.crc), crc_text(is.crc),
+                         is.name == was.name ? "" : fmt::format("; now it is {}", describe(is)));
+  }
+  if (files_in(before) != files_in(now) || before.parts.size() != now.parts.size()) {
+    const auto first = [](const DataFingerprint& data) {
+      return data.parts.empty() ? std::string("no file")
+                                : fmt::format("{} file{}, the first {}", files_in(data),
+                                              files_in(data) == 1 ? "" : "s", data.parts.front().name);
+    };
+    return fmt::format("{} then; {} now", first(before), first(now));
+  }
+  return {};
+}
+
+nlohmann::json to_json(const DataFingerprint& data) {
+  nlohmann::json value = nlohmann::json::array();
+  for (const DataPart& part : data.parts)
+    value.push_back(
+        {{"name", part.name}, {"files", part.files}, {"bytes", part.bytes}, {"crc32", crc_text(part.crc)}});
+  return value;
+}
+
+DataFingerprint fingerprint_from_json(const nlohmann::json& value) {
+  DataFingerprint data;
+  try {
+    if (!value.is_array()) bad_input("what it says of the training data is no list");
+    for (const nlohmann::json& entry : value) {
+      DataPart part{entry.at("name").get<std::string>(), entry.at("files").get<int64_t>(),
+                    entry.at("bytes").get<int64_t>(), 0};
+      const auto text = entry.at("crc32").get<std::string>();
+      part.crc = static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
+      if (crc_text(part.crc) != text)
+        bad_input("the CRC-32 '{}' of its training data is no such number", text);
+      data.parts.push_back(std::move(part));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    bad_input("what it says of the training data cannot be read: {}", error.what());
+  }
+  return data;
+}
+
+}  // namespace trifold

@@ -1,0 +1,24 @@
+// RepeatedSamples: a list of samples gone through several times, every sample exactly once in each pass. The
+// first pass takes the order of the list, the others a pseudo-random one each: a pure function of the seed.
+#pragma once
+
+#include <memory>
+
+#include "text/samples.h"
+
+namespace trifold {
+
+class RepeatedSamples : public Samples {
+ public:
+  RepeatedSamples(std::unique_ptr<Samples> once, int64_t passes, uint64_t seed);
+
+  int64_t count() const override { return passes_ * once_->count(); }
+  void read(int64_t index, std::span<int32_t> out) const override;
+
+ private:
+  std::unique_ptr<Samples> once_;
+  int64_t passes_;
+  uint64_t seed_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,82 @@
+// Samples: a numbered list of pieces of text, each seq_length tokens and the label of the last. The sources
+// of data/batch.h are built over it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "text/blend.h"
+
+namespace trifold {
+
+class Samples {
+ public:
+  virtual ~Samples() = default;
+  virtual int64_t count() const = 0;
+  // Copies the seq_length + 1 tokens of sample `index`, in [0, count()), to `out`. A pure function, callable
+  // from several threads at a time. BadInput for a token outside the vocabulary.
+  virtual void read(int64_t index, std::span<int32_t> out) const = 0;
+  // As those of DataSource.
+  virtual bool make_ready(int64_t /*index*/, std::chrono::milliseconds /*patience*/) const { return true; }
+  virtual std::string bookmark(int64_t /*index*/) const { return {}; }
+  virtual void open_at(const std::string& /*bookmark*/) const {}
+};
+
+// Several lists mixed by a blend (text/blend.h).
+class BlendedSamples : public Samples {
+ public:
+  // Failure when the blend asks a list for more samples than it has.
+  BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend);
+
+  int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
+  void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
+  std::string bookmark(int64_t index) const override;  // one of each list
+  void open_at(const std::string& bookmark) const override;
+
+ private:
+  std::optional<int64_t> next_of(size_t part, int64_t index) const;
+
+  std::vector<std::unique_ptr<Samples>> parts_;
+  BlendIndices blend_;
+};
+
+// What the documents of a sample mean, with Megatron-LM's options. A document ends with the token `end`; what
+// follows it in the sample begins another, of which the first token is at least the label of `end`.
+struct DocumentRules {
+  std::optional<int32_t> end;       // without it, none of the others
+  bool mask_loss = false;           // the label of an `end` does not count: it belongs to another document
+  bool restart_positions = false;   // positions count from 0 in each document
+  bool separate_attention = false;  // documents do not see each other
+};
+
+// The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count
+// from 0 in each sample and every label counts, but for what the rules of documents say.
+class SampleSource : public DataSource {
+ public:
+  SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, const DocumentRules& documents = {});
+
+  int64_t seq_length() const override { return seq_length_; }
+  int64_t samples() const override { return samples_->count(); }
+  bool separates_documents() const override { return documents_.separate_attention; }
+  void read(Batch& batch, int64_t first_sample) const override;
+  bool make_ready(int64_t first_sample, std::chrono::milliseconds patience) const override {
+    return samples_->make_ready(first_sample, patience);
+  }
+  std::string bookmark(int64_t sample) const override { return samples_->bookmark(sample); }
+  void open_at(const std::string& bookmark) const override { samples_->open_at(bookmark); }
+
+ private:
+  void read_documents(Batch& batch, int64_t sample) const;
+
+  std::unique_ptr<Samples> samples_;
+  int64_t seq_length_;
+  DocumentRules documents_;
+};
+
+}  // namespace trifold

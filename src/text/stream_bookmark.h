@@ -1,0 +1,18 @@
+// The bookmark of a streamed corpus: where a block begins, as text that a checkpoint keeps.
+//
+// A position is valid only for the stream it was taken from: the same files, tokenizer, --split, --json-key,
+// --seed and --seq-length. The bookmark records them, and any other stream rejects it.
+#pragma once
+
+#include <string>
+
+#include "text/token_blocks.h"
+
+namespace trifold {
+
+std::string write_bookmark(const BlockStart& start, const StreamOptions& options);
+
+// BadInput, naming what differs, where the bookmark is another stream's; Failure where it cannot be read.
+BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options);
+
+}  // namespace trifold

@@ -1,0 +1,161 @@
+#include "text/stream_files.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/plain_text.h"
+#include "core/random.h"
+#include "files/files_below.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kKinds =
+    "plain text and JSON lines (.jsonl, .ndjson, .json), also packed as .gz or .zst";
+
+std::string_view without_packing(std::string_view path) {
+  switch (packing_of(path)) {
+    case Packing::Gzip:
+      return path.substr(0, path.size() - 3);
+    case Packing::Zstd:
+      return path.substr(0, path.size() - 4);
+    case Packing::None:
+      break;
+  }
+  return path;
+}
+
+TextKind text_kind(std::string_view path) {
+  const std::string_view name = without_packing(path);
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json")
+             ? TextKind::JsonLines
+             : TextKind::Plain;
+}
+
+// Better refused than trained on.
+void refuse_others(const std::string& path) {
+  static const std::array<std::string_view, 22> kOthers{
+      ".xz",  ".bz2", ".lz4", ".zip", ".7z",  ".tar", ".tgz",  ".parquet", ".arrow",       ".bin", ".idx",
+      ".npy", ".npz", ".pdf", ".h5",  ".png", ".jpg", ".jpeg", ".gif",     ".safetensors", ".pt",  ".o"};
+  const std::string_view name = without_packing(path);
+  for (const std::string_view ending : kOthers)
+    if (name.ends_with(ending))
+      bad_input("{}: text cannot be read from a {} file; {} can: unpack it, or keep it out of the folder",
+                path, ending, kKinds);
+}
+
+// Where, at or after `at`, the part before ends.
+int64_t boundary(const RawFile& file, const StreamFile& of, int64_t at) {
+  if (at == 0 || at >= of.size) return std::min(at, of.size);
+  const int64_t limit = of.kind == TextKind::JsonLines ? StreamFiles::kLongestLine : StreamFiles::kSearch;
+  std::array<char, 4096> block;
+  int64_t from = at - 1;
+  while (from < of.size && from - at < limit) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(block.size(), of.size - from));
+    file.read(std::as_writable_bytes(std::span(block).first(count)), from);
+    const std::string_view found(block.data(), count);
+    const size_t end = found.find('\n');
+    if (end != std::string_view::npos) return from + static_cast<int64_t>(end) + 1;
+    from += static_cast<int64_t>(count);
+  }
+  if (from >= of.size) return of.size;
+  if (of.kind == TextKind::JsonLines)
+    bad_input("{}: the line around byte {} is longer than {} bytes; one JSON object a line is expected",
+              of.path, at, limit);
+  const auto count = static_cast<size_t>(std::min<int64_t>(4, of.size - at));
+  file.read(std::as_writable_bytes(std::span(block).first(count)), at);
+  size_t skip = 0;
+  while (skip < count && (static_cast<unsigned char>(block.at(skip)) & 0xC0U) == 0x80U) ++skip;
+  return at + static_cast<int64_t>(skip);
+}
+
+}  // namespace
+
+bool is_stream_name(const std::string& path) {
+  return text_kind(path) == TextKind::JsonLines || packing_of(path) != Packing::None;
+}
+
+StreamFiles::StreamFiles(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      add_folder(path);
+    } else {
+      add_file(path, fs::path(path).filename().string(), RawFile(path, RawFile::Mode::Read).size());
+    }
+  }
+  number_parts();
+}
+
+void StreamFiles::add_folder(const std::string& folder) {
+  const std::vector<fs::path> found = files_below(folder, [](const fs::path& link) {
+    bad_input("{} is a link to a folder, which is not followed: name that folder with --data-path",
+              link.string());
+  });
+  std::error_code error;
+  const size_t before = files_.size();
+  for (const fs::path& path : found) {
+    const uintmax_t size = fs::file_size(path, error);
+    if (error) bad_input("{}: the size of the file cannot be read: {}", path.string(), error.message());
+    if (size > 0)
+      add_file(path.string(), path.lexically_relative(folder).generic_string(), static_cast<int64_t>(size));
+  }
+  if (files_.size() == before) bad_input("{}: the folder holds no text; {} are looked for", folder, kKinds);
+}
+
+void StreamFiles::add_file(const std::string& path, const std::string& name, int64_t size) {
+  refuse_others(path);
+  StreamFile file;
+  file.path = path;
+  file.name = name;
+  file.size = size;
+  file.kind = text_kind(path);
+  file.packing = packing_of(path);
+  if (file.size == 0) bad_input("{}: the file is empty", path);
+  files_.push_back(std::move(file));
+}
+
+void StreamFiles::number_parts() {
+  std::string all;
+  for (StreamFile& file : files_) {
+    file.first_part = parts_;
+    parts_ += file.packing == Packing::None ? (file.size + kPart - 1) / kPart : 1;
+    bytes_ += file.size;
+    const PhiloxKey hash = philox_key(static_cast<uint64_t>(file.size), file.name);
+    all += fmt::format("{:08x}{:08x}", hash.hi, hash.lo);
+    if (all.size() >= 4096) {
+      const PhiloxKey folded = philox_key(0, all);
+      all = fmt::format("{:08x}{:08x}", folded.hi, folded.lo);
+    }
+  }
+  const PhiloxKey hash = philox_key(files_.size(), all);
+  fingerprint_ = fmt::format("{:08x}{:08x}", hash.hi, hash.lo);
+}
+
+const StreamFile& StreamFiles::file_of(int64_t part) const {
+  const auto next = std::upper_bound(files_.begin(), files_.end(), part,
+                                     [](int64_t p, const StreamFile& file) { return p < file.first_part; });
+  return *(next - 1);
+}
+
+void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset) {
+  const RawFile file(of.path, RawFile::Mode::Read);
+  if (file.size() < of.size)
+    bad_input("{}: has {} bytes now and had {} when the run began; files must stay as they are", of.path,
+              file.size(), of.size);
+  const int64_t nominal = (part - of.first_part) * StreamFiles::kPart;
+  offset = boundary(file, of, nominal);
+  const int64_t end = boundary(file, of, nominal + StreamFiles::kPart);
+  if (end <= offset) return;
+  const size_t before = text.size();
+  text.resize(before + static_cast<size_t>(end - offset));
+  file.read(std::as_writable_bytes(std::span(text).subspan(before)), offset);
+  if (offset == 0) expect_plain_text(std::string_view(text).substr(before), of.path);
+}
+
+}  // namespace trifold

@@ -1,0 +1,56 @@
+// StreamPass: the first samples of one pass over a streamed corpus, for evaluation, which reads them
+// repeatedly. They are made once, when the first is needed, and kept in a temporary file (four bytes a token,
+// kLargest at most), so memory stays bounded.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "core/clock.h"
+#include "files/raw_file.h"
+#include "text/samples.h"
+#include "text/token_blocks.h"
+
+namespace trifold {
+
+class StreamPass : public Samples {
+ public:
+  // At most `most` samples, or all of the pass if it has fewer. Counting them means reading everything, so
+  // for a corpus larger than kCounted bytes the count is assumed to be `most`, and a pass that ends earlier
+  // is repeated.
+  static constexpr int64_t kCounted = int64_t{1} << 26;
+  static constexpr int64_t kLargest = int64_t{1} << 30;
+
+  // The file has `largest` bytes at most.
+  StreamPass(const StreamOptions& options, int64_t most, int64_t largest = kLargest);
+
+  // BadInput for a pass of less than one sample or of more than kLargest; so does read. An error met while
+  // the samples are made is thrown by every call.
+  int64_t count() const override;
+  void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
+
+ private:
+  bool is_made(std::optional<std::chrono::milliseconds> patience) const;
+  int64_t made() const;
+  bool make(const std::optional<Clock::time_point>& until) const;
+  bool write_samples(const std::optional<Clock::time_point>& until) const;
+
+  StreamOptions options_;
+  int64_t most_;
+  int64_t largest_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable bool is_making_ = false;  // a thread is: what follows is its alone; after that nobody changes it
+  mutable bool is_made_ = false;    // all samples, or there is an error
+  mutable std::unique_ptr<TokenBlocks> blocks_;  // until the samples are made
+  mutable std::unique_ptr<RawFile> file_;        // seq_length + 1 tokens of four bytes for each sample
+  mutable int64_t made_ = 0;
+  mutable std::exception_ptr error_;
+};
+
+}  // namespace trifold

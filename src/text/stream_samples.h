@@ -1,0 +1,52 @@
+// StreamSamples: a streamed corpus as an endless list of samples, made just in time by a thread of its own.
+//
+// Reading sample i is a pure function, as for every source: all readers get the same sample i, in any order.
+// It is fast for a reader that stays near the others: the thread makes the block after the one that is being
+// read, and keeps the latest blocks, kMemory bytes of them, for readers that lag. Earlier samples are made
+// again.
+//
+// A bookmark records where the block of a sample begins; a run that resumes opens it there and skips the text
+// consumed before. Without one the result is the same, after a longer wait: `read` times out after ten
+// minutes, with a Failure that gives the position of the stream.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "text/samples.h"
+#include "text/token_blocks.h"
+
+namespace trifold {
+
+class StreamSamples : public Samples {
+ public:
+  // BadInput for mistakes that a first document shows; later ones come out of `read`.
+  explicit StreamSamples(const StreamOptions& options, size_t memory = kMemory);
+  ~StreamSamples() override;
+  StreamSamples(const StreamSamples&) = delete;
+  StreamSamples& operator=(const StreamSamples&) = delete;
+
+  static constexpr size_t kMemory = size_t{1} << 26;  // bytes of tokens that are kept
+  static constexpr int64_t kEndless = int64_t{1} << 40;
+
+  int64_t count() const override { return kEndless; }
+  void read(int64_t index, std::span<int32_t> out) const override;
+  bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
+  std::string bookmark(int64_t index) const override;
+  // BadInput where the stream is not the bookmark's (text/stream_bookmark.h).
+  void open_at(const std::string& bookmark) const override;
+
+ private:
+  // Modified by const functions: caches change, the samples do not.
+  class Maker;
+  std::unique_ptr<Maker> maker_;
+};
+
+}  // namespace trifold

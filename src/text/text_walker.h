@@ -1,0 +1,65 @@
+// TextWalker: the texts of a streamed corpus, one after the other, in an order that is a pure function of the
+// seed and the files.
+//
+// An epoch is every part (text/stream_files.h) once, in a pseudo-random order of its own. A part of plain
+// text is one document, and so is each line of JSON; packed plain text is cut into documents of the same
+// size. A document belongs to training, validation or test by a hash of the name of its file and its place
+// there: always to the same, whatever the seed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "text/split.h"
+#include "text/stream_files.h"
+
+namespace trifold {
+
+// Where reading goes on: `part` counts in the order of the epoch, `offset` is for packed files only.
+struct StreamPlace {
+  int64_t epoch = 0;
+  int64_t part = 0;
+  int64_t offset = 0;  // bytes, unpacked
+};
+
+// One document, as it stands in the file: [begin, end) of a text, byte `offset` on of a file.
+struct RawDocument {
+  size_t begin;
+  size_t end;
+  const StreamFile* file;
+  int64_t offset;
+};
+
+class TextWalker {
+ public:
+  // `files` must outlive this object.
+  TextWalker(const StreamFiles& files, const SplitFractions& fractions, Split split, uint64_t seed);
+
+  const StreamPlace& place() const { return place_; }
+  void go_to(const StreamPlace& place);
+
+  // Appends the next bytes of the epoch to `text` and the documents in them to `documents`: a part, or some
+  // hundred kilobytes of a packed file. False when the epoch has ended: the place is then the beginning of
+  // the next.
+  bool read_more(std::string& text, std::vector<RawDocument>& documents);
+
+ private:
+  bool takes(const StreamFile& file, int64_t offset) const;
+  void add_documents(const StreamFile& file, size_t begin, int64_t offset, std::string& text,
+                     std::vector<RawDocument>& documents) const;
+  void read_packed(const StreamFile& file, std::string& text, std::vector<RawDocument>& documents);
+  static size_t end_of_document(const StreamFile& file, std::string_view open);
+  void next_part();
+
+  const StreamFiles& files_;
+  SplitFractions fractions_;
+  Split split_;
+  uint64_t seed_;
+  StreamPlace place_;
+  std::unique_ptr<ByteReader> packed_;  // of the current part; its next byte is place_.offset + open_.size()
+  std::string open_;                    // read, and not yet given out
+};
+
+}  // namespace trifold

@@ -1,0 +1,103 @@
+// TokenBlocks: a streamed corpus as samples, block by block.
+//
+// A block is the documents that follow each other in the order of the walker (text/text_walker.h), a few
+// megabytes of text; a small corpus is repeated within a block. Several threads tokenize them. All tokens
+// form one row, with the end of each document marked if the tokenizer has a token for it, and the row is cut
+// into windows of seq_length + 1 tokens, of which neighbours share one. The windows of a block are shuffled.
+// Tokens that do not fill a window are put before the next block, so no token is lost. Blocks grow from 1 to
+// 8 MiB: the first is ready soon, later ones mix samples well. Every sample is a pure function of (seed,
+// files, tokenizer, seq_length); `first_block` is for tests, which have less text.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "data/permutation.h"
+#include "text/document_tokens.h"
+#include "text/text_walker.h"
+
+namespace trifold {
+
+struct StreamOptions {
+  std::shared_ptr<const StreamFiles> files;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string json_key = "text";
+  std::shared_ptr<BadRecords> bad;  // null: they end the stream
+  SplitFractions fractions{"1"};
+  Split split = Split::Train;
+  int64_t seq_length = 0;
+  uint64_t seed = 0;
+  int threads = 1;                       // that make tokens
+  bool one_pass = false;                 // a block ends with the epoch
+  size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times;
+  // fewer where the corpus is that of a few bytes, many times
+};
+
+// Where a block begins: all that is needed to make it.
+struct BlockStart {
+  StreamPlace place;
+  int64_t block = 0;           // counted over all epochs
+  int64_t first_sample = 0;    // of the block
+  std::vector<int32_t> carry;  // tokens of earlier blocks, less than a sample
+};
+
+class TokenBlock {
+ public:
+  // `tokens` are kept in as few bytes as `vocab_size` allows.
+  TokenBlock(const BlockStart& start, const StreamOptions& options, const std::vector<int32_t>& tokens);
+
+  int64_t first_sample() const { return first_sample_; }
+  int64_t end_sample() const { return first_sample_ + samples_; }
+  size_t bytes() const;
+  // Sample `index`, counted over all blocks.
+  void read(int64_t index, std::span<int32_t> out) const;
+
+ private:
+  int64_t first_sample_;
+  int64_t samples_;
+  int64_t seq_length_;
+  PhiloxKey order_key_;
+  std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<int32_t>> tokens_;
+};
+
+class TokenBlocks {
+ public:
+  // Reads and tokenizes a first document, so that mistakes in files and options are reported at once.
+  explicit TokenBlocks(const StreamOptions& options);
+
+  // Of the block that `next` makes.
+  const BlockStart& start() const { return start_; }
+  void go_to(const BlockStart& start);
+
+  // The next block, which may have no sample; null when `stop` was set meanwhile. BadInput when there is no
+  // token for this part of the split. After an Error `go_to` must come before the next call.
+  std::unique_ptr<TokenBlock> next(const std::atomic<bool>& stop);
+  // Whether the block made last reached the end of an epoch.
+  bool epoch_ended() const { return epoch_ended_; }
+
+ private:
+  std::vector<std::vector<int32_t>> tokenize(const std::atomic<bool>& stop);
+  void read_documents(const std::atomic<bool>& stop);
+  void check_tokens(bool any);
+  [[noreturn]] void refuse_empty() const;
+
+  StreamOptions options_;
+  TextWalker walker_;
+  ThreadPool pool_;
+  BlockStart start_;
+  bool epoch_ended_ = false;
+  // In the epoch that is being read; true where its beginning was not seen.
+  bool epoch_has_documents_ = false;
+  bool epoch_has_tokens_ = false;
+  std::string text_;
+  std::vector<RawDocument> documents_;
+};
+
+}  // namespace trifold

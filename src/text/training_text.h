@@ -1,0 +1,35 @@
+// TrainingText: the data of --data-path, opened in the form that a model reads: running text (text/corpus.h),
+// or pairs of sentences (tasks/bert_samples.h). Sources share the open files with it and may outlive it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "data/batch.h"
+#include "text/bad_records.h"
+#include "text/split.h"
+
+namespace trifold {
+
+class TrainingText {
+ public:
+  virtual ~TrainingText() = default;
+
+  // False when --split gives the part nothing.
+  virtual bool has(Split split) const = 0;
+  // Whether paths have weights: a single pass over all of them has no meaning then.
+  virtual bool weighted() const { return false; }
+  // Whether some of it is streamed: how many samples there are is not known then.
+  virtual bool streams() const { return false; }
+  // What its sources skip; null: nothing.
+  virtual std::shared_ptr<BadRecords> bad_records() const { return nullptr; }
+  // At least `samples_needed` samples of a part, which is repeated where it is smaller.
+  virtual std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
+                                             uint64_t seed) const = 0;
+  // `passes` passes over one part; of one that is streamed at most `most` samples.
+  virtual std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
+                                             int64_t most = std::numeric_limits<int64_t>::max()) const = 0;
+};
+
+}  // namespace trifold
