@@ -112,7 +112,6 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
     return kFailed;
   }
   const double seconds = seconds_since(start);
-  if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
   const ClickScores& scores = results->scores;
   fmt::print("AUC {}  {}\n", score_text(scores.auc), scores_text(scores));
   if (const auto& groups = results->groups)
@@ -120,6 +119,7 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
                printable(*config.group_by), groups->groups, groups->samples);
   fmt::print("{} samples, {} clicked, by {} (step {}) in {:.1f} s\n", scores.samples, scores.clicks,
              job.recommender.directory, job.recommender.step, seconds);
+  if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
   return kDone;
 }
 

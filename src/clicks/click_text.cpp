@@ -251,7 +251,7 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
   for (const TextColumn& column : layout.columns) {
     ++fields;
     const bool read = column.kind == TextColumn::Kind::Dense
-                          ? parse_whole(at, end, separator, out.dense[column.index])
+                          ? !layout.rules && parse_whole(at, end, separator, out.dense[column.index])
                           : hashes && column.kind == TextColumn::Kind::Id &&
                                 parse_hash8(at, end, separator, out.ids[column.index]);
     if (!read && !parse_field(layout, column, next_field(at, end, separator, quotes), out)) return false;
@@ -271,7 +271,7 @@ std::string wanted(const TextLayout& layout, TextColumn::Kind kind) {
     return layout.rules ? "a label: 0, 1, false or true" : "a label: 0 or 1";
   }
   if (kind == TextColumn::Kind::Dense)
-    return layout.rules ? "a number (nor false, true or one of --missing-values)" : "a number";
+    return layout.rules ? "a number, false, true or one of --missing-values" : "a number";
   return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
                                             : "an id: a decimal number from 0 to 18446744073709551615";
 }
@@ -286,8 +286,7 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     if (fields[c].open)
       return fmt::format(
           "column {}: {} has a quote that none closes before the next '{}'; quotes inside a field come "
-          "twice, and "
-          "a field ends on its line",
+          "twice, and a field ends on its line",
           layout.columns[c].name, printable(fields[c].text, kShown),
           layout.separator == '\t' ? "tab" : std::string(1, layout.separator));
   if (fields.size() > layout.columns.size())

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <filesystem>
 
 #include "core/error.h"
@@ -35,7 +37,7 @@ void check_writable_file(const std::string& option, const std::string& path) {
   std::error_code ignored;
   check_lengths(option, path);
   if (fs::is_directory(path, ignored)) bad_input("{} {}: that is a folder; name a file", option, path);
-  const fs::path folder = fs::absolute(path).parent_path();
+  const fs::path folder = fs::absolute(end_of_links(path)).parent_path();
   if (!fs::is_directory(folder, ignored))
     bad_input("{} {}: there is no folder {}", option, path, folder.string());
   if (!writable(fs::exists(path, ignored) ? fs::path(path) : folder))
@@ -99,6 +101,7 @@ OutputFile::OutputFile(const std::string& option, const std::string& path)
       replacement_.emplace(path);
     else
       plain_.open(path, std::ios::binary);
+    check(replacement_ || plain_.is_open(), "it cannot be opened: {}", std::strerror(errno));
   });
 }
 

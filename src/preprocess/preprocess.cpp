@@ -61,21 +61,24 @@ class Job {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
     }
-    for (const std::string& path : click_inputs(options.inputs)) inputs_.emplace_back(path);
-    for (const ClickInput& input : inputs_) add_layout(input);
+    // Each is open for its layout only, and again when its turn comes: there may be thousands.
+    for (const std::string& path : click_inputs(options.inputs)) add_layout(ClickInput(path));
+    describe(result_.folder);
   }
 
   PreprocessResult run() {
     PartialFolder partial(options_.output);
     auto start = Clock::now();
     ClickColumnWriter writer(partial.path(), layout_, key_bytes());
-    for (ClickInput& input : inputs_) parse(input, writer);
+    for (size_t i = 0; i < paths_.size(); ++i) parse(i, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
     if (folder.samples == 0) bad_input("{}: no line is left\n{}", options_.inputs[0], result_.report.text());
     check_malformed();
-    describe(folder);
-    if (options_.transform == DenseTransform::LogMin) shift_dense(writer.dense());
+    if (options_.transform == DenseTransform::LogMin) {
+      folder.least = given_ ? given_->least : least_;
+      shift_dense(writer.dense());
+    }
     result_.parse_seconds = seconds_since(start);
     start = Clock::now();
     number_tables(partial.path(), writer);
@@ -108,23 +111,24 @@ class Job {
     check_labels(layout, input.path());
     if (!layouts_.empty() && layout.base != layout_.base)
       bad_input("{}: its ids are {}, those of {} are {}: give --data-format", input.path(),
-                name_of(layout.base), inputs_[0].path(), name_of(layout_.base));
+                name_of(layout.base), paths_[0], name_of(layout_.base));
     if (!layouts_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
       bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
-                layout.dense, layout.tables, inputs_[0].path(), layout_.dense, layout_.tables);
+                layout.dense, layout.tables, paths_[0], layout_.dense, layout_.tables);
     if (layouts_.empty()) layout_ = layout;
     layouts_.push_back(layout);
+    paths_.push_back(input.path());
     total_bytes_ += input.size();
     if (given_ && (given_->dense != layout.dense || std::ssize(given_->tables) != layout.tables))
       bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
                 layout.dense, layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
   }
 
-  void parse(ClickInput& input, ClickColumnWriter& writer) {
-    const TextLayout& layout = layouts_[static_cast<size_t>(&input - inputs_.data())];
-    const DropRule drop{
-        options_.drop_negatives,
-        philox_key(options_.seed, fmt::format("negatives of file {}", &input - inputs_.data()))};
+  void parse(size_t number, ClickColumnWriter& writer) {
+    ClickInput input(paths_[number]);
+    const TextLayout& layout = layouts_[number];
+    const DropRule drop{options_.drop_negatives,
+                        philox_key(options_.seed, fmt::format("negatives of file {}", number))};
     ClickFolder::Source source{input.path(), 0, 0, writer.samples()};
     int64_t line_number = 1;
     std::vector<ClickPiece> pieces(static_cast<size_t>(pool_.size()));
@@ -185,7 +189,6 @@ class Job {
     folder.max_ind_range = options_.max_ind_range;
     folder.frequency_threshold = options_.frequency_threshold;
     folder.drop_negatives = options_.drop_negatives;
-    if (options_.transform == DenseTransform::LogMin) folder.least = given_ ? given_->least : least_;
     folder.tables.resize(static_cast<size_t>(layout_.tables));
     for (const TextColumn& column : layout_.columns)
       if (column.kind == TextColumn::Kind::Id)
@@ -276,9 +279,9 @@ class Job {
   ThreadPool& pool_;
   FunctionRef<void(const PreprocessProgress&)> progress_;
   std::optional<ClickFolder> given_;
-  std::vector<ClickInput> inputs_;
-  std::vector<TextLayout> layouts_;
-  TextLayout layout_;  // of the first input: names and numbers of columns
+  std::vector<std::string> paths_;
+  std::vector<TextLayout> layouts_;  // of each
+  TextLayout layout_;                // of the first input: names and numbers of columns
   int64_t total_bytes_ = 0;
   int64_t done_bytes_ = 0;
   float least_ = 0;

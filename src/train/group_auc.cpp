@@ -16,10 +16,12 @@ namespace {
 constexpr int kGroupShift = 33;  // a group has 31 bits, a score 32, a label 1
 
 int64_t packed(int32_t group, double logit, bool click) {
-  return int64_t{group} << kGroupShift | int64_t{sortable_score(static_cast<float>(logit))} << 1 |
-         (click ? 1 : 0);
+  return static_cast<int64_t>(static_cast<uint64_t>(group) << kGroupShift) |
+         int64_t{sortable_score(static_cast<float>(logit))} << 1 | (click ? 1 : 0);
 }
-int64_t group_of(int64_t sample) { return sample >> kGroupShift; }
+int64_t group_of(int64_t sample) {  // 31 bits, of which the highest is the sign of `sample`
+  return static_cast<int64_t>(static_cast<uint64_t>(sample) >> kGroupShift);
+}
 int64_t score_of(int64_t sample) { return sample >> 1; }  // and the group's, which are equal within it
 bool is_click(int64_t sample) { return (sample & 1) != 0; }
 

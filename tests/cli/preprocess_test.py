@@ -69,6 +69,14 @@ class Preprocess(ProgramTest):
                for table in manifest["tables"]}
         return manifest, labels, dense, ids
 
+    def test_a_missing_value_may_be_a_number(self):
+        rows = list(people(100))
+        for name, missing in (("text.csv", "?"), ("number.csv", "-1")):
+            self.write(name, text_of([[missing if value == "?" else value for value in row] for row in rows]))
+        self.preprocess("text.csv", "text")
+        self.preprocess("number.csv", "number", columns=(*ADULT[:-4], "--missing-values", "-1", "--threads", 2))
+        self.assertEqual(self.folder_of("number")[1:], self.folder_of("text")[1:])
+
     def test_columns_are_what_the_options_say(self):
         rows = list(people(300))
         self.write("adult.csv", text_of(rows))
