@@ -11,12 +11,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLowTurns = 1, kHighTurns = 4, kScaledPositions = 8192;  // as in models/gpt.cpp
+constexpr double kLowTurns = 1, kHighTurns = 4, kScaledPositions = 8192;  // those of Llama 3.1
 
 // Without 'mscale' and 'mscale_all_dim', both not 0, queries and keys grow by m(1), or by 'attention_factor'.
 template <class Report>
 void read_yarn(ConfigReader& rope, double original_positions, ModelConfig& model, const Report& report) {
   constexpr double kRounding = 1e-9;
+  constexpr double kMostPositions = 1e9;
+  if (!(original_positions >= 1 && original_positions <= kMostPositions))
+    bad_input("original_max_position_embeddings is {}; from 1 to {} are possible", original_positions,
+              kMostPositions);
   model.rope_type = RopeType::Yarn;
   model.rotary_scaling_factor = rope.number("factor", 0);
   model.original_max_position_embeddings = static_cast<int64_t>(original_positions);

@@ -65,8 +65,11 @@ class AutomaticSearch {
     for (const std::string_view name : schedule_names()) try_named(*find_schedule(name));
     best_.choice.best_named = best_.choice.named;
     best_.choice.best_named_seconds = best_.choice.seconds;
-    try_greedy(Schedule::Interleaved);
-    if (task_.chunks == 2 && !task_.looped) try_greedy(Schedule::ZbV);
+    try_greedy(Schedule::Interleaved, false);
+    if (task_.chunks == 2 && !task_.looped) try_greedy(Schedule::ZbV, false);
+    if (best_.plan.empty()) try_greedy(Schedule::Interleaved, true);
+    check(!best_.plan.empty(), "no order of {} ranks with {} stages each keeps at most {} inputs",
+          task_.ranks, task_.chunks, max_kept());
     return std::move(best_);
   }
 
@@ -81,8 +84,8 @@ class AutomaticSearch {
   }
 
   // `placement` has its stages where they shall be.
-  void try_greedy(Schedule placement) {
-    GreedyTask greedy{{}, task_.micros, max_kept()};
+  void try_greedy(Schedule placement, bool strict) {
+    GreedyTask greedy{{}, task_.micros, max_kept(), strict};
     for (int rank = 0; rank < task_.ranks; ++rank) {
       std::vector<int>& stages = greedy.stages.emplace_back();
       for (int chunk = 0; chunk < task_.chunks; ++chunk)

@@ -110,11 +110,13 @@ class Greedy {
     Choice best;
     int ahead = 0;
     int kept = 0;
+    if (task_.strict)
+      for (const Chunk& chunk : self.chunks) kept += chunk.forwards - chunk.weights;
     auto later = static_cast<int>(self.chunks.size());
     for (size_t c = 0; c < self.chunks.size(); ++c) {
       const Chunk& chunk = self.chunks[c];
       ahead += chunk.forwards - chunk.inputs;
-      kept += chunk.forwards - chunk.weights;
+      if (!task_.strict) kept += chunk.forwards - chunk.weights;
       --later;
       if (chunk.forwards == task_.micros || ahead + later >= self.max_ahead) continue;
       const double at = std::max(self.now, forward_at_[item(chunk.stage, chunk.forwards)]);

@@ -25,6 +25,9 @@ struct GreedyTask {
   std::vector<std::vector<int>> stages;  // [rank][chunk] the stage, ascending on each rank
   int micros = 1;
   int max_kept = 1;  // inputs of stages that a rank keeps at once, at least one for each of its stages
+  // Whether a forward waits for the inputs that later stages of the rank keep, too: the limit then holds on
+  // every rank, which costs some orders their time.
+  bool strict = false;
 };
 
 struct GreedyPlan {

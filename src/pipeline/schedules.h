@@ -19,8 +19,8 @@ namespace trifold {
 int stage_of(Schedule schedule, int ranks, int chunk, int rank);
 
 // The plan of one global batch of `micros` micro-batches on `ranks` ranks with `chunks` chunks each, for the
-// synchronous schedules; that of auto is for stages that cost alike. Throws Error(BadInput) with schedule_problem's text when that cannot run, and Error
-// for an asynchronous schedule.
+// synchronous schedules; that of auto is for stages that cost alike. Throws Error(BadInput) with
+// schedule_problem's text when that cannot run, and Error for an asynchronous schedule.
 Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros);
 
 // The plan of a window of `batches` global batches for pipedream and pipedream-2bw. Micro-batches are

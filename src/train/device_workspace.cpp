@@ -45,6 +45,7 @@ size_t of_attention(const PretrainConfig& config) {
   how.heads = model.num_attention_heads / tensor;
   how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
   how.head_dim = head_width(model);
+  if (config.data.reset_attention_mask) return 0;  // plain kernels, as cuda::is_for_cudnn says of documents
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
   return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
                                     !family_of_model(model).causal, !config.mesh.no_deterministic_mode,

@@ -72,13 +72,19 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   return costs;
 }
 
+// The seconds `name` of a file. Their sums over a step must stay finite.
+double seconds_from(const JsonView& json, const char* name) {
+  constexpr double kMost = 1e6;
+  const double seconds = json.at(name).number();
+  if (!(seconds >= 0 && seconds <= kMost))
+    bad_input("{} is {} s; from 0 to {} are possible", name, seconds, kMost);
+  return seconds;
+}
+
 // Files of before B was measured have no b.
 BlockSeconds block_from(const JsonView& json) {
-  const BlockSeconds seconds{json.at("f").number(), json.at("i").number(), json.at("w").number(),
-                             json.has("b") ? json.at("b").number() : 0.0};
-  if (!(seconds.f >= 0 && seconds.i >= 0 && seconds.w >= 0 && seconds.b >= 0))
-    bad_input("a time is negative");
-  return seconds;
+  return {seconds_from(json, "f"), seconds_from(json, "i"), seconds_from(json, "w"),
+          json.has("b") ? seconds_from(json, "b") : 0.0};
 }
 
 void check_measured(const JsonView& json, const char* name, int64_t planned) {
@@ -99,10 +105,11 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
   check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
   PlanCosts costs;
-  costs.message_latency = blocks.at("message_latency").number();
+  costs.message_latency = seconds_from(blocks, "message_latency");
   costs.bytes_per_second = blocks.at("bytes_per_second").number();
-  costs.update_seconds = blocks.at("update_seconds").number();
-  if (!(costs.bytes_per_second > 0)) bad_input("bytes_per_second is not above 0");
+  costs.update_seconds = seconds_from(blocks, "update_seconds");
+  if (!(costs.bytes_per_second >= 1))
+    bad_input("bytes_per_second is {}, not at least 1", costs.bytes_per_second);
   for (const Block& block : model.blocks) costs.blocks.push_back(block_from(blocks.at(name_of(block.kind))));
   return costs;
 }

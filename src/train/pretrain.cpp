@@ -136,6 +136,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins};
   job.add_terms(options_of(job.config));
   job.terms.add(job.config.data, job.fingerprint);
+  if (const auto& costs = job.config.pipeline.schedule_costs) job.terms.add_file("--schedule-costs", *costs);
   job.is_finished = is_finished(job.start, job.config);
   if (!job.is_finished) check_memory_fits(job.config);
   return job;

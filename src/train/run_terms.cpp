@@ -150,6 +150,13 @@ void RunTerms::add(const DataConfig& data, const DataFingerprint& files) {
   add("--data-path", files);
 }
 
+void RunTerms::add_file(const std::string& option, const std::string& path) {
+  const MappedFile file(path);
+  const uint32_t crc = crc32_of(0, file.bytes().data(), file.bytes().size());
+  add({"the file of " + option, fmt::format("{} {:08x}", file.bytes().size(), crc),
+       fmt::format("{} ({} bytes, checksum {:08x})", path, file.bytes().size(), crc)});
+}
+
 void RunTerms::add_checkpoint(const std::string& path) {
   const CheckpointReader reader(path);
   const MappedFile manifest((reader.directory() / kManifestName).string());

@@ -35,6 +35,8 @@ class RunTerms {
   void add(const std::string& option, const DataFingerprint& data);
   // The files of --data-path and the tokenizer's, which `files` is of, and their shares in a blend.
   void add(const DataConfig& data, const DataFingerprint& files);
+  // The content of the file that `option` names.
+  void add_file(const std::string& option, const std::string& path);
   // The checkpoint at (or the newest one under) `path`, which can be read.
   void add_checkpoint(const std::string& path);
   void add(Term term) { terms_.push_back(std::move(term)); }

@@ -83,6 +83,27 @@ TEST(AutomaticSchedule, IsNeverSlowerThanANamedOneAndKeepsWithinItsLimit) {
   EXPECT_GT(compared, 500);
 }
 
+// Stages that take no time let forwards run ahead until every plan keeps too much but the strict ones.
+TEST(AutomaticSchedule, KeepsWithinItsLimitWhereStagesTakeNoTime) {
+  std::mt19937 generator(1001);
+  const auto among = [&](int count) { return static_cast<int>(generator() % static_cast<unsigned>(count)); };
+  const auto seconds = [&](int often) { return among(often) != 0 ? among(1000) / 300.0 : 0.0; };
+  const int ranks = 1 + among(8), chunks = 1 + among(4), micros = 1 + among(3 * ranks);
+  const int in_flight = 1 + among(2 * ranks);
+  const bool looped = among(2) == 0;
+  CostModel cost;
+  cost.stages.resize(static_cast<size_t>(ranks * chunks));
+  cost.message_seconds = among(2) != 0 ? 0 : among(1000) / 500.0;
+  cost.bytes_per_second = 1e9;
+  for (StageCost& stage : cost.stages) {
+    stage.f = seconds(4);
+    stage.i = seconds(4);
+    stage.w = seconds(3);
+  }
+  const AutomaticSchedule found = make_automatic({ranks, chunks, micros, in_flight, looped}, cost);
+  EXPECT_LE(most_kept(simulated(found.plan, micros, cost)), in_flight * chunks);
+}
+
 TEST(AutomaticSchedule, IsTheSameEveryTime) {
   for (const int number : {1, 4, 9}) {
     const auto [task, cost] = random_case(number);

@@ -102,6 +102,30 @@ TEST(RunTerms, DataAreComparedByContent) {
   expect_difference(texts[0], " on rank 2");
 }
 
+TEST(RunTerms, FilesAreComparedByContent) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "run_terms_files";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "a.json") << "{}";
+  std::ofstream(folder / "b.json") << "[]";
+  std::ofstream(folder / "c.json") << "{}";
+  const auto compare = [&](const char* others) {
+    std::string text;
+    run_on_ranks(on_mesh(small_run(), 2).mesh, [&](Communicator& world) {
+      RunTerms terms;
+      terms.add_file("--schedule-costs", folder / (world.rank() == 0 ? "a.json" : others));
+      try {
+        agree_on(world, terms);
+      } catch (const Error& error) {
+        if (world.rank() == 0) text = error.what();
+      }
+    });
+    return text;
+  };
+  EXPECT_EQ(compare("c.json"), "");
+  expect_difference(compare("b.json"), "the file of --schedule-costs is " + (folder / "a.json").string());
+  std::filesystem::remove_all(folder);
+}
+
 TEST(RunTerms, RanksAreNamedInRuns) {
   EXPECT_EQ(ranks_text(std::array{7}), "rank 7");
   EXPECT_EQ(ranks_text(std::array{0, 1, 2, 3, 5, 8, 9}), "ranks 0-3, 5, 8 and 9");
