@@ -146,7 +146,28 @@ class FaultTest(ProgramTest):
         return outcome
 
 
-class Faults(FaultTest):
+class FaultMatrix:
+    """Every kind of fault in each of `phases`; a part of a FaultTest."""
+
+    @unittest.skipUnless(WHOLE, "part of the matrix")
+    def test_matrix_of_threads(self):
+        self.check_matrix(("hang", "error"), mpi=False)
+
+    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
+    def test_matrix_of_processes(self):
+        self.check_matrix(("hang", "stop", "kill", "error"), mpi=True)
+
+    def check_matrix(self, kinds, mpi):
+        for kind in kinds:
+            for phase in self.phases:
+                with self.subTest(kind=kind, phase=phase):
+                    self.setUp()
+                    self.check_fault(kind, phase, mpi)
+
+
+class Faults(FaultMatrix, FaultTest):
+    phases = list(PHASES)
+
     def test_a_hung_thread_is_named(self):
         outcome = self.check_fault("hang", "forward", mpi=False)
         self.assertRegex(outcome.text, r"trifold: rank 3 \(host \S+, pid \d+, thread \d+\) waits for no other rank; its last call")
@@ -280,22 +301,6 @@ class Faults(FaultTest):
                 self.assertEqual(self.good_saves(), [])
 
     @unittest.skipUnless(WHOLE, "part of the matrix")
-    def test_matrix_of_threads(self):
-        for kind in ("hang", "error"):
-            for phase in PHASES:
-                with self.subTest(kind=kind, phase=phase):
-                    self.setUp()
-                    self.check_fault(kind, phase, mpi=False)
-
-    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
-    def test_matrix_of_processes(self):
-        for kind in ("hang", "stop", "kill", "error"):
-            for phase in PHASES:
-                with self.subTest(kind=kind, phase=phase):
-                    self.setUp()
-                    self.check_fault(kind, phase, mpi=True)
-
-    @unittest.skipUnless(WHOLE, "part of the matrix")
     def test_no_alarm_in_many_steps(self):
         line = self.line("--train-iters", 10_000, "--eval-interval", 2000, "--save-interval", 5000, "--log-interval", 1000,
                          "--global-batch-size", 8, "--micro-batch-size", 1, "--hidden-size", 16, "--seq-length", 16)
@@ -349,12 +354,10 @@ class NotFinite(FaultTest):
                 self.check_not_finite(*case, mpi=True)
 
 
-# The parts of a recommender's step; it sends no activations from stage to stage.
-RECOMMENDER_PHASES = [phase for phase in PHASES if phase != "pipeline"]
-
-
-class RecommenderFaults(FaultTest):
+class RecommenderFaults(FaultMatrix, FaultTest):
     """A recommender's ranks fail as a transformer's do."""
+
+    phases = [phase for phase in PHASES if phase != "pipeline"]  # it sends no activations from stage to stage
 
     def line(self, *more, mesh=None, save="d", placement="row"):
         """By row every rank has a part of every table, and so something to save."""
@@ -390,22 +393,6 @@ class RecommenderFaults(FaultTest):
                 self.expect_end(outcome, status=1)
                 self.assertRegex(outcome.text, rf"rank 3: after step 4, element \d+ of tensor {told}, box .*, is nan")
                 self.assertEqual(self.good_saves(), [2])
-
-    @unittest.skipUnless(WHOLE, "part of the matrix")
-    def test_matrix_of_threads(self):
-        for kind in ("hang", "error"):
-            for phase in RECOMMENDER_PHASES:
-                with self.subTest(kind=kind, phase=phase):
-                    self.setUp()
-                    self.check_fault(kind, phase, mpi=False)
-
-    @unittest.skipUnless(WHOLE and HAS_MPI, "part of the matrix")
-    def test_matrix_of_processes(self):
-        for kind in ("hang", "stop", "kill", "error"):
-            for phase in RECOMMENDER_PHASES:
-                with self.subTest(kind=kind, phase=phase):
-                    self.setUp()
-                    self.check_fault(kind, phase, mpi=True)
 
 
 if __name__ == "__main__":

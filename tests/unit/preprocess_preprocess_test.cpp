@@ -10,12 +10,15 @@
 #include "clicks/click_layout.h"
 #include "preprocess/number_ids.h"
 #include "support/files.h"
+#include "unit/preprocess_testing.h"
 
 namespace trifold {
 namespace {
 
 using test::error_of;
 using test::expect_has;
+using test::options_for;
+using test::run;
 using test::TempDir;
 
 // A CSV of `count` samples with 2 numbers and 2 hashes, a line in ten malformed; hashes repeat often in C1.
@@ -31,20 +34,6 @@ std::string make_text(int count, uint32_t seed = 1) {
     text += fmt::format(",{:08x}\n", static_cast<uint32_t>(random() % 3000 * 1000003U));
   }
   return text;
-}
-
-PreprocessResult run(const PreprocessOptions& options, int threads = 1) {
-  ThreadPool pool(threads);
-  return preprocess(options, pool, [](const PreprocessProgress&) {});
-}
-
-PreprocessOptions options_for(const TempDir& dir, const std::string& input, const std::string& output) {
-  PreprocessOptions options;
-  options.inputs = {dir.file(input)};
-  options.output = dir.file(output);
-  options.format = "csv-hex";
-  options.max_malformed = 0.5;
-  return options;
 }
 
 struct Columns {
@@ -258,87 +247,6 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere: cannot be opened");
   expect_has(refused(good, [](auto& o) { o.output = o.inputs[0]; }), "exists already");
   expect_has(refused(good, [](auto& o) { o.output = "/nowhere/out"; }), "cannot be made");
-}
-
-TEST(ClickFolder, DamagedManifests) {
-  const TempDir dir;
-  test::write_file(dir.file("in.csv"), "label,C1\n1,a\n0,b\n");
-  run(options_for(dir, "in.csv", "out"));
-  const std::string path = dir.file("out/clicks.json");
-  const std::string good = test::read_file(path);
-  const auto with = [&](const std::string& from, const std::string& to) {
-    std::string text = good;
-    text.replace(text.find(from), from.size(), to);
-    test::write_file(path, text);
-    return error_of([&] { open_clicks(dir.file("out"), {}); });
-  };
-  expect_has(with("{", "("), "is not JSON");
-  expect_has(with("trifold clicks", "other"), "is not what `trifold preprocess` writes");
-  expect_has(with("\"version\": 1", "\"version\": 3"), "has version 3 of the format");
-  expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
-  expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
-  expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
-  expect_has(with("\"samples\": 2", "\"samples\": 3"), "has 2 samples");
-  expect_has(with("\"C1\"", "\"../C1\""), "is not a valid name for a table");
-  test::write_file(path, good);
-  test::write_file(dir.file("out/C1.ids"), "\2");
-  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");
-}
-
-TEST(OpenClicks, FindsTheFormat) {
-  const TempDir dir;
-  const auto error = [&](const std::string& path, const ClickFileOptions& options) {
-    return error_of([&] { open_clicks(path, options); });
-  };
-  std::filesystem::create_directory(dir.file("empty"));
-  test::write_file(dir.file("t.bin"), std::string(4 * 4, '\0'));
-  test::write_file(dir.file("t.csv"), "label,C1\n1,3\n");
-  test::write_file(dir.file("day_0"), "1" + std::string(39, '\t') + "\n");
-  test::write_file(dir.file("t.x"), "x");
-  expect_has(error(dir.file("empty"), {}), "without clicks.json");
-  expect_has(error(dir.file("none"), {}), "there is no such file or folder");
-  expect_has(error(dir.file("none.csv/x"), {}), "there is no such file or folder");
-  expect_has(error(dir.file("t.x"), {}), "its name does not tell its format: give --data-format");
-  expect_has(error(dir.file("t.bin"), {}), "give --table-rows");
-  expect_has(error(dir.file("t.csv"), {}), "give --table-rows");
-  ClickFileOptions options;
-  options.table_rows = {5};
-  EXPECT_EQ(open_clicks(dir.file("day_0"), options).source->schema().table_count(), 26);
-  options.dense = 4;
-  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, --dense-features says 4");
-  options.table_rows = {5, 6};
-  options.dense = 1;
-  EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
-  options.format = "hugectr-raw";
-  options.table_rows = {5};
-  options.table_ids = {2};
-  EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->schema().table(0).max_ids, 2);
-  options.format = "other";
-  expect_has(error(dir.file("t.bin"), options), "there is no format of clicks called 'other'");
-}
-
-TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
-  const TempDir dir;
-  test::write_file(dir.file("in.csv"), "label,I1,C1,C2\n1,2,a,b\n0,3,b,b\n");
-  run(options_for(dir, "in.csv", "out"));
-  const auto with = [&](auto change) {
-    ClickFileOptions options;
-    change(options);
-    return error_of([&] { open_clicks(dir.file("out"), options); });
-  };
-  ClickFileOptions same;
-  same.table_rows = {4, 3};
-  same.dense = 1;
-  same.dense_transform = DenseTransform::Log1p;
-  same.id_policy = IdPolicy::Error;
-  same.table_ids = {1};
-  EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
-  expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, --table-rows says 5");
-  expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
-  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, --dense-features says 2");
-  expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
-  expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no use here");
-  expect_has(with([](auto& o) { o.table_ids = {2}; }), "one id in each table");
 }
 
 // Ids beyond 32 bits need a range, which is taken of the whole number.
