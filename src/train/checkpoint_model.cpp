@@ -102,16 +102,16 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
   data.tokenizer_model = from.data.tokenizer_model;
 }
 
-void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use) {
+void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
-  if (use != ModelUse::SameRun)
+  if (part != LoadPart::All)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std"});
-  if (use != ModelUse::SameRun && wanted.is_object() && wanted.value("position_embedding_type", "") == "rope")
+  if (part != LoadPart::All && wanted.is_object() && wanted.value("position_embedding_type", "") == "rope")
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
                  "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
-  if (use == ModelUse::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
+  if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
   // A field that is younger than the checkpoint: what was done before there was a choice.
   const nlohmann::json defaults = to_json(ModelConfig());
   if (stored.is_object())

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "tokenize/tokenizer.h"
 #include "train/replica.h"
+#include "train/run_start.h"
 
 namespace trifold {
 
@@ -39,13 +40,11 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
 // `data` are text.
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
 
-// To go on with a run; to start another one from the weights: lengths of samples, dropout, the size of random
-// weights, and how far rope reaches may then be others; or from those of a BERT without its head.
-enum class ModelUse { SameRun, WeightsOnly, Encoder };
-
 // BadInput that lists the fields that differ, unless a checkpoint of the model `stored` fits the model
-// `wanted`. How far the vocabulary is padded does not matter: padding is not stored.
-void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, ModelUse use);
+// `wanted`. With LoadPart::Weights the lengths of samples, dropout, the size of random weights and the range
+// of rotary positions may differ; with LoadPart::Encoder the head as well. How far the vocabulary is padded
+// never matters, because padding is not stored.
+void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
 // Fills the weights of `replica` from the checkpoint. Every rank reads what it holds.
 void load_weights(Replica& replica, const std::string& path);

@@ -14,6 +14,7 @@
 #include "train/checkpoint_model.h"
 #include "train/device.h"
 #include "train/memory_fit.h"
+#include "train/model_start.h"
 #include "train/run_loop.h"
 #include "train/step_plan.h"
 

@@ -130,7 +130,7 @@ void RunSaver::finish() {
 
 // Notes are for checkpoints in the folder of --save alone: others are not this run's to touch.
 void RunSaver::loaded(const RunStart& start) {
-  if (!config_.save || !start.from || start.part != Trainer::LoadPart::All) return;
+  if (!config_.save || !start.from || start.part != LoadPart::All) return;
   namespace fs = std::filesystem;
   const fs::path root(*config_.save);
   const fs::path from = fs::absolute(*start.from) / "";

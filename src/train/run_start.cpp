@@ -8,41 +8,14 @@
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
-#include "checkpoint/tensor_kind.h"
-#include "config/json.h"
 #include "core/printable.h"
-#include "core/read_json.h"
 #include "files/output_files.h"
-#include "train/checkpoint_data.h"
-#include "train/checkpoint_model.h"
 
 namespace trifold {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
-void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
-  const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
-  const BatchConfig& batch = config.batch;
-  if (meta.step > 0 && passes != batch.train_epochs.has_value())
-    bad_input(
-        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
-        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
-  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
-  if (meta.step < batch.train_iters) return;
-  if (batch.train_epochs)
-    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
-              *batch.train_epochs);
-  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
-            name, meta.step, batch.train_iters, meta.step);
-}
-
-// Whether the checkpoint is that of a model without the head of a task.
-bool lacks_task_head(const std::string& checkpoint) {
-  return !has_task_head(describe_checkpoint(checkpoint).model);
-}
 
 // A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
 void check_newest(const CheckpointConfig& config, int64_t first_step) {
@@ -74,11 +47,6 @@ void check_not_emptied(const std::string& save) {
       "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
       "it back, give another --save, or remove {} to begin anew",
       latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
-}
-
-ModelUse use_of(Trainer::LoadPart part) {
-  if (part == Trainer::LoadPart::Encoder) return ModelUse::Encoder;
-  return part == Trainer::LoadPart::Weights ? ModelUse::WeightsOnly : ModelUse::SameRun;
 }
 
 // Whether two paths, which need not be there, are written in different ways at most.
@@ -116,18 +84,16 @@ std::optional<std::string> newest_unmarked(const std::string& root) {
 
 }  // namespace
 
-RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
+RunStart choose_start(const CheckpointConfig& config) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
-    return {config.save, Trainer::LoadPart::All, true};
+    return {config.save, LoadPart::All, true};
   if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
-  if (config.load && has_task_head(model) && lacks_task_head(*config.load))
-    return {config.load, Trainer::LoadPart::Encoder, false};
-  return {config.load, config.finetune ? Trainer::LoadPart::Weights : Trainer::LoadPart::All, false};
+  return {config.load, config.finetune ? LoadPart::Weights : LoadPart::All, false};
 }
 
 RunIdentity identity_of(const RunStart& start) {
-  if (start.from && start.part == Trainer::LoadPart::All) return continued_run(*start.from);
+  if (start.from && start.part == LoadPart::All) return continued_run(*start.from);
   if (start.from) return new_run(*start.from);
   return new_run();
 }
@@ -146,7 +112,7 @@ void check_save(const CheckpointConfig& config, const RunStart& start, std::opti
 }
 
 void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
-  if (!start.from || start.may_fall_back || start.part != Trainer::LoadPart::All) return;
+  if (!start.from || start.may_fall_back || start.part != LoadPart::All) return;
   std::error_code missing;
   if (fs::exists(fs::path(*start.from) / kManifestName, missing)) return;
   const fs::path newest = CheckpointReader(*start.from).directory();
@@ -164,61 +130,13 @@ void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
 }
 
 RunPosition position_of(const RunStart& start) {
-  if (!start.from || start.part != Trainer::LoadPart::All) return {};
+  if (!start.from || start.part != LoadPart::All) return {};
   try {
     const CheckpointReader reader(*start.from);
     return {reader.meta().step, reader.meta().consumed_samples};
   } catch (const Error&) {
     return {};  // check_start says what is wrong
   }
-}
-
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
-                    const DataFingerprint& data) {
-  const CheckpointReader reader(*start.from);
-  const CheckpointMeta& meta = reader.meta();
-  const std::string name = reader.directory().string();
-  expect_language_model(reader);
-  check_not_marked(start, config.checkpoint);
-  compare_checkpoint_model(meta.model, to_json(config.model), use_of(start.part));
-  if (start.part != Trainer::LoadPart::All) return 0;
-  if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
-                  [](const TensorInfo& tensor) { return is_weight(tensor.name); }) &&
-      !(config.optimizer.optimizer == OptimizerKind::Sgd && config.optimizer.sgd_momentum == 0))
-    bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
-              name);
-  const JsonView run(meta.config, name + ": config");
-  const int64_t batch = meta.step == 0                 ? 0
-                        : run.has("global_batch_size") ? run.at("global_batch_size").integer(1)
-                                                       : meta.consumed_samples / meta.step;
-  if (meta.step > 0 && batch != *config.batch.global_batch_size)
-    bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
-              batch, batch, *config.batch.global_batch_size);
-  if (!is_finished(start, config)) check_length(config, meta, name);
-  // Only the last batch of whole passes may be smaller.
-  const bool passes = config.batch.train_samples || config.batch.train_epochs;
-  if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
-    bad_input("{} is damaged: its manifest says {} samples for {} steps of {}", name, meta.consumed_samples,
-              meta.step, *config.batch.global_batch_size);
-  const bool may_differ = config.checkpoint.allow_changed_data;
-  if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
-  if (train != nullptr) open_at_place(meta, *train, may_differ);
-  return meta.step;
-}
-
-void check_same_data(Communicator& world, const DataSource& train) {
-  const std::vector<std::string> bookmarks =
-      gather_texts(world, "comparing the data of the ranks", [&] { return train.bookmark(0); });
-  for (size_t rank = 1; rank < bookmarks.size(); ++rank)
-    if (bookmarks[rank] != bookmarks[0])
-      throw Error(fmt::format("the training data of rank {} are not those of rank 0: the names, sizes or "
-                              "tokenizers of their files differ; give every host the same files",
-                              rank),
-                  ErrorKind::Agreed);
-}
-
-bool is_finished(const RunStart& start, const PretrainConfig& config) {
-  return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
 }
 
 namespace {

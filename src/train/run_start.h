@@ -7,22 +7,28 @@
 #include <vector>
 
 #include "checkpoint/run_identity.h"
+#include "comm/communicator.h"
 #include "config/validate.h"
 #include "core/function_ref.h"
-#include "train/trainer.h"
 
 namespace trifold {
 
+// The part of a checkpoint that a run takes.
+enum class LoadPart {
+  All,      // to continue the run
+  Weights,  // to begin another run with the same weights
+  Encoder,  // the weights without those of the head of a task, which stay as they are
+};
+
 struct RunStart {
   std::optional<std::string> from;  // one checkpoint or a folder of them; absent: random weights
-  Trainer::LoadPart part = Trainer::LoadPart::All;
+  LoadPart part = LoadPart::All;
   bool may_fall_back = false;  // to an older checkpoint, where the newest is damaged
 };
 
-// What the options and the folders say. A folder with checkpoints of which none is valid is no reason to
-// start anew: it is found out when the checkpoint is looked into.
-// A model with the head of a task takes of a checkpoint without it what comes before the head.
-RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model = {});
+// The start that the options and the folders ask for. A folder whose checkpoints are all damaged is no reason
+// to begin anew: loading from it reports the damage.
+RunStart choose_start(const CheckpointConfig& config);
 
 // Which run it is: that of the checkpoint it goes on from, or a new one.
 RunIdentity identity_of(const RunStart& start);
@@ -38,20 +44,6 @@ void check_not_marked(const RunStart& start, const CheckpointConfig& config);
 
 // The place in the data where the run goes on; the beginning where nothing can be read.
 RunPosition position_of(const RunStart& start);
-
-// What can be said about the start before any rank runs: BadInput for a checkpoint of another model, batch,
-// order of the data or data (`train` may be null; of `data`, those of the run, see train/checkpoint_data.h),
-// or one that leaves nothing to train. Returns the steps it has done.
-int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
-                    const DataFingerprint& data);
-
-// True when `start` is a run of this configuration that has done all its steps.
-bool is_finished(const RunStart& start, const PretrainConfig& config);
-
-// Collective. BadInput when `train` is streamed text that is not the same in every process, on another host
-// for example: each makes the whole stream and takes its share, so the run would see some twice and others
-// never.
-void check_same_data(Communicator& world, const DataSource& train);
 
 struct LoadedStart {
   std::vector<std::string> changes;   // what is different now, as `load` says

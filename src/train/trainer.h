@@ -20,6 +20,7 @@
 #include "train/finite_check.h"
 #include "train/metrics.h"
 #include "train/replica.h"
+#include "train/run_start.h"
 #include "train/savable.h"
 #include "train/step_plan.h"
 #include "zero/sharded_optimizer.h"
@@ -67,8 +68,6 @@ class Trainer final : public Savable {
   std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) override;
 
-  // Encoder: the weights without those of the head of a task, which stay as they are.
-  enum class LoadPart { All, Weights, Encoder };
   // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in
   // any type (rounded to nearest where that is narrower); or takes weights only. Returns what differs
   // from the configuration the checkpoint was written with, a line each. Collective: a failure of one rank, a

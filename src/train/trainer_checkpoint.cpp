@@ -125,10 +125,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   std::optional<CheckpointReader> reader;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
     reader.emplace(path);
-    compare_checkpoint_model(reader->meta().model, to_json(config_.model),
-                             part == LoadPart::All       ? ModelUse::SameRun
-                             : part == LoadPart::Weights ? ModelUse::WeightsOnly
-                                                         : ModelUse::Encoder);
+    compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
     // Only whole passes may have ended with a smaller batch.
     check(part != LoadPart::All || config_.batch.train_samples ||
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,

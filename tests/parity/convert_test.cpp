@@ -284,7 +284,7 @@ TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
   EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
   EXPECT_EQ(difference.tensors_equal, static_cast<int64_t>(back.tensors().size()));
   for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
-  compare_checkpoint_model(run.meta().model, back.meta().model, ModelUse::SameRun);
+  compare_checkpoint_model(run.meta().model, back.meta().model, LoadPart::All);
 }
 
 // Without the head for pairs there is no pooler either, and the library calls it another model.
@@ -299,7 +299,7 @@ TEST_F(Convert, TakesABertThatGuessesMaskedTokensOnly) {
   EXPECT_EQ(written["hidden_act"], "gelu_new");
   const Converted in = import(at("out"), at("in"));
   CheckpointReader run(at("run")), back(in.to);
-  compare_checkpoint_model(run.meta().model, back.meta().model, ModelUse::SameRun);
+  compare_checkpoint_model(run.meta().model, back.meta().model, LoadPart::All);
   const CheckpointDifference difference = trifold::difference(run, back);
   EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
 }

@@ -60,7 +60,7 @@ TEST_F(Resume, GoesOnWithLongerSequencesAndStretchedAngles) {
   const std::unique_ptr<DataSource> data = few_tokens(config.model);
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer longer(world, config, *data, nullptr);
-    longer.load(folder_.string(), Trainer::LoadPart::Weights);
+    longer.load(folder_.string(), LoadPart::Weights);
     EXPECT_NEAR(longer.step().loss, trained, 0.2 * trained);
     Trainer same_run(world, config, *data, nullptr);
     EXPECT_THROW(same_run.load(folder_.string()), Error) << "it is another model";

@@ -1,0 +1,97 @@
+#include "train/model_start.h"
+
+#include <algorithm>
+
+#include "checkpoint/collective.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/tensor_kind.h"
+#include "config/json.h"
+#include "core/read_json.h"
+#include "train/checkpoint_data.h"
+#include "train/checkpoint_model.h"
+
+namespace trifold {
+
+namespace {
+
+// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
+void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
+  const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
+  const BatchConfig& batch = config.batch;
+  if (meta.step > 0 && passes != batch.train_epochs.has_value())
+    bad_input(
+        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
+        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
+  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
+  if (meta.step < batch.train_iters) return;
+  if (batch.train_epochs)
+    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
+              *batch.train_epochs);
+  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
+            name, meta.step, batch.train_iters, meta.step);
+}
+
+// True for the checkpoint of a model without the head of a task.
+bool lacks_task_head(const std::string& checkpoint) {
+  return !has_task_head(describe_checkpoint(checkpoint).model);
+}
+
+}  // namespace
+
+RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
+  RunStart start = choose_start(config);
+  const bool continues = start.may_fall_back;
+  if (!continues && start.from && has_task_head(model) && lacks_task_head(*start.from))
+    start.part = LoadPart::Encoder;
+  return start;
+}
+
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data) {
+  const CheckpointReader reader(*start.from);
+  const CheckpointMeta& meta = reader.meta();
+  const std::string name = reader.directory().string();
+  expect_language_model(reader);
+  check_not_marked(start, config.checkpoint);
+  compare_checkpoint_model(meta.model, to_json(config.model), start.part);
+  if (start.part != LoadPart::All) return 0;
+  if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
+                  [](const TensorInfo& tensor) { return is_weight(tensor.name); }) &&
+      !(config.optimizer.optimizer == OptimizerKind::Sgd && config.optimizer.sgd_momentum == 0))
+    bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
+              name);
+  const JsonView run(meta.config, name + ": config");
+  const int64_t batch = meta.step == 0                 ? 0
+                        : run.has("global_batch_size") ? run.at("global_batch_size").integer(1)
+                                                       : meta.consumed_samples / meta.step;
+  if (meta.step > 0 && batch != *config.batch.global_batch_size)
+    bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
+              batch, batch, *config.batch.global_batch_size);
+  if (!is_finished(start, config)) check_length(config, meta, name);
+  // Only the last batch of whole passes may be smaller.
+  const bool passes = config.batch.train_samples || config.batch.train_epochs;
+  if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
+    bad_input("{} is damaged: its manifest says {} samples for {} steps of {}", name, meta.consumed_samples,
+              meta.step, *config.batch.global_batch_size);
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
+  if (train != nullptr) open_at_place(meta, *train, may_differ);
+  return meta.step;
+}
+
+void check_same_data(Communicator& world, const DataSource& train) {
+  const std::vector<std::string> bookmarks =
+      gather_texts(world, "comparing the data of the ranks", [&] { return train.bookmark(0); });
+  for (size_t rank = 1; rank < bookmarks.size(); ++rank)
+    if (bookmarks[rank] != bookmarks[0])
+      throw Error(fmt::format("the training data of rank {} are not those of rank 0: the names, sizes or "
+                              "tokenizers of their files differ; give every host the same files",
+                              rank),
+                  ErrorKind::Agreed);
+}
+
+bool is_finished(const RunStart& start, const PretrainConfig& config) {
+  return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
+}
+
+}  // namespace trifold

@@ -1,0 +1,31 @@
+// Where the run of a language model starts: what run_start.h leaves to the kind of model.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "text/data_fingerprint.h"
+#include "train/run_start.h"
+
+namespace trifold {
+
+// As choose_start. A model with the head of a task takes only the weights before the head from a checkpoint
+// without one.
+RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model);
+
+// Checks the start before any rank runs. BadInput for a checkpoint of another model, batch, order of the data
+// or data (`train` may be null; `data` is the fingerprint of the run's data, see train/checkpoint_data.h), or
+// one that leaves nothing to train. Returns the number of steps that the checkpoint has done.
+int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
+                    const DataFingerprint& data);
+
+// True when `start` continues a run of this configuration that has done all its steps.
+bool is_finished(const RunStart& start, const PretrainConfig& config);
+
+// Collective. BadInput when `train` is streamed text that is not the same in every process, on another host
+// for example: each makes the whole stream and takes its share, so the run would see some samples twice and
+// others never.
+void check_same_data(Communicator& world, const DataSource& train);
+
+}  // namespace trifold
