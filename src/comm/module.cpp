@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/program_folder.h"
 
 namespace trifold {
 
@@ -22,10 +23,7 @@ std::vector<fs::path> module_folders() {
       rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
     }
   }
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const fs::path home = program.parent_path();
+  if (const fs::path home = program_folder(); !home.empty()) {
     for (const fs::path& folder : {home, home.parent_path() / "lib", home.parent_path() / "lib" / "trifold"})
       folders.push_back(folder);
   }

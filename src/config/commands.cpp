@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/completion.h"
+#include "config/man_page.h"
 #include "config/read_command.h"
 
 namespace trifold {
@@ -28,20 +29,34 @@ CommandInfo command(CommandInfo info, bool one_process = false, std::string_view
   return info;
 }
 
+bool asks_for_help(Words arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
+// The help of a command without a table of options.
+Request short_help(const CommandInfo& info) {
+  return TextRequest{fmt::format("usage: trifold {} {}\n\n{}\n\nexample:\n  {}\n", info.name, info.usage,
+                                 info.summary, info.examples.at(0))};
+}
+
 Request read_completion(const CommandInfo& info, Words arguments, const Environment&) {
-  const bool help = std::any_of(arguments.begin(), arguments.end(),
-                                [](const std::string& word) { return word == "--help" || word == "-h"; });
-  if (help)
-    return TextRequest{fmt::format("usage: trifold {} {}\n\n{}\n\nexample:\n  {}\n", info.name, info.usage,
-                                   info.summary, info.examples.at(0))};
+  if (asks_for_help(arguments)) return short_help(info);
   if (arguments.size() == 1 && arguments[0] == "bash") return TextRequest{bash_completion()};
   if (arguments.empty()) bad_input("completion needs the name of a shell: trifold completion bash");
   bad_input("completion is there for bash only, not for '{}': trifold completion bash",
             fmt::join(arguments.begin(), arguments.end(), " "));
 }
 
-CommandInfo completion(CommandInfo info) {
-  info.read = read_completion;
+Request read_man_page(const CommandInfo& info, Words arguments, const Environment&) {
+  if (asks_for_help(arguments)) return short_help(info);
+  if (arguments.empty()) return TextRequest{man_page()};
+  bad_input("man-page takes no arguments, '{}' was given: trifold man-page",
+            fmt::join(arguments.begin(), arguments.end(), " "));
+}
+
+CommandInfo without_options(CommandInfo info, decltype(CommandInfo::read) read) {
+  info.read = read;
   return info;
 }
 
@@ -172,10 +187,13 @@ const std::vector<CommandInfo>& commands() {
            {"trifold plan --lines layouts.txt --closed-form    # each line: options of trifold plan",
             "trifold plan --lines layouts.txt"}},
           kOneProcess, "plan", "lines"),
-      completion({"completion",
-                  "print a script that completes these commands in bash",
-                  "bash",
-                  {"source <(trifold completion bash)"}})};
+      without_options({"completion",
+                       "print a script that completes these commands in bash",
+                       "bash",
+                       {"source <(trifold completion bash)"}},
+                      read_completion),
+      without_options({"man-page", "print the manual page, trifold(1)", "", {"trifold man-page | man -l -"}},
+                      read_man_page)};
   return kCommands;
 }
 

@@ -96,7 +96,7 @@ std::vector<Problem> problems(const EvaluateRecommenderConfig& config);
 EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config);
 
 // A request that is answered by printing this text on standard output: --help, --version, --print-config,
-// completion.
+// completion, man-page.
 struct TextRequest {
   std::string text;
 };
@@ -127,7 +127,7 @@ struct CommandInfo {
   Request (*read)(const CommandInfo& info, std::span<const std::string> words,
                   const Environment& environment) = nullptr;
   // Calls `body` with the table of its options, bound to a configuration of defaults that lives during the
-  // call; null for a command without options (completion).
+  // call; null for a command without options (completion, man-page).
   void (*with_table)(FunctionRef<void(const OptionTable&)> body) = nullptr;
 };
 

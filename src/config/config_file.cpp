@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <boost/program_options/parsers.hpp>
 #include <boost/token_functions.hpp>
+#include <filesystem>
 
 #include "config/option.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/printable.h"
+#include "core/program_folder.h"
 #include "core/trimmed.h"
 
 namespace trifold {
@@ -72,6 +74,16 @@ bool needs_quotes(const std::string& word, bool list) {
   return word.find_first_of(list ? "\"\\#\n \t" : "\"#\n") != std::string::npos;
 }
 
+// A plain name that is no file here may be that of an installed configuration.
+std::string installed_path(const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (file.empty() || fs::path(file).has_parent_path() || fs::exists(file, error)) return file;
+  const fs::path home = program_folder();
+  const fs::path installed = home.parent_path() / "share" / "trifold" / "configs" / file;
+  return !home.empty() && fs::is_regular_file(installed, error) ? installed.string() : file;
+}
+
 }  // namespace
 
 std::vector<FileEntry> parse_config_text(std::string_view text, const std::string& file) {
@@ -94,7 +106,7 @@ std::vector<FileEntry> parse_config_text(std::string_view text, const std::strin
 std::vector<FileEntry> read_config_file(const std::string& file) {
   std::string text;
   try {
-    text = read_input_file(file, kMaxFileBytes);
+    text = read_input_file(installed_path(file), kMaxFileBytes);
   } catch (const Error& error) {
     bad_input("--config {}", error.what());
   }

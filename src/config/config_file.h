@@ -25,7 +25,9 @@ struct FileEntry {
 // the above.
 std::vector<FileEntry> parse_config_text(std::string_view text, const std::string& file);
 
-// Reads the whole file (1 MiB at most) and parses it. Throws Error(BadInput) when it cannot be read.
+// Reads the whole file (1 MiB at most) and parses it. A name without a folder that is no file in the current
+// folder is looked up in the installed configurations, ../share/trifold/configs from the program. Throws
+// Error(BadInput) when it cannot be read.
 std::vector<FileEntry> read_config_file(const std::string& file);
 
 // The words of a value: split at blanks with double quotes honoured for a list, one word otherwise. Throws

@@ -20,19 +20,6 @@ bool has_default(const Option& option) {
   return value_words(option) && !is_flag(option) && !(option.required && range_problem(option));
 }
 
-std::string description(const Option& option) {
-  std::string text = option.help;
-  const std::string value = value_text(option);
-  if (has_default(option))
-    text += fmt::format(" (default {})", value.empty() ? "empty" : value);
-  else if (option.required)
-    text += option.instead.empty() ? " (required)" : fmt::format(" (required, or --{})", option.instead);
-  else if (!option.when_absent.empty())
-    text += fmt::format(" (default: {})", option.when_absent);
-  for (const std::string& alias : option.aliases) text += fmt::format(" Also --{}.", alias);
-  return text;
-}
-
 const po::value_semantic* shown_semantic(const Option& option) {
   if (is_flag(option)) return new po::untyped_value(true);  // Boost takes ownership
   return po::value<std::string>()->value_name(option.argument);
@@ -44,7 +31,8 @@ std::list<po::options_description> groups_of(const OptionTable& table, unsigned 
   std::string title;
   for (const Option& option : table.options()) {
     if (groups.empty() || option.group != title) groups.emplace_back(title = option.group, width, width / 2);
-    groups.back().add_options()(option.name.c_str(), shown_semantic(option), description(option).c_str());
+    groups.back().add_options()(option.name.c_str(), shown_semantic(option),
+                                option_description(option).c_str());
   }
   return groups;
 }
@@ -60,6 +48,19 @@ std::string without_trailing_blanks(const std::string& text) {
 }
 
 }  // namespace
+
+std::string option_description(const Option& option) {
+  std::string text = option.help;
+  const std::string value = value_text(option);
+  if (has_default(option))
+    text += fmt::format(" (default {})", value.empty() ? "empty" : value);
+  else if (option.required)
+    text += option.instead.empty() ? " (required)" : fmt::format(" (required, or --{})", option.instead);
+  else if (!option.when_absent.empty())
+    text += fmt::format(" (default: {})", option.when_absent);
+  for (const std::string& alias : option.aliases) text += fmt::format(" Also --{}.", alias);
+  return text;
+}
 
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width) {
   const auto columns = static_cast<unsigned>(std::clamp(width, 60, 160));

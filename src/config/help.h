@@ -13,6 +13,9 @@ namespace trifold {
 // defaults.
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width);
 
+// One paragraph: the help of an option, its default or that it is required, and its other spellings.
+std::string option_description(const Option& option);
+
 // The commands with one line each.
 std::string program_help();
 

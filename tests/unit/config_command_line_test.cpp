@@ -187,6 +187,7 @@ TEST(ConfigCommandLine, RefusesOtherCommands) {
   expect_contains(refusal_of({"--num-layers", "3", "pretrain"}), "name the command before its options");
   expect_contains(refusal_of({"completion"}), "trifold completion bash");
   expect_contains(refusal_of({"completion", "zsh"}), "bash only");
+  expect_contains(refusal_of({"man-page", "plan"}), "takes no arguments, 'plan' was given");
 }
 
 TEST(ConfigCommandLine, ReadsFilesAndLetsTheCommandLineWin) {
