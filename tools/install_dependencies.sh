@@ -42,6 +42,7 @@ tests    python3-h5py                  opens them as other people's tools do
 tests    python3-pip                   gets the programs that take the machine code of kernels apart
 tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
 tests    zstd                          packs them
+tests    groff-base                    the manual page as its reader sees it
 tests    shellcheck                    mistakes in the shell scripts
 tests    git                           tells which files belong to the project
 LIST

@@ -1,0 +1,58 @@
+"""Checks of an installed tree, whatever put it there: the program runs with what lies next to it."""
+
+import gzip
+import os
+import pathlib
+import shutil
+import subprocess
+
+import program
+
+# What every Linux host has in a version of its own: glibc's and the kernel's.
+HOST_LIBRARIES = r"^(lib(c|m|dl|rt|pthread|util|resolv|anl)\.so|/lib.*/ld-linux|linux-vdso)"
+
+
+class InstalledTest(program.ProgramTest):
+    def run_there(self, *command, status=0):
+        """Runs a command without the variables that tell programs where to find libraries; returns its output."""
+        done = subprocess.run([*map(str, command)], cwd=self.folder, env={"PATH": os.environ["PATH"]},
+                              capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(done.returncode, status, f"{command}\n{done.stdout}\n{done.stderr}")
+        return done.stdout + done.stderr
+
+    def check_program(self, command):
+        """It trains on two thread ranks, and finds its modules and configurations. `command` starts it."""
+        train = ["pretrain", *program.SMALL, "--data-path", program.TEXT, "--train-iters", "2"]
+        self.assertRegex(self.run_there(command, "--version"), r"^trifold \d")
+        self.assertIn("dp 2 x pp 1 x tp 1, thread ranks", self.run_there(command, *train, "--ranks", "2"))
+        self.assertIn("stage", self.run_there(command, "plan", "--config", "gpt-7.5b.cfg"))
+        if os.environ.get("MPIEXEC", "").startswith("/") and self.built("trifold_mpi.so"):
+            self.assertIn("dp 2 x pp 1 x tp 1, mpi ranks",
+                          self.run_there(os.environ["MPIEXEC"], "-n", "2", command, *train))
+        if self.built("trifold_cuda.so") and not shutil.which("nvidia-smi"):
+            self.assertIn("no driver", self.run_there(command, *train, "--device", "cuda", status=2))
+
+    def built(self, module):
+        return (pathlib.Path(os.environ["TRIFOLD_BUILD"]) / "lib" / module).exists()
+
+    def check_share(self, share):
+        """The manual page renders without warnings, and bash takes the completion."""
+        page = gzip.decompress((share / "man" / "man1" / "trifold.1.gz").read_bytes())
+        if shutil.which("groff"):
+            done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-P-cbou"], input=page, capture_output=True,
+                                  timeout=60, check=True)
+            self.assertEqual(done.stderr, b"")
+            text = done.stdout.decode()
+            self.assertIn("\n   Optimizer\n", text)
+            self.assertIn("--num-layers N", text)
+            self.assertIn("EXIT STATUS", text)
+        else:
+            print("the manual page is not rendered: groff is missing (package groff-base)")
+        completion = share / "bash-completion" / "completions" / "trifold"
+        offered = self.run_there("bash", "-c", f". {completion}; COMP_WORDS=(trifold pretr); COMP_CWORD=1; _trifold; "
+                                 "echo ${COMPREPLY[*]}")
+        self.assertEqual(offered, "pretrain\n")
+
+    def check_documents(self, folder):
+        for name in ("README.md", "LICENSE", "docs/operate.md", "docs/pictures/step.svg"):
+            self.assertTrue((folder / name).is_file(), name)
