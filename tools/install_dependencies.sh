@@ -43,6 +43,7 @@ tests    python3-pip                   gets the programs that take the machine c
 tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
 tests    zstd                          packs them
 tests    groff-base                    the manual page as its reader sees it
+tests    dpkg-dev                      dependencies of the Debian package
 tests    shellcheck                    mistakes in the shell scripts
 tests    git                           tells which files belong to the project
 LIST
