@@ -44,6 +44,7 @@ tests    patchelf                      programs that run where they are put, for
 tests    zstd                          packs them
 tests    groff-base                    the manual page as its reader sees it
 tests    dpkg-dev                      dependencies of the Debian package
+tests    python3-venv                  installs the Python wheel
 tests    shellcheck                    mistakes in the shell scripts
 tests    git                           tells which files belong to the project
 LIST

@@ -1,0 +1,45 @@
+"""The Python wheel: tools/wheel.sh makes it from what is built, and pip installs a program that runs."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+import installed
+
+ROOT = pathlib.Path(os.environ["TRIFOLD_ROOT"])
+NO_TOOLS = 3  # the exit status of tools/wheel.sh when pip cannot get auditwheel
+
+
+@unittest.skipUnless(importlib.util.find_spec("ensurepip"), "venv is missing (package python3-venv)")
+class Wheel(installed.InstalledTest):
+    def test_the_wheel(self):
+        made = subprocess.run([str(ROOT / "tools/wheel.sh"), "--build", os.environ["TRIFOLD_BUILD"], "--output",
+                               str(self.folder)], capture_output=True, text=True, timeout=400, check=False)
+        if made.returncode == NO_TOOLS:
+            self.skipTest(made.stderr)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        (wheel,) = self.folder.glob("trifold-*-py3-none-manylinux_2_*_x86_64.whl")
+
+        subprocess.run(["python3", "-m", "venv", str(self.folder / "venv")], timeout=100, check=True)
+        binaries = self.folder / "venv" / "bin"
+        self.run_there(binaries / "pip", "install", "--no-index", "--quiet", wheel)
+        (package,) = (self.folder / "venv" / "lib").glob("python3.*/site-packages/trifold")
+
+        libraries = package.with_name("trifold.libs")
+        for line in self.run_there("ldd", package / "bin" / "trifold").splitlines():
+            name, _, rest = line.strip().partition(" => ")
+            # Those that every host of this kind of wheel has, as PEP 600 lists them, and those in it.
+            if not re.match(installed.HOST_LIBRARIES + r"|^lib(gcc_s|stdc\+\+|z)\.so", name):
+                self.assertTrue(pathlib.Path(rest.split(" ")[0]).resolve().is_relative_to(libraries.resolve()), line)
+
+        self.check_program(binaries / "trifold")
+        self.assertRegex(self.run_there(binaries / "python", "-m", "trifold", "--version"), r"^trifold \d")
+        self.check_share(self.folder / "venv" / "share")
+        self.check_documents(package / "share" / "doc" / "trifold")
+
+
+if __name__ == "__main__":
+    unittest.main()
