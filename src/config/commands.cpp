@@ -76,7 +76,7 @@ const std::vector<CommandInfo>& commands() {
             "mpirun -n 8 trifold pretrain --config small.ini"}}),
       command<FinetuneConfig>(
           {"finetune",
-           "tune a trained BERT for a task: classes of texts, or SQuAD's questions",
+           "fine-tune a trained BERT for text classification or SQuAD question answering",
            "--task classify|squad --load DIR --train-data FILE ... [options]",
            {"trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
             "    --micro-batch-size 32 --train-epochs 3 --lr 3e-5 --save tuned",
@@ -97,7 +97,7 @@ const std::vector<CommandInfo>& commands() {
             "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2"}}),
       command<InspectConfig>(
           {"inspect",
-           "show what a checkpoint holds, verify it, compare two",
+           "show the contents of a checkpoint, verify it, or compare two",
            "DIR [options]",
            {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
           kOneProcess),
@@ -110,7 +110,7 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<ConvertConfig>(
           {"convert",
-           "turn a checkpoint into a Hugging Face model (GPT-2, Llama, BERT), and back",
+           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, BERT), or back",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
             "trifold convert --load gpt2 --save out    # the model for further training"}},
@@ -124,14 +124,14 @@ const std::vector<CommandInfo>& commands() {
             "trifold bench --what blocks --json costs.json && trifold plan --costs costs.json ..."}}),
       command<PlanConfig>(
           {"plan",
-           "show what a training run would do on every rank: stages, schedule, time, memory",
+           "forecast a training run without starting ranks: stages, schedule, time, memory",
            "--num-layers N --hidden-size N ... [options]",
            {"trifold plan --config launch/configs/gpt-1t.cfg",
             "trifold plan --config launch/configs/gpt2-124m.cfg --ranks 4 --pp 4 --global-batch-size 32 \\",
             "    --schedule zb-h1 --svg step.svg"}},
           kOneProcess),
       command<TokenizeConfig>({"tokenize",
-                               "turn text or JSON lines into a .bin/.idx data set",
+                               "tokenize text or JSON lines into a .bin/.idx data set",
                                "--input FILE --output-prefix PREFIX [options]",
                                {"trifold tokenize --input text.txt --output-prefix text",
                                 "trifold tokenize --input web.jsonl --json-keys text --output-prefix web \\",
@@ -139,7 +139,7 @@ const std::vector<CommandInfo>& commands() {
                               kOneProcess),
       command<PreprocessConfig>(
           {"preprocess",
-           "turn click logs into a data set of a recommender",
+           "convert click logs to a data set for recommenders",
            "--input FILE ... --output DIR [options]",
            {"trifold preprocess --input train.txt --output clicks",
             "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
@@ -149,7 +149,7 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<RecommendConfig>(
           {"recommend",
-           "train a recommender (DLRM) with its embedding tables spread over ranks",
+           "train a recommender (DLRM) with embedding tables distributed over ranks",
            "--train-data PATH --table-rows N-N-... [options]",
            {"trifold recommend --train-data synthetic --table-rows 10000-2000-500-30 --valid-samples 50000 "
             "\\",
@@ -158,10 +158,11 @@ const std::vector<CommandInfo>& commands() {
             "mpirun -n 8 trifold recommend --config launch/configs/dlrm-small.cfg"}}),
       command<PlanRecommenderConfig>(
           {"plan-recommender",
-           "show where a recommender's tables would be, what travels, and how long a step takes",
+           "forecast a recommender's table placement, memory, traffic and step time",
            "--table-rows N-N-... [options]",
            {"trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 16",
-            "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same: the file has --table-rows",
+            "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same, because the file has "
+            "--table-rows",
             "trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 40 "
             "--search",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
@@ -177,12 +178,12 @@ const std::vector<CommandInfo>& commands() {
            "measure the AUC, log loss and calibration of a trained recommender on a data set",
            "--load DIR --data PATH [options]",
            {"trifold evaluate-recommender --load run/dlrm --data test --group-by C1",
-            "trifold evaluate --load run/dlrm --data test    # the same: --data is an option of "
+            "trifold evaluate --load run/dlrm --data test    # the same, because --data is an option of "
             "recommenders"}},
           false, "evaluate", "data"),
       command<PlanLinesConfig>(
           {"plan-lines",
-           "plan many runs in one process, one a line, and print a line of JSON for each",
+           "plan many runs, one per line of a file, and print a line of JSON for each",
            "--lines FILE [options]",
            {"trifold plan --lines layouts.txt --closed-form    # each line: options of trifold plan",
             "trifold plan --lines layouts.txt"}},

@@ -76,9 +76,11 @@ std::string help_text(const CommandInfo& command, const OptionTable& table, int 
 std::string program_help() {
   std::string text =
       "usage: trifold COMMAND [options]\n\n"
-      "Trains large models over a mesh of ranks.\n\ncommands:\n";
+      "Trains transformers and recommenders on a mesh of ranks.\n\ncommands:\n";
+  size_t width = 0;
+  for (const CommandInfo& command : commands()) width = std::max(width, command.name.size());
   for (const CommandInfo& command : commands())
-    text += fmt::format("  {:<11} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<{}} {}\n", command.name, width, command.summary);
   return text +
          "\ntrifold COMMAND --help explains the options of a command; trifold --version prints the "
          "version.\n";

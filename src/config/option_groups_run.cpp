@@ -6,22 +6,22 @@
 namespace trifold {
 
 void add_ranks(OptionTable& table, MeshConfig& mesh) {
-  table.add("ranks", &mesh.ranks, "Ranks as threads of this process; under mpirun, the number of processes.")
+  table.add("ranks", &mesh.ranks, "Number of ranks: threads of this process, or the processes of mpirun.")
       .range(1, kMaxRanks)
       .of_execution();
 }
 
 void add_host(OptionTable& table, MeshConfig& mesh) {
-  table.add("threads-per-rank", &mesh.threads_per_rank, "Threads of each rank for arithmetic.")
+  table.add("threads-per-rank", &mesh.threads_per_rank, "Compute threads of each rank.")
       .range(1, 1 << 16)
       .absent("the cores of the host, divided among its ranks")
       .of_host()
       .of_execution();
-  table.add("device", &mesh.device, "Where arithmetic runs; auto is the processor.").of_execution();
+  table.add("device", &mesh.device, "Device that computes; auto is the CPU.").of_execution();
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
-           "Minutes that a rank waits for another before it gives up, 6 times as long while the disk writes "
-           "a checkpoint; time for which the whole run was stopped does not count.")
+           "Minutes a rank waits for another before the run fails; six times as long while a checkpoint is "
+           "written. Time during which the whole run is suspended does not count.")
       .range(0.001, 525'600)
       .of_execution();
 }
@@ -35,55 +35,54 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("pipeline-model-parallel-size", &mesh.pipeline_model_parallel_size,
-           "Ranks in a row, each with its share of the layers.")
+           "Pipeline ranks; each holds a part of the layers.")
       .range(1, kMaxRanks)
       .also("pp")
       .of_execution();
   table
-      .add("sequence-parallel", &mesh.sequence_parallel,
-           "Shard by rows of the sequence what tensor ranks would otherwise replicate; needs --tp.")
+      .add(
+          "sequence-parallel", &mesh.sequence_parallel,
+          "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")
       .of_execution();
   table
       .add("data-parallel-size", &mesh.data_parallel_size,
-           "Copies of the model, each on its share of a batch.")
+           "Replicas of the model; each processes a part of the batch.")
       .range(1, kMaxRanks)
       .absent("ranks / (tensor x pipeline)")
       .also("dp")
       .of_execution();
   table
       .add("ranks-per-node", &mesh.ranks_per_node,
-           "Ranks that share a node, in order: for counting bytes between nodes, and for "
+           "Number of consecutive ranks on a node: counts traffic between nodes and defines "
            "--zero-group-size node.")
       .range(1, kMaxRanks)
-      .absent("host names tell; one node for a plan")
+      .absent("from host names; one node for a plan")
       .of_execution();
   add_host(table, mesh);
 }
 
 void add_device_choices(OptionTable& table, MeshConfig& mesh) {
   table.add("enable-cuda-graph", &mesh.enable_cuda_graph,
-            "Capture what each block launches in its second step, and launch it as one from then on; "
-            "--device cuda, no tensor ranks.");
+            "Capture the kernels of each block into a CUDA graph in its second step, and replay the graph "
+            "from then on; needs --device cuda and --tp 1.");
   table
-      .add(
-          "tune-products", &mesh.tune_products,
-          "Measure the algorithms that cuBLASLt proposes for each matrix product before the first step, take "
-          "the fastest, and keep them in this file for later runs, which have the same bits with it; off: "
-          "the first proposal; --device cuda.")
+      .add("tune-products", &mesh.tune_products,
+           "Before the first step, measure the algorithms that cuBLASLt proposes for each matrix product, "
+           "use the fastest, and store the choices in this file; later runs with it produce the same bits. "
+           "off: use the first proposal. --device cuda.")
       .files("FILE|off")
       .suggest({"off"});
-  table.add(
-      "no-deterministic-mode", &mesh.no_deterministic_mode,
-      "Let 16-bit attention add up the gradients of queries in any order: backward is faster and needs "
-      "less memory, but no two runs have the same bits, nor has a resumed run those of one that was not "
-      "stopped; --device cuda.");
+  table.add("no-deterministic-mode", &mesh.no_deterministic_mode,
+            "Let 16-bit attention sum the gradients of queries in any order: backward is faster and needs "
+            "less memory, but runs are not bitwise reproducible and a resumed run differs from an "
+            "uninterrupted one; --device cuda.");
 }
 
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero) {
   return table
       .add("zero-stage", &zero.zero_stage,
-           "State that data-parallel ranks shard: 1 the optimizer state, 2 also gradients, 3 also the "
-           "weights; 0 nothing.")
+           "What data-parallel ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also "
+           "weights.")
       .range(0, 3)
       .of_execution();
 }
@@ -93,33 +92,30 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
   add_zero_stage(table, zero);
   table
       .add("zero-min-unit-params", &zero.zero_min_unit_params,
-           "Least parameters of a unit, which is what is reduced, published and gathered at once.")
+           "Minimum number of parameters in a unit; each unit is reduced and gathered as a whole.")
       .range(1, int64_t{1} << 40)
       .absent("4194304")
       .of_execution();
   table
       .add("zero-group-size", &zero.zero_group_size,
-           "Data-parallel ranks that share: a number, or those of a node; ranks of other groups hold the "
-           "same, "
-           "and only slices of gradients travel between groups.")
+           "Data-parallel ranks that shard among themselves: a number, or node for those of a node. Groups "
+           "are replicas of each other and exchange only slices of gradients.")
       .takes("N|node")
       .suggest({"node"})
       .absent("all data-parallel ranks")
       .of_execution();
   table
       .add("offload", &zero.offload,
-           "Folder on a fast disk where the optimizer state lies, and with --zero-stage 3 the slices of the "
-           "weights: a mapped file a rank, of which only what is being used is in memory. host: with "
-           "--device cuda, the optimizer state in "
-           "the host's memory. none: in memory.")
+           "Where to keep the optimizer state and, with --zero-stage 3, the weight shards. A folder on a "
+           "fast disk: one memory-mapped file per rank, of which only the part in use is in memory. host: "
+           "host memory, for the optimizer state with --device cuda. none: no offload.")
       .of_host()
       .of_execution();
   table
-      .add(
-          "zero-reduce", &zero.zero_reduce,
-          "When gradients are summed over data-parallel ranks: once a step, or after each micro-batch, which "
-          "sends more and holds less; needs --zero-stage 2.")
-      .absent("each where the stage is 2 or 3 and a step has one micro-batch, else once")
+      .add("zero-reduce", &zero.zero_reduce,
+           "When to reduce gradients over data-parallel ranks: once a step, or after each micro-batch, which "
+           "sends more but holds less; each needs --zero-stage 2.")
+      .absent("each if the stage is 2 or 3 and a step has one micro-batch, otherwise once")
       .of_execution();
 }
 
@@ -127,31 +123,30 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& 
   table.group("Pipeline");
   table
       .add("schedule", &pipeline.schedule,
-           fmt::format("Order of the micro-batches: {}; or a file of actions, one row a rank.",
+           fmt::format("Pipeline schedule: {}; or a file of actions, one row per rank.",
                        fmt::join(known_schedules(), ", ")))
       .files("NAME|FILE.csv")
       .suggest(known_schedules())
-      .absent("1f1b; interleaved where a rank has several stages")
+      .absent("1f1b; interleaved if a rank has several stages")
       .of_execution();
   table
       .add("schedule-max-in-flight", &pipeline.schedule_max_in_flight,
-           "Micro-batches whose activations a rank may keep at once with --schedule auto.")
+           "--schedule auto: maximum number of micro-batches in flight on a rank.")
       .range(1, 1 << 20)
       .absent("twice the pipeline ranks")
       .of_execution();
   table
       .add("schedule-costs", &pipeline.schedule_costs,
-           "File of bench --what blocks --json with the times that --schedule auto is made for.")
+           "--schedule auto: block times, a file written by bench --what blocks --json.")
       .files("FILE")
       .absent("the blocks' flops")
       .of_execution();
   table
-      .add(
-          "num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
-          "Layers of a stage where a rank has several: so many that this, the stages of a rank and the ranks "
-          "multiply to --num-layers.")
+      .add("num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
+           "Layers per stage if ranks have several stages; times the stages per rank and the pipeline ranks "
+           "it must equal --num-layers.")
       .range(1, 1 << 20)
-      .absent("--num-virtual-stages-per-pipeline-rank counts")
+      .absent("set by --num-virtual-stages-per-pipeline-rank")
       .of_execution();
   table
       .add("num-virtual-stages-per-pipeline-rank", &pipeline.num_virtual_stages_per_pipeline_rank,
@@ -161,80 +156,80 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& 
       .of_execution();
   table
       .add("async-window", &pipeline.async_window,
-           "Global batches between two drains of the pipeline, for pipedream and pipedream-2bw.")
+           "pipedream, pipedream-2bw: global batches between drains of the pipeline.")
       .range(1, kMaxCount)
-      .absent("100, or --train-iters where that is less");
+      .absent("100, or --train-iters if that is less");
   table
       .add("pipeline-cut", &cut.pipeline_cut,
-           "How layers are divided among stages: so that the costliest is cheapest, or in equal numbers.")
+           "How layers are divided among stages: cost minimizes the cost of the slowest stage, equal gives "
+           "equal numbers.")
       .of_execution();
   table
       .add("pipeline-model-parallel-layout", &cut.pipeline_model_parallel_layout,
            "The blocks of every stage: E embedding, t a layer, L loss, | between stages, (...)*N repeated, "
            "such as \"Et|(tt|)*6t|L\".")
       .takes("LAYOUT")
-      .absent("--pipeline-cut counts")
+      .absent("set by --pipeline-cut")
       .of_execution();
   table
       .add("decoder-first-pipeline-num-layers", &cut.decoder_first_pipeline_num_layers,
-           "Layers of the first pipeline rank; those without a number of their own get equal numbers.")
+           "Layers of the first pipeline rank; ranks without an explicit number get equal numbers.")
       .range(0, 1 << 20)
-      .absent("--pipeline-cut counts")
+      .absent("set by --pipeline-cut")
       .of_execution();
   table
       .add("decoder-last-pipeline-num-layers", &cut.decoder_last_pipeline_num_layers,
            "Layers of the last pipeline rank.")
       .range(0, 1 << 20)
-      .absent("--pipeline-cut counts")
+      .absent("set by --pipeline-cut")
       .of_execution();
   table
       .add("account-for-embedding-in-pipeline-split", &cut.account_for_embedding_in_pipeline_split,
-           "Divide layers in equal numbers, the embedding counting as one.")
+           "Count the embedding as a layer when layers are divided equally.")
       .of_execution();
   table
       .add("account-for-loss-in-pipeline-split", &cut.account_for_loss_in_pipeline_split,
-           "Divide layers in equal numbers, the head with its loss counting as one.")
+           "Count the output layer with the loss as a layer when layers are divided equally.")
       .of_execution();
 }
 
 void add_recompute(OptionTable& table, MeshConfig& mesh) {
   table.group("Memory");
   table
-      .add(
-          "recompute-granularity", &mesh.recompute_granularity,
-          "What backward computes again instead of keeping it: attention (selective) or whole layers (full).")
+      .add("recompute-granularity", &mesh.recompute_granularity,
+           "Activations that backward recomputes instead of storing: those of attention (selective) or of "
+           "whole layers (full).")
       .of_execution();
 }
 
 void add_memory_limit(OptionTable& table, MeshConfig& mesh) {
   table
       .add("memory-limit", &mesh.memory_limit,
-           "GiB a rank may use; a plan that needs more is refused, with what would fit.")
+           "Memory of a rank in GiB; a plan that needs more is rejected with a suggestion that fits.")
       .positive()
-      .absent("ranks together may use the memory of their host, or of the device they share")
+      .absent("ranks share the memory of their host or device")
       .of_host();
 }
 
 void add_batch(OptionTable& table, BatchConfig& batch) {
   table.group("Batch");
-  table.add("micro-batch-size", &batch.micro_batch_size, "Sequences that one rank computes at once.")
+  table.add("micro-batch-size", &batch.micro_batch_size, "Sequences per micro-batch.")
       .need()
       .range(1, kMaxSize)
       .of_execution();
-  table.add("global-batch-size", &batch.global_batch_size, "Sequences of one step over all ranks.")
+  table.add("global-batch-size", &batch.global_batch_size, "Sequences per step over all ranks.")
       .range(1, kMaxSize)
       .absent("--micro-batch-size x data parallel size");
 }
 
 void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optional<double>& minutes) {
-  table.add("exit-interval", &interval, "Stop, with a checkpoint, after a step divisible by this.")
+  table.add("exit-interval", &interval, "Save and exit after a step divisible by this.")
       .range(1, kMaxCount)
       .absent("train to the end")
       .of_execution();
   table
       .add("exit-duration-in-mins", &minutes,
-           "Stop, with a checkpoint, after the first step that ends more than so many minutes after the "
-           "start.")
+           "Save and exit after the first step that ends more than this many minutes after the start.")
       .range(0.001, 525'600)
       .absent("no limit")
       .of_execution();
@@ -246,41 +241,44 @@ void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
   if (batch.train_epochs) table.change("train-iters").optional().range(0, kMaxCount);
   table
       .add("train-epochs", &batch.train_epochs,
-           "Passes over the training part, instead of --train-iters: each sample exactly once in each; the "
-           "last global batch has what is left.")
+           "Train for this many passes over the training data instead of --train-iters; each pass uses every "
+           "sample exactly once, and its last global batch may be smaller.")
       .range(1, kMaxCount)
-      .absent("--train-iters counts");
+      .absent("set by --train-iters");
   add_exit(table, batch.exit_interval, batch.exit_duration_in_mins);
-  table.add("seed", &seed, "Seed of initial weights, order of the data and dropout.");
+  table.add("seed", &seed, "Seed of initial weights, data order and dropout.");
 }
 
 void add_lr(OptionTable& table, LrConfig& lr) {
   table.group("Learning rate");
   table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
   table.add("min-lr", &lr.min_lr, "Learning rate after decay.").at_least(0);
-  table.add("lr-decay-style", &lr.lr_decay_style, "How the rate falls after warm-up.");
-  table.add("lr-decay-power", &lr.lr_decay_power, "polynomial: power of the share of the decay that is left.")
+  table.add("lr-decay-style", &lr.lr_decay_style, "Shape of the decay after warm-up.");
+  table
+      .add("lr-decay-power", &lr.lr_decay_power,
+           "polynomial: exponent of the remaining fraction of the decay.")
       .positive();
   table
       .add("lr-decay-start", &lr.lr_decay_start,
-           "parabola: step, counted from 1, from which the rate falls by the square of what is left; 0: "
-           "never.")
+           "parabola: step, counted from 1, at which the decay starts, with the square of the remaining "
+           "fraction; 0: no decay.")
       .range(0, kMaxCount);
   table
       .add("lr-decay-iters", &lr.lr_decay_iters,
-           "Step at which decay ends; of a parabola the steps of its fall.")
+           "Step at which the decay ends; for parabola its number of steps.")
       .range(1, kMaxCount)
       .absent("--train-iters");
   table.add("lr-warmup-iters", &lr.lr_warmup_iters, "Steps of linear warm-up.").range(0, kMaxCount);
   table
       .add("lr-warmup-fraction", &lr.lr_warmup_fraction,
-           "Warm-up as a fraction of --lr-decay-iters; instead of --lr-warmup-iters.")
+           "Length of the warm-up as a fraction of --lr-decay-iters, instead of --lr-warmup-iters.")
       .fraction()
-      .absent("--lr-warmup-iters counts");
-  table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate that warm-up starts from.").at_least(0);
-  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "How the rate falls at the end of WSD.");
+      .absent("set by --lr-warmup-iters");
+  table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate at the start of warm-up.").at_least(0);
+  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "Shape of the final decay of WSD.");
   table
-      .add("lr-wsd-decay-iters", &lr.lr_wsd_decay_iters, "Steps of the fall at the end of WSD; WSD needs it.")
+      .add("lr-wsd-decay-iters", &lr.lr_wsd_decay_iters,
+           "Length of the final decay of WSD in steps; required with WSD.")
       .range(1, kMaxCount)
       .absent("no WSD");
 }
@@ -288,58 +286,62 @@ void add_lr(OptionTable& table, LrConfig& lr) {
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.group("Optimizer");
   table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).");
-  table.add("weight-decay", &optimizer.weight_decay, "Not applied to biases and one-dimensional tensors.")
+  table
+      .add("weight-decay", &optimizer.weight_decay,
+           "Weight decay; not applied to biases and other one-dimensional tensors.")
       .at_least(0);
-  table.add("clip-grad", &optimizer.clip_grad, "Largest norm of the gradient; 0 switches clipping off.")
+  table.add("clip-grad", &optimizer.clip_grad, "Clip gradients to this global norm; 0: no clipping.")
       .at_least(0);
-  table.add("adam-beta1", &optimizer.adam_beta1, "Decay of the first moment; adam and lamb.").fraction();
-  table.add("adam-beta2", &optimizer.adam_beta2, "Decay of the second moment; adam and lamb.").fraction();
-  table.add("adam-eps", &optimizer.adam_eps, "Added to the root of the second moment; adam and lamb.")
+  table.add("adam-beta1", &optimizer.adam_beta1, "adam, lamb: decay rate of the first moment.").fraction();
+  table.add("adam-beta2", &optimizer.adam_beta2, "adam, lamb: decay rate of the second moment.").fraction();
+  table.add("adam-eps", &optimizer.adam_eps, "adam, lamb: added to the root of the second moment.")
       .positive();
-  table.add("sgd-momentum", &optimizer.sgd_momentum, "Decay of the sum of gradients; sgd. 0: no momentum.")
-      .fraction();
-  table.add("adagrad-eps", &optimizer.adagrad_eps, "Added to the root of the sum of squares; adagrad.")
+  table.add("sgd-momentum", &optimizer.sgd_momentum, "sgd: momentum; 0: none.").fraction();
+  table.add("adagrad-eps", &optimizer.adagrad_eps, "adagrad: added to the root of the sum of squares.")
       .positive();
 }
 
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table.group("Checkpoint");
-  table.add("save", &checkpoint.save, "Folder to save checkpoints in; it holds those of one run.")
+  table.add("save", &checkpoint.save, "Folder for checkpoints of this run; runs must not share one.")
       .files("DIR")
       .absent("nothing is saved")
       .of_execution();
-  table.add("save-interval", &checkpoint.save_interval, "Save every so many steps, and at the end.")
+  table.add("save-interval", &checkpoint.save_interval, "Save every this many steps, and at the end.")
       .range(1, kMaxCount)
       .absent("only at the end")
       .of_execution();
-  table.add("load", &checkpoint.load, "Folder to go on from; it must exist. May be that of --save.")
+  table
+      .add("load", &checkpoint.load,
+           "Folder of checkpoints to resume from; it must exist and may be that of --save.")
       .files("DIR")
       .absent("start from random weights")
       .of_execution();
   table
-      .add(
-          "auto-resume", &checkpoint.auto_resume,
-          "Go on from the newest usable checkpoint in the folder of --save; --load counts where it has none.")
+      .add("auto-resume", &checkpoint.auto_resume,
+           "Resume from the newest usable checkpoint in the folder of --save; if it has none, use --load.")
       .of_execution();
   table
       .add("allow-changed-data", &checkpoint.allow_changed_data,
-           "Go on although the training data differ from those of the checkpoint in size or content.")
-      .of_execution();
-  table.add("async-save", &checkpoint.async_save, "Copy the state, and write it while training goes on.")
+           "Resume even if the training data differ from the checkpoint's in size or content.")
       .of_execution();
   table
-      .add("save-retain", &checkpoint.save_retain, "Remove all but this many of the newest good checkpoints.")
+      .add("async-save", &checkpoint.async_save,
+           "Copy the state and write it in the background while training continues.")
+      .of_execution();
+  table.add("save-retain", &checkpoint.save_retain, "Keep only this many of the newest valid checkpoints.")
       .range(2, 1 << 20)
       .absent("all stay")
       .of_execution();
   table
       .add("on-save-error", &checkpoint.on_save_error,
-           "What a checkpoint that cannot be saved means for the run; the last one must be saved.")
+           "Reaction to a checkpoint that cannot be saved; failing to save the last one always ends the run "
+           "with an error.")
       .of_execution();
   table
       .add("check-replicas", &checkpoint.check_replicas,
-           "Compare the copies of weights and optimizer state that ranks hold every so many steps and "
-           "before each save, and end the run where copies differ; 0: never.")
+           "Compare replicas of weights and optimizer state every this many steps and before each save, and "
+           "end the run if they differ; 0: never.")
       .range(0, kMaxCount)
       .absent("before each save")
       .of_execution();
@@ -349,28 +351,28 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   add_saving(table, checkpoint);
   table
       .add("finetune", &checkpoint.finetune,
-           "Take only the weights of --load: steps, data and optimizer start anew.")
+           "Load only the weights of --load; steps, data and optimizer start anew.")
       .of_execution();
 }
 
 void add_eval(OptionTable& table, EvalConfig& eval) {
   table.group("Evaluation");
-  table.add("eval-interval", &eval.eval_interval, "Evaluate every so many steps.")
+  table.add("eval-interval", &eval.eval_interval, "Evaluate every this many steps.")
       .range(1, kMaxCount)
       .absent("no evaluation while training");
   table
       .add("eval-iters", &eval.eval_iters,
-           "Batches of one evaluation, always the same; at most the whole validation part, once. 0: no "
-           "evaluation.")
+           "Batches per evaluation, the same ones each time, at most one pass over the validation data; 0: "
+           "no evaluation.")
       .range(0, kMaxCount);
 }
 
 void add_reports(OptionTable& table, LogConfig& log) {
   table.group("Logging");
-  table.add("log-interval", &log.log_interval, "Report progress every so many steps.")
+  table.add("log-interval", &log.log_interval, "Report progress every this many steps.")
       .range(1, kMaxCount)
       .of_execution();
-  table.add("log-json", &log.log_json, "Append one JSON object a step to this file.")
+  table.add("log-json", &log.log_json, "Append one JSON object per step to this file.")
       .files("FILE")
       .absent("none")
       .of_host()
@@ -381,7 +383,7 @@ void add_log(OptionTable& table, LogConfig& log) {
   add_reports(table, log);
   table
       .add("check-overlap", &log.check_overlap,
-           "Compute the first so many steps twice, once with nothing at the same time; end if a bit differs.")
+           "Compute the first N steps twice, once without overlap, and end the run if a bit differs.")
       .range(0, kMaxCount);
 }
 

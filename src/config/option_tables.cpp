@@ -46,12 +46,12 @@ OptionTable options_of(PretrainConfig& config) {
   table.group("Layout");
   table
       .add("auto-layout", &config.auto_layout,
-           "Choose tensor and pipeline ranks, schedule, micro-batch, ZeRO stage and recomputation for this "
-           "device before the run begins, as 'trifold plan --search --hardware' does, whatever their options "
-           "say.")
+           "Before the run, choose tensor and pipeline ranks, schedule, micro-batch size, ZeRO stage and "
+           "recomputation for this device, as 'trifold plan --search --hardware' does; overrides their "
+           "options.")
       .files("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
-      .absent("the options say it")
+      .absent("layout from the options")
       .of_execution();
   table.change("micro-batch-size").need("auto-layout");
   if (config.auto_layout) table.change("micro-batch-size").optional().range(0, kMaxSize);
@@ -61,8 +61,8 @@ OptionTable options_of(PretrainConfig& config) {
 OptionTable options_of(ModelConfig& config) {
   OptionTable table;
   add_model(table, config);
-  table.add("bert-head", &config.bert_head, "What a BERT ends in.");
-  table.add("class-names", &config.class_names, "The classes it tells apart.");
+  table.add("bert-head", &config.bert_head, "Output head of a BERT.");
+  table.add("class-names", &config.class_names, "Names of the classes.");
   return table;
 }
 
@@ -70,10 +70,10 @@ namespace {
 
 // Of commands that write a checkpoint anew.
 void add_dtype(OptionTable& table, std::optional<DType>& dtype) {
-  table.add("dtype", &dtype, "Type of all numbers, rounded to nearest.").absent("as they are");
+  table.add("dtype", &dtype, "Data type of all tensors, rounded to nearest.").absent("as they are");
 }
 void add_max_memory(OptionTable& table, double& mebibytes) {
-  table.add("max-memory", &mebibytes, "MiB to use, beyond the file cache.").range(8, 1 << 30);
+  table.add("max-memory", &mebibytes, "Memory to use in MiB, besides the file cache.").range(8, 1 << 30);
 }
 
 // Of commands that read a checkpoint, which may name its tokenizer.
@@ -104,7 +104,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_memory_limit(table, run.mesh);
   add_checkpoint(table, run.checkpoint);
   table.group("Evaluation");
-  table.add("eval-interval", &run.eval.eval_interval, "Evaluate every so many steps, and at the end.")
+  table.add("eval-interval", &run.eval.eval_interval, "Evaluate every this many steps, and at the end.")
       .range(1, kMaxCount)
       .absent("at the end");
   add_log(table, run.log);
@@ -118,21 +118,20 @@ OptionTable options_of(GenerateConfig& config) {
   OptionTable table;
   table.group("Text");
   table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
-  table.add("prompt", &config.prompt, "Text to continue; empty starts from nothing.");
-  table.add("max-new-tokens", &config.max_new_tokens, "Tokens to add.").range(1, kMaxSize);
-  table.add("num-samples", &config.num_samples, "Texts to write.").range(1, kMaxSize);
+  table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
+  table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
+  table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
   add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model);
   table.group("Sampling");
-  table
-      .add("temperature", &config.temperature, "Below 1 is more certain; 0 always takes the likeliest token.")
+  table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
       .at_least(0);
-  table.add("top-k", &config.top_k, "Choose among this many likeliest tokens; 0: among all.")
+  table.add("top-k", &config.top_k, "Sample from this many of the likeliest tokens; 0: from all.")
       .range(0, kMaxSize);
-  table.add("top-p", &config.top_p, "Choose among the likeliest tokens that reach this probability together.")
+  table.add("top-p", &config.top_p, "Sample from the likeliest tokens that together reach this probability.")
       .bounds = {0, 1, true, false};
-  add_seed(table, config.seed, "Seed of the choices.");
+  add_seed(table, config.seed, "Seed of the sampling.");
   table.group("Mesh of ranks");
-  table.add("threads-per-rank", &config.threads_per_rank, "Threads for arithmetic.")
+  table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
       .range(1, 1 << 16)
       .absent("the cores of the host");
   return table;
@@ -150,8 +149,7 @@ OptionTable options_of(EvaluateConfig& config) {
   table.add("eval-iters", &config.eval_iters, "Batches to evaluate, at most one pass over the part.")
       .range(1, kMaxCount)
       .absent("one pass over the part");
-  table.add("micro-batch-size", &config.micro_batch_size, "Sequences that one rank computes at once.")
-      .range(1, kMaxSize);
+  table.add("micro-batch-size", &config.micro_batch_size, "Sequences per micro-batch.").range(1, kMaxSize);
   add_mesh(table, config.mesh);
   table.group("Logging");
   table.add("log-json", &config.log_json, "Append the result to this file.")
@@ -164,7 +162,7 @@ OptionTable options_of(EvaluateConfig& config) {
 OptionTable options_of(InspectConfig& config) {
   OptionTable table;
   table.group("Checks");
-  table.add("verify", &config.verify, "Read every byte again and compare it with its checksum.");
+  table.add("verify", &config.verify, "Read every file and verify its checksums.");
   table.add("diff", &config.diff, "Another checkpoint to compare with.").files("DIR").absent("none");
   return table;
 }
@@ -173,12 +171,14 @@ OptionTable options_of(ReshardConfig& config) {
   OptionTable table;
   table.group("Checkpoint");
   table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
-  table.add("save", &config.save, "Folder to write the new one in.").need().files("DIR");
-  table.add("files", &config.files, "Cut everything into this many files of equal size, instead of a mesh.")
+  table.add("save", &config.save, "Folder for the new checkpoint.").need().files("DIR");
+  table
+      .add("files", &config.files,
+           "Split the checkpoint into this many files of equal size instead of sharding it for a mesh.")
       .range(1, kMaxRanks)
-      .absent("the mesh below");
+      .absent("sharded for the mesh below");
   add_dtype(table, config.dtype);
-  table.add("no-save-optim", &config.no_save_optim, "Leave the optimizer's state out.");
+  table.add("no-save-optim", &config.no_save_optim, "Omit the optimizer state.");
   add_max_memory(table, config.max_memory);
   add_mesh(table, config.mesh);
   add_pipeline(table, config.pipeline, config.mesh.cut);
@@ -194,17 +194,18 @@ OptionTable options_of(ConvertConfig& config) {
            "Folder of a checkpoint, or of a Hugging Face model: config.json and safetensors files.")
       .need()
       .files("DIR");
-  table.add("save", &config.save, "Folder to write the other of the two in.").need().files("DIR");
+  table.add("save", &config.save, "Folder for the converted model.").need().files("DIR");
   add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,
-           "GB (1e9 bytes) of a safetensors file; a larger model becomes several, with an index.")
+           "Maximum size of a safetensors file in GB (1e9 bytes); a larger model is split into several, with "
+           "an index.")
       .positive();
   table
       .add("seq-length", &config.seq_length,
-           "Tokens of a sample, as the checkpoint remembers them; for a Hugging Face model.")
+           "Sequence length to store in the checkpoint; for a Hugging Face model.")
       .range(1, kMaxSize)
-      .absent("as many as the model has positions");
+      .absent("the model's number of positions");
   add_max_memory(table, config.max_memory);
   return table;
 }
@@ -241,62 +242,60 @@ OptionTable options_of(PlanConfig& config) {
   table.group("Plan");
   table
       .add("svg", &config.svg,
-           "Draw the step in this file: a row a rank, time to the right; with --search the best three.")
+           "Draw the step to this file: one row per rank, time to the right; with --search the best three "
+           "layouts.")
       .files("FILE.svg")
       .absent("none");
   table
       .add("schedule-csv", &config.schedule_csv,
-           "Write every rank's actions to this file, communication included.")
+           "Write every rank's actions, including communication, to this file.")
       .files("FILE.csv")
       .absent("none");
-  table.add(
-      "format", &config.format,
-      "Of --schedule-csv: torch is computation only, as PyTorch's _load_csv(FILE) reads it; torch-comms "
-      "adds communication (format=\"compute_comms\" there).");
+  table.add("format", &config.format,
+            "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
+            "torch-comms adds communication (format=\"compute_comms\" there).");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
-  table
-      .add("tensor-link-bandwidth", &config.tensor_link_bandwidth,
-           "GB/s (1e9 bytes) between the ranks that share a layer.")
+  table.add("tensor-link-bandwidth", &config.tensor_link_bandwidth, "GB/s (1e9 bytes) between tensor ranks.")
       .positive();
   table
       .add("link-bandwidth", &config.link_bandwidth,
-           "GB/s (1e9 bytes) between stages, and between copies of the model.")
+           "GB/s (1e9 bytes) between pipeline stages and between data-parallel ranks.")
       .positive();
-  table.add("link-latency", &config.link_latency, "Microseconds of a message.").at_least(0);
+  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
   table
       .add("costs", &config.costs,
-           "Take times that 'bench --what blocks --json FILE' measured, instead of the four above.")
+           "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")
       .files("FILE")
       .absent("none");
   table
       .add("hardware", &config.hardware,
-           "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file of its figures. "
-           "Every operation is timed from them, instead of the options above.")
+           "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file that describes "
+           "one. Its figures determine the time of every operation and replace the rates above.")
       .files("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("none: the rates above");
   table
       .add("hardware-set", &config.hardware_set,
-           "Figures of the device to change, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
+           "Override figures of the device, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
       .takes("KEY=VALUE ...");
   table
       .add("assume", &config.assume,
-           "What another program does differently, such as attention=unfused, to forecast its steps "
-           "(docs/planning.md lists the keys).")
+           "Forecast another program's steps by how it differs, such as attention=unfused (docs/planning.md "
+           "lists the keys).")
       .takes("KEY=VALUE ...");
   table.group("Search");
   table.add("search", &config.search,
-            "Find the fastest layouts that fit --memory-limit and the memory of --hardware, instead of "
-            "planning one: --search-over says what is chosen, whatever its options say.");
+            "Find the fastest layouts that fit --memory-limit and the memory of --hardware instead of "
+            "planning one; overrides the options of everything that --search-over lists.");
   table
       .add("search-over", &config.search_over,
-           "What --search chooses, separated by commas; the rest stays as its options say.")
+           "Comma-separated list of what --search chooses; everything else is taken from its options.")
       .absent("all of them");
   table
       .add("search-schedules", &config.search_schedules,
-           "The schedules that --search chooses among, separated by commas.")
+           "Comma-separated list of schedules that --search tries.")
       .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
       .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v");
   return table;
@@ -307,24 +306,23 @@ OptionTable options_of(PlanLinesConfig& config) {
   table.group("Plans");
   table
       .add("lines", &config.lines,
-           "File with the options of one plan on each line; blank lines and lines that begin with # are "
-           "skipped.")
+           "File with the options of one plan per line; blank lines and lines that begin with # are skipped.")
       .need()
       .files("FILE");
   table.add("closed-form", &config.closed_form,
-            "Print step times in closed form alone, without memory and simulation; lines need --hardware.");
+            "Print only closed-form step times, without memory and simulation; every line needs --hardware.");
   return table;
 }
 
 OptionTable options_of(TokenizeConfig& config) {
   OptionTable table;
   table.group("Files");
-  table.add("input", &config.input, "Text file, or JSON lines when its name ends in .json or .jsonl.")
+  table.add("input", &config.input, "Text file, or JSON lines if its name ends in .json or .jsonl.")
       .need()
       .files("FILE");
   table
       .add("output-prefix", &config.output_prefix,
-           "Writes PREFIX_KEY_document.bin and .idx; KEY is text for a plain text file.")
+           "Write PREFIX_KEY_document.bin and .idx; for a plain text file, KEY is text.")
       .need()
       .files("PREFIX");
   table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
@@ -342,69 +340,69 @@ OptionTable options_of(PreprocessConfig& config) {
   table.group("Files");
   table
       .add("input", &config.input,
-           "Criteo's TSV files, or CSV files with a header, in the order of training; of a folder all such "
-           "files, by name. They may be packed by gzip (.gz) or zstd (.zst).")
+           "Criteo's TSV files, or CSV files with a header, in training order; for a folder, all such files "
+           "in it, ordered by name. Files may be compressed with gzip (.gz) or zstd (.zst).")
       .need()
       .files("FILE ...");
-  table.add("output", &config.output, "Folder to make.").need().files("DIR");
+  table.add("output", &config.output, "Folder to create.").need().files("DIR");
   table
       .add("data-format", &config.data_format,
            "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
       .one_of({"auto", "tsv", "csv", "csv-hex"});
   table
       .add("max-malformed", &config.max_malformed,
-           "Share of malformed lines that are left out; with more the input is refused.")
+           "Malformed lines are skipped up to this fraction of the input; more is an error.")
       .range(0, 1);
   table.group("Columns");
   table
       .add("label", &config.label,
-           "Column of the label, 0 or 1, or a comparison that makes it, like rating>=4 or income==yes; the "
-           "file "
-           "then has a header, and the next two name its other columns.")
+           "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes. "
+           "The file needs a header; the next two options name the other columns.")
       .takes("COLUMN[>=VALUE]")
-      .absent("columns have the names label, I1, I2 ..., C1, C2 ..., or are Criteo's");
-  table.add("dense", &config.dense, "Columns of numbers, in this order.").takes("COLUMN,...").absent("none");
+      .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
+  table.add("dense", &config.dense, "Numeric columns, in this order.").takes("COLUMN,...").absent("none");
   table
       .add("sparse", &config.sparse,
-           "Columns of categories, a table each: any text, of which equal ones have one id.")
+           "Categorical columns, one table each; any text, equal texts get the same id.")
       .takes("COLUMN,...")
       .absent("none");
-  table.add("separator", &config.separator, "Between fields; one character, or the word tab. With --label.")
+  table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
       .takes("CHARACTER")
       .suggest({"tab", ";", "|"});
   table
       .add("missing-values", &config.missing_values,
-           "Texts that stand for a missing value, as an empty field does. With --label.")
+           "Texts that mean a missing value, besides the empty field; with --label.")
       .takes("TEXT ...");
   table.group("Dense numbers");
   table.add("dense-transform", &config.dense_transform,
-            "What is done to them: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-least+2), none.");
+            "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.");
   table.group("Ids");
   table.add("ids", &config.ids,
-            "How hashes become ids: numbered as they are first seen, or the hash modulo --max-ind-range.");
+            "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
+            "hash modulo --max-ind-range.");
   table
       .add("max-ind-range", &config.max_ind_range,
-           "Take hashes modulo this first, which bounds the tables; 0: as they are.")
+           "Reduce hashes modulo this first, which bounds the size of tables; 0: no reduction.")
       .range(0, 4294967296.0);
-  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts. With --label.");
+  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts; with --label.");
   table
       .add("frequency-threshold", &config.frequency_threshold,
-           "Times a value must be seen to get an id of its own; rarer ones share id 1.")
+           "Values that occur less often than this share id 1.")
       .range(0, kMaxCount);
   table
       .add("dictionaries-of", &config.dictionaries_of,
-           "Take over the dictionaries of this folder, so that ids mean the same; unknown values get id 1.")
+           "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
+           "1.")
       .files("DIR")
       .absent("made from the input");
   table.group("Sampling");
-  table
-      .add("drop-negatives", &config.drop_negatives, "Share of the samples without a click that is left out.")
+  table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
       .fraction();
-  table.add("seed", &config.seed, "Decides which.");
+  table.add("seed", &config.seed, "Seed of that choice.");
   table.group("Machine");
   table
       .add("dictionary-memory", &config.dictionary_memory,
-           "GiB for dictionaries; larger ones are made in several passes.")
+           "Memory for dictionaries in GiB; larger ones are built in several passes.")
       .range(0.0001, 1 << 20);
   table.add("threads", &config.threads, "Threads.").range(1, 1 << 16).absent("the cores of the host");
   return table;

@@ -244,11 +244,11 @@ struct CommonValues {
 OptionTable bind_common(CommonValues& values) {
   OptionTable table;
   table.group("General");
-  table.add("config", &values.config, "Read options from this file too; the command line wins.")
+  table.add("config", &values.config, "Also read options from this file; the command line takes precedence.")
       .files("FILE")
       .absent("none");
-  table.add("print-config", &values.print_config, "Print every value and where it came from, then stop.");
-  table.add("help", &values.help, "Print this help, then stop (also -h).");
+  table.add("print-config", &values.print_config, "Print every value and its origin, then exit.");
+  table.add("help", &values.help, "Print this help and exit (also -h).");
   return table;
 }
 

@@ -23,118 +23,119 @@ constexpr double kMostClicks = 1e15;
 
 void add_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
-  table
-      .add("train-data", &data.train_data, "File or folder with the training samples, or the word synthetic.")
+  table.add("train-data", &data.train_data, "File or folder of training samples, or the word synthetic.")
       .files("PATH")
       .of_host();
-  table.add("valid-data", &data.valid_data, "The same for evaluation.")
+  table.add("valid-data", &data.valid_data, "File or folder of evaluation samples.")
       .files("PATH")
       .absent("the last --valid-samples of the training data")
       .of_host();
   table
-      .add(
-          "data-format", &data.data_format,
-          "Format of both; auto goes by the name and the first line. Ids are hexadecimal in tsv and csv-hex, "
-          "decimal in csv.")
+      .add("data-format", &data.data_format,
+           "Format of both; auto infers it from the name and the first line. Ids are hexadecimal in tsv and "
+           "csv-hex, decimal in csv.")
       .one_of({"auto", "synthetic", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw",
                "hugectr-raw-counts", "split-binary", "clicks"});
   table
       .add("table-rows", &data.table_rows,
-           "Rows of each embedding table; one number for all too. Data that know their rows must agree; the "
-           "word data asks them.")
+           "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
+           "word data takes them from there.")
       .takes("N-N-...")
-      .absent("those of the data, 1000 of synthetic clicks");
+      .absent("from the data; 1000 for synthetic clicks");
   table
       .add("table-max-ids", &data.table_max_ids,
-           "Most ids of a sample in each table; one number for all too.")
+           "Maximum number of ids per sample for each table, or one number for all.")
       .takes("N-N-...")
       .absent("1");
   table
       .add("dense-features", &data.dense_features,
-           "Numbers of a sample; 0: none, and no bottom MLP. Data that know it must agree.")
+           "Numeric features per sample; 0: none, and no bottom MLP. Must match data that record it.")
       .range(0, 1 << 20)
-      .absent("as many as the data say, else 13");
+      .absent("from the data, otherwise 13");
   table
       .add("dense-transform", &data.dense_transform,
-           "What is done to the numbers of a file; data that were transformed before must agree.")
+           "Transform of numeric features; must match data that are already transformed.")
       .one_of({"none", "log1p", "log3"})
       .absent("log1p; none for hugectr-raw, whose numbers are not counts");
-  table.add("id-policy", &data.id_policy, "What is done with an id that its table does not have.")
+  table.add("id-policy", &data.id_policy, "Treatment of ids that are out of range for their table.")
       .absent("error");
-  table.add("synthetic-samples", &data.synthetic_samples, "Samples of the synthetic clicks.")
+  table.add("synthetic-samples", &data.synthetic_samples, "Number of synthetic samples.")
       .range(1, kMostClicks);
-  table.add("synthetic-zipf", &data.synthetic_zipf, "Exponent of Zipf's law of their ids; 0: uniform.")
+  table
+      .add("synthetic-zipf", &data.synthetic_zipf,
+           "Exponent of the Zipf distribution of synthetic ids; 0: uniform.")
       .range(0, 10);
-  table.add("synthetic-missing", &data.synthetic_missing, "Share of their bags that are empty.").fraction();
-  table.add("synthetic-constant", &data.synthetic_constant, "All their samples are alike: no AUC above 0.5.");
+  table.add("synthetic-missing", &data.synthetic_missing, "Fraction of synthetic bags that are empty.")
+      .fraction();
+  table.add("synthetic-constant", &data.synthetic_constant,
+            "Make all synthetic samples alike, so that no AUC exceeds 0.5.");
   table
       .add("valid-samples", &data.valid_samples,
-           "Samples at the end of the training data kept for evaluation.")
+           "Hold out this many samples at the end of the training data for evaluation.")
       .range(0, kMostClicks);
 }
 
 void add_model(OptionTable& table, DlrmConfig& model) {
   table.group("Model");
-  table.add("embedding-dim", &model.embedding_dim, "Numbers of an embedding vector.").range(1, 1 << 16);
+  table.add("embedding-dim", &model.embedding_dim, "Width of an embedding vector.").range(1, 1 << 16);
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
   table.add("interaction", &model.interaction,
-            "How the vectors of a sample meet: products of pairs, side by "
-            "side, or a cross network.");
-  table.add("interaction-self", &model.interaction_self, "Products of vectors with themselves too; dot.");
+            "Feature interaction: pairwise dot products, concatenation, or a cross network.");
+  table.add("interaction-self", &model.interaction_self,
+            "dot: include the product of each vector with itself.");
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
-  table.add("cross-rank", &model.cross_rank, "Rank of its matrices.").range(1, 1 << 20);
-  table.add("pooling", &model.pooling, "What a bag of ids gives: the sum or the mean of its vectors.");
-  table.add("loss", &model.loss, "Cross entropy of the logit, or the square of probability minus label.");
+  table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
+  table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
+  table.add("loss", &model.loss,
+            "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
 }
 
 void add_training(OptionTable& table, RecommendConfig& config) {
   ClickTrainingConfig& training = config.training;
   table.group("Training");
-  table.add("global-batch-size", &training.global_batch_size, "Samples of a step, over all ranks.")
+  table.add("global-batch-size", &training.global_batch_size, "Samples per step over all ranks.")
       .range(1, 1 << 30);
-  table.add("train-iters", &training.train_iters, "Steps in all.")
+  table.add("train-iters", &training.train_iters, "Steps to train.")
       .range(1, kMostClicks)
       .absent("--train-epochs counts");
   table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
       .range(1, kMostClicks)
-      .absent("1, where --train-iters is not given");
+      .absent("1, if --train-iters is not given");
   add_exit(table, training.exit_interval, training.exit_duration_in_mins);
   add_lr(table, config.lr);
   table.change("lr").optional();
-  table.change("lr-decay-iters").range(0, kMaxCount).absent("the steps of the run; of a parabola no fall");
+  table.change("lr-decay-iters").range(0, kMaxCount).absent("the steps of the run; no decay for parabola");
   table
       .add("embedding-lr", &training.embedding_lr,
-           "Learning rate of the tables; it rises and falls as --lr does.")
+           "Learning rate of the tables; it follows the same schedule as --lr.")
       .positive()
       .absent("--lr");
   table.group("Optimizer");
   table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
-  table.add("embedding-optimizer", &training.embedding_optimizer, "Update rule of touched table rows.");
-  table.add("eps", &training.eps, "Added to roots in adagrad and adam.").positive();
+  table.add("embedding-optimizer", &training.embedding_optimizer,
+            "Update rule of the embedding rows that a step uses.");
+  table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
   table
-      .add(
-          "clip-grad", &training.clip_grad,
-          "Largest norm of the gradient of the MLPs and the cross network, summed over all ranks; 0 switches "
-          "clipping off. The tables' rows neither count nor are clipped.")
+      .add("clip-grad", &training.clip_grad,
+           "Clip the gradients of the MLPs and the cross network to this global norm; 0: no clipping. "
+           "Embedding rows are neither counted nor clipped.")
       .at_least(0);
   table.add(
       "bf16", &config.precision.bf16,
       "Weights and activations of the MLPs and the cross network in bf16; f32 master weights. Tables stay "
       "in f32.");
   add_tf32(table, config.precision);
-  table.add("f64", &config.precision.f64,
-            "Compute everything in double precision, for checks of the mathematics.");
-  table.add("seed", &config.seed,
-            "Of the initial values, the order of the samples and the synthetic clicks.");
+  table.add("f64", &config.precision.f64, "Compute everything in double precision, for numerical checks.");
+  table.add("seed", &config.seed, "Seed of initial weights, sample order and synthetic clicks.");
   table.group("Evaluation");
   table
       .add("eval-interval", &training.eval_interval,
-           "Evaluate every so many steps, and at the end; 0: only at the end.")
+           "Evaluate every this many steps, and at the end; 0: only at the end.")
       .range(0, kMostClicks)
-      .absent("only at the end, where there are samples for it");
-  table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this.")
+      .absent("only at the end, if there are evaluation samples");
+  table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this AUC.")
       .range(0.5, 1)
       .absent("no target");
 }
@@ -144,13 +145,14 @@ void add_training(OptionTable& table, RecommendConfig& config) {
 void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
   table
       .add("placement", &placement.placement,
-           "Where the tables are: table, row, column, replicated, a list of these, or auto.")
+           "Placement of tables on ranks: table (whole), row, column, replicated, a list of these with one "
+           "for each table, or auto.")
       .takes("KIND,...")
       .suggest({"auto", "table", "row", "column", "replicated"});
-  table.add("bf16-exchange", &placement.bf16_exchange, "Vectors travel between ranks in bf16.");
+  table.add("bf16-exchange", &placement.bf16_exchange, "Exchange embedding vectors between ranks in bf16.");
   table
       .add("memory-limit", &placement.memory_limit,
-           "GiB that a rank has, of its device where there is one; what needs more is refused.")
+           "Memory of a rank, or of its device, in GiB; a run that needs more is rejected.")
       .positive()
       .absent("no limit");
 }
@@ -162,15 +164,15 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
   add_zero_stage(table, config.zero).range(0, 2).help =
-      "Shard the MLPs and the cross network over the ranks: 1 their optimizer state, 2 also their gradients, "
-      "0 nothing.";
+      "What ranks shard of the MLPs and the cross network: 0 nothing, 1 the optimizer state, 2 also "
+      "gradients.";
   add_tables(table, config.placement);
 }
 
 void add_files(OptionTable& table, RecommendConfig& config) {
   add_saving(table, config.checkpoint);
   add_log(table, config.log);
-  table.change("log-json").help = "Append one JSON object a report to this file.";
+  table.change("log-json").help = "Append one JSON object per report to this file.";
 }
 
 }  // namespace
@@ -190,25 +192,24 @@ OptionTable options_of(PlanRecommenderConfig& config) {
   table.group("Plan");
   table
       .add("measure-steps", &config.measure_steps,
-           "Measure this host's rates, train so many steps on synthetic clicks with --ranks threads, and "
-           "show both.")
+           "Measure this host's rates, train this many steps on synthetic clicks with --ranks thread ranks, "
+           "and print forecast and measurement.")
       .range(0, 1'000'000);
-  table.add("svg", &config.svg, "Draw the step in this file: what a rank does at the same time.")
+  table.add("svg", &config.svg, "Draw the step of a rank to this file, with overlapping work.")
       .files("FILE.svg")
       .absent("none");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
-  table.add(
-      "search", &config.search,
-      "Find the ranks (at most --ranks), the placement and the numbers that vectors travel in which make "
-      "a step shortest within --memory-limit, instead of planning those of the options.");
+  table.add("search", &config.search,
+            "Find the number of ranks (at most --ranks), the placement and the exchange format with the "
+            "shortest step within --memory-limit, instead of planning the given ones.");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
   table
       .add("memory-bandwidth", &config.memory_bandwidth,
-           "GB/s (1e9 bytes) at which rows of tables come from memory.")
+           "GB/s (1e9 bytes) of reading table rows from memory.")
       .positive();
   table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
-  table.add("link-latency", &config.link_latency, "Microseconds of a message.").at_least(0);
+  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
   return table;
 }
 

@@ -10,20 +10,18 @@ namespace {
 void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
   table.group("Checkpoint and data");
   table.add("load", &run.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
-  table
-      .add("data", &run.data,
-           "File or folder with the samples; of split-binary data, their test part is taken.")
+  table.add("data", &run.data, "File or folder of samples; for split-binary data, the test part.")
       .need()
       .files("PATH")
       .of_host();
   table
       .add("data-format", &run.data_format,
-           "Format of the data; auto goes by the name and the first line, as in recommend.")
+           "Format of the data; auto infers it from the name and the first line.")
       .one_of({"auto", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
                "split-binary", "clicks"});
-  table.add("id-policy", &run.id_policy, "What is done with an id that its table does not have.")
+  table.add("id-policy", &run.id_policy, "Treatment of ids that are out of range for their table.")
       .absent("as the model was trained");
-  table.add("global-batch-size", &run.global_batch_size, "Samples computed at once, over all ranks.")
+  table.add("global-batch-size", &run.global_batch_size, "Samples per batch over all ranks.")
       .range(1, 1 << 30);
 }
 
@@ -42,13 +40,13 @@ OptionTable options_of(ScoreConfig& config) {
   table.group("Predictions");
   table
       .add("output", &config.output,
-           "File for a line of each sample, in the order of the data: its number, its label where there is "
-           "one, and the probability of a click; - is the standard output.")
+           "File with one line per sample, in the order of the data: its number, its label if there is one, "
+           "and the probability of a click; - is the standard output.")
       .need()
       .files("FILE")
       .of_host();
   table.add("output-format", &config.output_format, "Format of the output.")
-      .absent("by the name, .csv or .jsonl; csv for -");
+      .absent("from the name, .csv or .jsonl; csv for -");
   add_ranks_of_trained(table, config.run);
   return table;
 }
@@ -59,8 +57,8 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
   table.group("Evaluation");
   table
       .add("group-by", &config.group_by,
-           "Also measure the AUC within each group of samples whose first id in this table is the same, such "
-           "as a user's, and its mean by number of samples (GAUC).")
+           "Also measure the AUC within groups of samples that have the same first id in this table, such as "
+           "a user's, and its mean weighted by samples (GAUC).")
       .takes("TABLE")
       .absent("no groups");
   table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();

@@ -37,7 +37,7 @@ TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndWhatIsRequired) {
   const std::string text = help("pretrain", 160);
   expect_contains(text, "Model:\n");
   expect_contains(text, "Learning rate after warm-up. (required)");
-  expect_contains(text, "Decay of the second moment; adam and lamb. (default 0.999)");
+  expect_contains(text, "adam, lamb: decay rate of the second moment. (default 0.999)");
   expect_contains(text, "(default: 4 x --hidden-size, 8/3 x");
   expect_contains(text, "--lr-decay-style constant|linear|cosine|inverse-square-root|WSD");
   expect_contains(text, "Also --tp.");
