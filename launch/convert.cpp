@@ -46,10 +46,10 @@ int run(const ConvertConfig& config) {
     CheckpointReader from(config.load);
     const Converted done = export_model(from, config);
     tell(done);
-    fmt::print(
-        "It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n", auto_class(done.model),
-        done.to,
-        done.has_tokenizer_files ? "the files of its tokenizer are beside it" : "the tokenizer is not in it");
+    fmt::print("It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n",
+               auto_class(done.model), done.to,
+               done.has_tokenizer_files ? "the files of its tokenizer are next to it"
+                                        : "the tokenizer is not in it");
     return kDone;
   }
   const Converted done = import_model(config, print_warning);

@@ -57,7 +57,7 @@ Spec parse(const char* text) {
   const auto number = [&](size_t at, auto& value) {
     const std::string& field = fields[at];
     if (std::from_chars(field.data(), field.data() + field.size(), value).ptr != field.data() + field.size())
-      bad_input("{}={}: '{}' is no number", kVariable, text, field);
+      bad_input("{}={}: '{}' is not a number", kVariable, text, field);
   };
   if (fields.size() < 3) bad_input("{}={}: RANK:KIND:PHASE[:STEP[:TENSOR]] is expected", kVariable, text);
   Spec spec;
@@ -101,7 +101,7 @@ void fail_as(const Spec& spec) {
   if (spec.kind == "kill") std::raise(SIGKILL);
   if (spec.kind == "stop") std::raise(SIGSTOP);
   if (spec.kind == "hang") wait_for_ever();
-  if (spec.kind == "error") fail("a fault that a test asked for, in {}", spec.phase);
+  if (spec.kind == "error") fail("a fault requested by a test, in {}", spec.phase);
 }
 
 template <class T, class Bits>

@@ -64,7 +64,7 @@ int run(const GenerateConfig& config, Ranks& ranks) {
   const CheckpointModel checkpoint = describe_checkpoint(config.load);
   if (!family_of_model(checkpoint.model).causal)
     bad_input(
-        "{} is a BERT, which guesses masked tokens and cannot go on with a text: give a checkpoint of a GPT",
+        "{} is a BERT, which predicts masked tokens and cannot continue a text: give a checkpoint of a GPT",
         checkpoint.directory);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config, checkpoint);
   MeshConfig mesh;

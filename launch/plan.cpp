@@ -97,8 +97,8 @@ std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e
 void print_zero(const ZeroTable& table) {
   if (table.shared == 1) return;
   fmt::print(
-      "zero        bytes of the rank that needs most, if {} ranks share out; held: what this engine "
-      "allocates, padding and gathered units included, gradients in {} bytes\n",
+      "zero        bytes of the rank that needs most, if {} ranks shard; held: what this engine allocates, "
+      "padding and gathered units included, gradients in {} bytes\n",
       table.shared, table.gradient_bytes);
   fmt::print(
       "            paper: the formula of Rajbhandari et al. 2020, {:g} bytes a weight, {:g} a gradient, {:g} "
@@ -165,15 +165,15 @@ void print_forecast(const PlanReport& report) {
 // A rank computes on one stream: neither the step above nor the run overlaps anything of a pair.
 void print_pairs(const PlanReport& report) {
   if (report.pairs == 0) return;
-  fmt::print("pairs       {} of a forward and a backward (OVERLAP_F_B), each run one after the other\n",
+  fmt::print("pairs       {} of a forward and a backward (OVERLAP_F_B), each executed one after the other\n",
              report.pairs);
   if (report.overlapped_seconds)
     fmt::print(
-        "            on ranks that compute both at once, a pair as long as its longer half, a step takes "
-        "{}\n",
+        "            if ranks overlap both halves of a pair, so that it takes as long as the longer one, a "
+        "step takes {}\n",
         seconds_text(*report.overlapped_seconds));
   else
-    fmt::print("            in this order both at once would wait for each other\n");
+    fmt::print("            in this order the halves of a pair would deadlock if they overlapped\n");
 }
 
 std::string automatic_text(const AutomaticChoice& choice) {
@@ -194,14 +194,14 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
              ranks);
   fmt::print(
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
-      "nothing computed again)\n",
+      "recomputation not counted)\n",
       count_text(static_cast<double>(report.parameters)), count_text(report.flops));
   for (const std::string& line : stage_lines(report.stages, report.pipeline)) fmt::print("{}\n", line);
   fmt::print("schedule    {}, {} micro-batches of {} a step on each of {} pipelines (global batch {})\n",
              report.schedule, report.micros, batch.micro_batch_size, report.data, *batch.global_batch_size);
   if (report.automatic) fmt::print("            {}\n", automatic_text(*report.automatic));
   if (report.batches > 1)
-    fmt::print("            times are means over {} global batches without a drain between them\n",
+    fmt::print("            times are means over {} global batches without a drain in between\n",
                report.batches);
   fmt::print("step        {}, {} tokens/s, bubble {:.2f} %\n", seconds_text(report.step_seconds),
              count_text(static_cast<double>(report.tokens) / report.step_seconds),

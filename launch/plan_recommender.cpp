@@ -145,9 +145,9 @@ PictureText picture_text(const RecommendPlan& plan) {
       fmt::format("A step of a recommender: {} tables, {} samples over {} rank{}",
                   plan.placement.tables().size(), plan.setup.global_batch, plan.placement.ranks(),
                   plan.placement.ranks() == 1 ? "" : "s"),
-      fmt::format("{:.3f} ms predicted; what one rank does at the same time, of each part the rank that has "
-                  "most of it",
-                  1e3 * plan.step.times.step),
+      fmt::format(
+          "{:.3f} ms predicted; overlapping work of a rank, each part taken from the rank with most of it",
+          1e3 * plan.step.times.step),
       {"compute", "exchange", "fetch"}};
 }
 

@@ -131,10 +131,9 @@ int run_search(const PlanConfig& config) {
 }
 
 std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found) {
-  return fmt::format(
-      "layout      for {}: {}\n            a step is forecast to take {}, a rank to need {}: {}\n",
-      *config.auto_layout, layout_text(found), step_text(found.step_seconds), bytes_text(found.bytes),
-      fmt::join(found.words, " "));
+  return fmt::format("layout      for {}: {}\n            forecast: step {}, memory {} per rank: {}\n",
+                     *config.auto_layout, layout_text(found), step_text(found.step_seconds),
+                     bytes_text(found.bytes), fmt::join(found.words, " "));
 }
 
 }  // namespace trifold::launch

@@ -59,7 +59,7 @@ int run(const PreprocessConfig& config) {
   const ClickFolder& folder = result.folder;
   print_tables(folder);
   if (result.partitioned_tables > 0)
-    fmt::print(stderr, "{} dictionaries did not fit into {} GiB at once and were made in parts\n",
+    fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",
                result.partitioned_tables, config.dictionary_memory);
   const double seconds = result.parse_seconds + result.number_seconds;
   fmt::print(stderr, "{} samples, {:.2f} % clicked; parsed in {:.1f} s, numbered in {:.1f} s: {:.0f} MB/s\n",

@@ -200,7 +200,7 @@ void Progress::on_step(const StepReport& report) {
     print_line(fmt::format("step {:>6}/{}  skipped: gradients overflowed with loss scale {:g}; {}",
                            report.step, last_step(), report.loss_scale,
                            report.next_loss_scale == report.loss_scale
-                               ? "it stays for now"
+                               ? "it is kept for now"
                                : fmt::format("it is {:g} from here on", report.next_loss_scale)));
   show_step(report.step, describe(report));
 }

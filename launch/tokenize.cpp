@@ -20,7 +20,7 @@ bool is_json_lines(const std::string& name) {
 int run(const TokenizeConfig& config) {
   if (config.json_keys != TokenizeConfig().json_keys && !is_json_lines(config.input))
     bad_input(
-        "--json-keys means nothing for {}, a plain text file: leave it out, or name a .json or .jsonl file",
+        "--json-keys has no effect on {}, a plain text file: leave it out, or name a .json or .jsonl file",
         config.input);
   const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model);
   TokenizeOptions options;

@@ -243,7 +243,7 @@ DType dtype_named(std::string_view name) {
   for (DType dtype :
        {DType::F64, DType::F32, DType::I64, DType::I32, DType::U16, DType::U8, DType::BF16, DType::F16})
     if (name_of(dtype) == name) return dtype;
-  bad_input("'{}' is no element type", name);
+  bad_input("'{}' is not an element type", name);
 }
 
 }  // namespace trifold

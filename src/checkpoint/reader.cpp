@@ -56,7 +56,7 @@ CheckpointReader::CheckpointReader(const fs::path& path) {
     try {
       manifest_ = read_manifest(directory / kManifestName);
       if (manifest_.meta.step != step)
-        bad_input("{} holds step {}, not what its name says", directory.string(), manifest_.meta.step);
+        bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_.meta.step);
       directory_ = directory;
       return;
     } catch (const Error& error) {

@@ -66,8 +66,7 @@ SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t 
   tensor.begin = offsets[0];
   tensor.end = offsets[1];
   if (tensor.begin > tensor.end || tensor.end > data_bytes)
-    bad_input("its bytes [{}, {}) do not lie in the {} after the header", tensor.begin, tensor.end,
-              data_bytes);
+    bad_input("its bytes [{}, {}) are outside the {} after the header", tensor.begin, tensor.end, data_bytes);
   if (tensor.bytes() != bytes)
     bad_input("its shape takes {} bytes as {}, but it is given {}", bytes, tensor.dtype, tensor.bytes());
   return tensor;
@@ -115,7 +114,7 @@ class OuterNames final : public nlohmann::json_sax<json> {
 // names while it builds the tree as well, but then takes quadratic time.)
 json parse_once(std::string_view text) {
   json value = parse_json(text, {}, kHeaderLimits);
-  if (!value.is_object()) bad_input("it is no JSON object");
+  if (!value.is_object()) bad_input("it is not a JSON object");
   OuterNames names;
   json::sax_parse(text, &names);
   return value;
@@ -199,7 +198,8 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(open_readable(pat
     file_.read(&length, kLengthBytes, 0);
     if (length > static_cast<uint64_t>(std::min(kMostHeaderBytes, size - kLengthBytes)))
       bad_input(
-          "it is truncated or no safetensors file: it claims a header of {} bytes, but has {} bytes in all",
+          "it is truncated or not a safetensors file: it claims a header of {} bytes, but has {} bytes in "
+          "all",
           length, size);
     text.resize(length);
     file_.read(text.data(), text.size(), kLengthBytes);
@@ -265,7 +265,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTenso
     for (const int64_t extent : tensor.shape) bytes *= extent;
     tensor.begin = at;
     at = tensor.end = at + bytes;
-    check(names.insert(tensor.name).second, "tensor {} comes twice", tensor.name);
+    check(names.insert(tensor.name).second, "tensor {} appears twice", tensor.name);
     text += "," + member(tensor.name, {{"dtype", tensor.dtype},
                                        {"shape", tensor.shape},
                                        {"data_offsets", {tensor.begin, tensor.end}}});

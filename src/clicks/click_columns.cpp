@@ -20,8 +20,7 @@ T load(const std::byte* at) {
 
 void check_rules(const ClickRules& rules) {
   if (rules.transform == DenseTransform::LogMin)
-    bad_input(
-        "the dense transform logmin needs the least number of all samples: preprocess the data with it");
+    bad_input("the dense transform logmin needs the minimum over all samples: preprocess the data with it");
 }
 
 float checked_dense(float x, const std::string& path, int64_t sample, int64_t feature) {
@@ -47,7 +46,7 @@ RecordClicks::RecordClicks(const std::string& path, const ClickSchema& schema, c
   if (file_.size() % bytes != 0)
     bad_input(
         "{}: {} bytes are not a whole number of samples of {} bytes (a label, {} dense numbers, {} ids): {} "
-        "bytes are left over; the file is truncated, or the schema is another one",
+        "bytes are left over; the file is truncated, or has another schema",
         path, file_.size(), bytes, schema.dense, words_ - 1 - schema.dense, file_.size() % bytes);
   samples_ = file_.size() / bytes;
 }

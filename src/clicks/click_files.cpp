@@ -25,7 +25,7 @@ std::vector<int64_t> for_each_table(std::vector<int64_t> numbers, size_t tables,
 
 ClickSchema record_schema(const std::string& path, const ClickFileOptions& options) {
   if (options.table_rows.empty())
-    bad_input("{}: the file does not say the rows of its tables: give --table-rows", path);
+    bad_input("{}: the file does not record the rows of its tables: give --table-rows", path);
   constexpr int64_t kMostIds = 1 << 20;
   ClickSchema schema;
   schema.dense = static_cast<int>(options.dense.value_or(13));
@@ -48,7 +48,7 @@ ClickRules rules_of(const ClickFileOptions& options, bool counts) {
 
 OpenClicks open_text(const std::string& path, const std::string& format, const ClickFileOptions& options) {
   if (options.table_rows.empty())
-    bad_input("{}: the file does not say the rows of its tables: give --table-rows", path);
+    bad_input("{}: the file does not record the rows of its tables: give --table-rows", path);
   auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
                                            format == "text" ? "auto" : format, options.needs_labels);
   ClickFileOptions given = options;
@@ -64,7 +64,7 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
 std::unique_ptr<ClickSource> open_folder(const std::string& path, const ClickFileOptions& options) {
   if (options.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
     bad_input(
-        "{}: its ids were brought into their tables when it was preprocessed; --id-policy {} has no use here",
+        "{}: its ids were already mapped into their tables by preprocessing; --id-policy {} has no effect",
         path, name_of(*options.id_policy));
   return open_click_folder(path);
 }
@@ -101,7 +101,7 @@ std::string find_click_format(const std::string& path) {
   for (const char* ending : {".txt", ".tsv", ".csv"})
     if (name.ends_with(ending)) return "text";
   if (name.starts_with("day_")) return "text";
-  bad_input("{}: its name does not tell its format: give --data-format, one of {}", path,
+  bad_input("{}: the format cannot be inferred from its name: give --data-format, one of {}", path,
             fmt::join(click_formats(), ", "));
 }
 
@@ -109,7 +109,7 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
   std::vector<std::string> problems;
   if (options.dense && *options.dense != schema.dense)
     problems.push_back(
-        fmt::format("it has {} dense features, --dense-features says {}", schema.dense, *options.dense));
+        fmt::format("it has {} dense features, but --dense-features is {}", schema.dense, *options.dense));
   if (options.dense_transform && *options.dense_transform != DenseTransform::None &&
       name_of(*options.dense_transform) != schema.dense_transform && schema.dense > 0)
     problems.push_back(fmt::format("its dense transform is {}, --dense-transform {} cannot be applied to it",
@@ -120,12 +120,12 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
     const size_t before = problems.size();
     for (size_t t = 0; t < rows.size(); ++t)
       if (rows[t] != schema.tables[t].rows)
-        problems.push_back(fmt::format("table {} has {} rows, --table-rows says {}", schema.tables[t].name,
+        problems.push_back(fmt::format("table {} has {} rows, but --table-rows is {}", schema.tables[t].name,
                                        schema.tables[t].rows, rows[t]));
     if (problems.size() > before) problems.back() += "; --table-rows data takes those of the data";
   }
   if (std::any_of(options.table_ids.begin(), options.table_ids.end(), [](int64_t n) { return n != 1; }))
-    problems.emplace_back("its samples have one id in each table, --table-max-ids says otherwise");
+    problems.emplace_back("its samples have one id in each table, but --table-max-ids differs");
   if (!problems.empty()) bad_input("{}: {}", path, fmt::join(problems, "\n  "));
 }
 

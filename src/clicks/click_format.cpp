@@ -28,7 +28,7 @@ constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
 class Reader {
  public:
   Reader(const json& object, const std::string& path) : object_(object), path_(path) {
-    if (!object.is_object()) bad_input("{}: is not what `trifold preprocess` writes", path);
+    if (!object.is_object()) bad_input("{}: was not written by `trifold preprocess`", path);
   }
 
   const json& at(const char* key) const {
@@ -181,7 +181,7 @@ ClickFolder read_click_folder(const std::string& folder) {
   const std::string path = ClickFolder::manifest(folder);
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
-  if (reader.text("format") != kFormat) bad_input("{}: is not what `trifold preprocess` writes", path);
+  if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
   if (const int64_t version = reader.number("version", 1, kMany); version > kWideVersion)
     bad_input("{}: has version {} of the format; this program reads versions {} and {}", path, version,
               kVersion, kWideVersion);
@@ -235,7 +235,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   }
   schema.dense_transform = name_of(clicks.transform);  // taken already
   if (clicks.transform == DenseTransform::LogMin)
-    schema.dense_transform += fmt::format(" with the least number {}", clicks.least);
+    schema.dense_transform += fmt::format(" with the minimum {}", clicks.least);
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
   if (source->samples() != clicks.samples)
     bad_input("{}: has {} samples, {} says {}: it is damaged", files.labels, source->samples(),

@@ -42,7 +42,7 @@ void check_text(const std::string& path, std::string_view text) {
   if (text.empty()) bad_input("{}: the file is empty", path);
   expect_plain_text(text.substr(0, 16), path);
   if (text.substr(0, 4096).find('\0') != std::string_view::npos)
-    bad_input("{}: has NUL bytes: it is no text", path);
+    bad_input("{}: has NUL bytes: it is not text", path);
   if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", path);
 }
 

@@ -285,8 +285,8 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
   for (size_t c = 0; layout.rules && c < std::min(fields.size(), layout.columns.size()); ++c)
     if (fields[c].open)
       return fmt::format(
-          "column {}: {} has a quote that none closes before the next '{}'; quotes inside a field come "
-          "twice, and a field ends on its line",
+          "column {}: {} has a quote that is not closed before the next '{}'; double the quotes inside a "
+          "field, and end each field on its line",
           layout.columns[c].name, printable(fields[c].text, kShown),
           layout.separator == '\t' ? "tab" : std::string(1, layout.separator));
   if (fields.size() > layout.columns.size())
@@ -302,7 +302,7 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
                        wanted(layout, column.kind));
   }
-  return fmt::format("column {}: the line ends after {} fields; it has {}, of which {} must be there",
+  return fmt::format("column {}: the line ends after {} fields; {} are expected, at least {}",
                      layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
                      layout.columns.size(), layout.least_fields);
 }
@@ -338,7 +338,7 @@ std::optional<std::string_view> take_line(std::string_view& text) {
 
 void refuse_long_line(const std::string& file, int64_t line_number) {
   bad_input(
-      "{}:{}: the line has more than {} bytes, the most that a line of clicks may have; each click needs a "
+      "{}:{}: the line has more than {} bytes, the limit for a line of clicks; each click needs a "
       "line of its own, which ends in LF or CRLF",
       file, line_number, kLongestClickLine);
 }

@@ -22,8 +22,7 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
   if (needs_labels) check_labels(layout_, path);
   schema_.labeled = layout_.labels;
   if (rules.transform == DenseTransform::LogMin)
-    bad_input(
-        "the dense transform logmin needs the least number of all samples: preprocess the data with it");
+    bad_input("the dense transform logmin needs the minimum over all samples: preprocess the data with it");
   if (rows.size() == 1) rows.resize(static_cast<size_t>(layout_.tables), rows[0]);
   if (std::ssize(rows) != layout_.tables)
     bad_input("{}: has {} columns of ids; {} table sizes are given", path, layout_.tables, rows.size());

@@ -14,8 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kCudaAdvice =
-    "Build Trifold where CUDA 12.8 or newer is (nvcc, cuBLASLt, cuDNN and NCCL; TRIFOLD_CUDA=ON), or name "
-    "the "
+    "Build Trifold with CUDA 12.8 or newer (nvcc, cuBLASLt, cuDNN and NCCL; TRIFOLD_CUDA=ON), or name the "
     "module's folder in TRIFOLD_MODULE_PATH, or compute on the processor with --device cpu.";
 
 template <class Function>

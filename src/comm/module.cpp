@@ -47,14 +47,15 @@ void* open_module(std::span<const fs::path> folders, const char* file, int flags
 
 void* function_in(void* module, const char* file, const char* name) {
   void* symbol = dlsym(module, name);
-  check(symbol != nullptr, "the module {} has no function {}: it is not of this build of Trifold", file,
-        name);
+  check(symbol != nullptr, "the module {} has no function {}: it does not belong to this build of Trifold",
+        file, name);
   return symbol;
 }
 
 void check_module_version(const char* file, int64_t found, int64_t expected) {
   check(found == expected,
-        "the module {} is of another build of Trifold (version {}, not {}): build and install both together",
+        "the module {} belongs to another build of Trifold (version {}, not {}): build and install both "
+        "together",
         file, found, expected);
 }
 

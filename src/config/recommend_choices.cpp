@@ -46,7 +46,7 @@ NumberList::NumberList(std::vector<int64_t> numbers)
 NumberList NumberList::parse(std::string_view text) {
   auto numbers = numbers_of(text);
   if (!numbers)
-    bad_input("'{}' is no list of numbers of 1 or more, like 512-256-64", printable(std::string(text)));
+    bad_input("'{}' is not a list of numbers of at least 1, like 512-256-64", printable(std::string(text)));
   NumberList list(std::move(*numbers));
   list.spelled_ = text;
   return list;
@@ -95,7 +95,7 @@ std::string ColumnNames::text() const { return fmt::format("{}", fmt::join(names
 Separator Separator::parse(std::string_view text) {
   if (text == "tab" || text == "\\t") return {'\t'};
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
-    bad_input("'{}' is no separator: one character that is no quote, or the word tab",
+    bad_input("'{}' is not a separator: give one character other than a quote, or the word tab",
               printable(std::string(text)));
   return {text.front()};
 }
@@ -126,9 +126,9 @@ LabelRule LabelRule::parse(std::string_view text) {
   const auto* found = std::find_if(std::begin(kComparisons), std::end(kComparisons),
                                    [&](const Comparison& one) { return rest.starts_with(one.sign); });
   if (found == std::end(kComparisons))
-    bad_input("'{}' compares with none of >= <= == != > <, as in rating>=4", shown);
+    bad_input("'{}' has none of the comparisons >= <= == != > <; it looks like rating>=4", shown);
   rest.remove_prefix(found->sign.size());
-  if (rest.empty()) bad_input("'{}' has no value behind {}, as in rating>=4", shown, found->sign);
+  if (rest.empty()) bad_input("'{}' has no value after {}; it looks like rating>=4", shown, found->sign);
   rule.is = found->is;
   rule.value = rest;
   double number = 0;
@@ -136,7 +136,7 @@ LabelRule LabelRule::parse(std::string_view text) {
   if (error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number))
     rule.number = number;
   if (!rule.number && rule.is != Is::Equal && rule.is != Is::Unequal)
-    bad_input("'{}' compares with '{}', which is no number: texts are compared by == and !=", shown,
+    bad_input("'{}' compares with '{}', which is not a number: texts are compared by == and !=", shown,
               printable(rule.value));
   return rule;
 }

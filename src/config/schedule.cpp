@@ -54,7 +54,7 @@ std::string schedule_problem(Schedule schedule, int ranks, int chunks, int micro
     return fmt::format("{} places exactly 2 chunks on each rank, not {}", name, chunks);
   if (chunks > 1 && !needs_two_chunks(schedule) && !takes_any_chunks(schedule))
     return fmt::format(
-        "{} has one chunk a rank, not {}; interleaved and auto take any number, zb-v and dualpipe-v take 2",
+        "{} has one chunk per rank, not {}; interleaved and auto take any number, zb-v and dualpipe-v take 2",
         name, chunks);
   const int least = min_micros(schedule, ranks, chunks);
   if (micros < least)

@@ -61,7 +61,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"use-megatron-fsdp", "give --zero-stage 3 instead"},
     {"use-torch-fsdp2", "give --zero-stage 3 instead"},
     {"data-parallel-sharding-strategy", "give --zero-stage instead"},
-    {"overlap-grad-reduce", "gradients are always reduced while backward goes on: leave it out"},
+    {"overlap-grad-reduce", "gradient reduction always overlaps with backward: leave it out"},
     {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32: leave it out"},
     {"recompute-activations", "give --recompute-granularity selective instead"},
     {"recompute-method", "--recompute-granularity full computes every layer again: leave it out"},

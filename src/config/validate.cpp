@@ -36,7 +36,7 @@ void check_run(const PretrainConfig& config, Problems& problems) {
         .right("give both, or neither");
   if (eval.eval_interval && eval.eval_iters == 0)
     problems.about("eval-interval", "eval-iters")
-        .wrong("--eval-interval {} has no effect with --eval-iters 0, which evaluates nothing",
+        .wrong("--eval-interval {} has no effect with --eval-iters 0, which disables evaluation",
                *eval.eval_interval)
         .right("leave it out, or give at least --eval-iters 1");
   check_overlap(config.log, config.mesh, problems);
@@ -86,7 +86,7 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
   const std::vector<SearchAxis> axes = axes_searched(config);
   if (!config.search_schedules.empty() && std::count(axes.begin(), axes.end(), SearchAxis::Schedule) == 0)
     problems.about("search-schedules", "search-over")
-        .wrong("--search-schedules has no effect where --search-over leaves the schedule out")
+        .wrong("--search-schedules has no effect if --search-over does not include the schedule")
         .right("leave it out too");
   if (!config.hardware)
     problems.about("search", "hardware")
@@ -162,15 +162,19 @@ std::vector<Problem> problems(const BenchConfig& config) {
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
   check_layout(run, problems);
   if (config.what.size() > 1 && std::count(config.what.begin(), config.what.end(), BenchPart::Hardware) > 0)
-    problems.about("what").wrong("--what hardware writes a file of its own").right("measure it alone");
+    problems.about("what")
+        .wrong(
+            "--what hardware cannot be combined with other measurements, because it writes its own kind of "
+            "file")
+        .right("measure it alone");
   if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
     problems.about("enable-cuda-graph", "what")
-        .wrong("--enable-cuda-graph has no effect on what is measured")
+        .wrong("--enable-cuda-graph has no effect on these measurements")
         .right("it needs --what step");
   if (run.mesh.tune_products != "off" &&
       std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
     problems.about("tune-products", "what")
-        .wrong("--tune-products {} has no effect on what is measured", run.mesh.tune_products)
+        .wrong("--tune-products {} has no effect on these measurements", run.mesh.tune_products)
         .right("it needs --what step");
   return problems.take();
 }

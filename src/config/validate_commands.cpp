@@ -246,7 +246,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
   for (const auto& [option, given] : options)
     if (given)
       problems.about(option)
-          .wrong("--{} has an effect only where options name the columns", option)
+          .wrong("--{} has an effect only if options name the columns", option)
           .right("give --label COLUMN too");
 }
 

@@ -40,7 +40,7 @@ void check_blend(const std::vector<std::string>& words, Problems& problems) {
   for (size_t i = 0; i < words.size(); i += 2)
     if (!as_number(words[i]))
       problems.about("data-path")
-          .wrong("--data-path: '{}' stands where the weight of '{}' belongs", words[i], words[i + 1])
+          .wrong("--data-path: '{}' is in the place of the weight of '{}'", words[i], words[i + 1])
           .right("give a weight before every path, or before none");
   if (sum == 0)
     problems.about("data-path").wrong("--data-path: all weights are 0").right("give numbers above 0");
@@ -128,7 +128,7 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.finetune, "finetune", config.load, "load");
   if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
     problems.about("allow-changed-data", "load", "finetune", "auto-resume")
-        .wrong("--allow-changed-data has no effect, because this run goes on from no checkpoint")
+        .wrong("--allow-changed-data has no effect, because this run does not resume from a checkpoint")
         .right("give --load without --finetune, or --auto-resume");
 }
 

@@ -89,12 +89,12 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .wrong("--num-query-groups {} and --tensor-model-parallel-size {} do not divide each other", groups,
                tensor)
         .right(
-            "one must divide the other, so that ranks hold as many groups, or groups are held by as many "
-            "ranks");
+            "one must divide the other, so that groups are divided evenly among ranks, or ranks among "
+            "groups");
   if (model.ffn_hidden_size)
     divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
   else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0)
-    divisible("ffn-hidden-size", inner_width(model), ", which is what it is by default,");
+    divisible("ffn-hidden-size", inner_width(model), ", its default,");
   const int64_t rows = model.seq_length * config.batch.micro_batch_size;  // at most 2^60
   if (config.mesh.sequence_parallel && problems.sound({"seq-length", "micro-batch-size"}) &&
       rows % tensor != 0)
@@ -112,8 +112,9 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
                        Problems& problems) {
   if (problems.sound({"zero-stage"}) && config.zero.zero_stage < 2)
     problems.about("zero-reduce", "zero-stage")
-        .wrong("--zero-reduce each has no effect with --zero-stage {}, where every rank holds all gradients",
-               config.zero.zero_stage)
+        .wrong(
+            "--zero-reduce each has no effect with --zero-stage {}, in which every rank holds all gradients",
+            config.zero.zero_stage)
         .right("give --zero-stage 2 or 3, or --zero-reduce once");
   if (schedule && is_async(*schedule))
     problems.about("zero-reduce", "schedule")
@@ -130,9 +131,7 @@ void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = data_parallel_size(config.mesh);
   if (data == 1)
     problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
-        .wrong(
-            "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends its gradients to "
-            "nobody")
+        .wrong("--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends no gradients")
         .right("leave it out");
   const int64_t group = given_group_size(config.zero).value_or(data);
   if (group > 0 && data / group > kMostGroupsInBf16)
@@ -158,7 +157,7 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
             "--enable-cuda-graph is not possible with --tensor-model-parallel-size {}, because blocks with "
             "collectives in them are not captured",
             mesh.tensor_model_parallel_size)
-        .right("leave the option out, or give no tensor ranks");
+        .right("leave the option out, or give --tp 1");
 }
 
 void check_tuning(const MeshConfig& mesh, Problems& problems) {
@@ -200,8 +199,8 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
   if (config.zero.offloads_to_host() && !on_device)
     problems.about("offload", "device")
         .wrong(
-            "--offload host has no effect without --device cuda, because on a processor the state lies in "
-            "the memory of the host already")
+            "--offload host has no effect without --device cuda, because on a processor the state is in host "
+            "memory already")
         .right("leave it out, or name a folder on a fast disk");
   if (config.zero.offloads() && !config.zero.offloads_to_host() && on_device)
     problems.about("offload", "device")

@@ -31,7 +31,7 @@ void check_heads(const ModelConfig& model, Problems& problems) {
     problems.about("num-query-groups", "num-attention-heads")
         .wrong("--num-query-groups {} does not divide --num-attention-heads {}", model.num_query_groups,
                model.num_attention_heads)
-        .right("give a divisor of it, so that each group has as many heads");
+        .right("give a divisor of it, so that all groups have the same number of heads");
 }
 
 void check_yarn(const ModelConfig& model, Problems& problems) {
@@ -55,7 +55,7 @@ void check_yarn(const ModelConfig& model, Problems& problems) {
     problems.about("beta-fast", "beta-slow")
         .wrong("--beta-fast {} is not above --beta-slow {}", format_double(model.beta_fast),
                format_double(model.beta_slow))
-        .right("give more turns for pairs that stay than for pairs that are stretched");
+        .right("--beta-fast must be the larger of the two");
   if (problems.sound({"rotary-percent"}) && model.rotary_percent != 1)
     problems.about("rotary-percent", "rope-type")
         .wrong("--rotary-percent {} is not possible with --rope-type yarn",
@@ -63,7 +63,9 @@ void check_yarn(const ModelConfig& model, Problems& problems) {
         .right("leave it out");
   if (problems.sound({"rotary-base"}) && model.rotary_base == 1)
     problems.about("rotary-base", "rope-type")
-        .wrong("--rotary-base 1 is not possible with --rope-type yarn: all pairs turn alike")
+        .wrong(
+            "--rotary-base 1 is not possible with --rope-type yarn, because all channels would rotate at the "
+            "same rate")
         .right("give a larger one");
 }
 
@@ -104,8 +106,8 @@ void check_rope(const ModelConfig& model, Problems& problems) {
         .about("position-embedding-type", "rotary-percent", "kv-channels", "hidden-size",
                "num-attention-heads")
         .wrong(
-            "--position-embedding-type rope turns pairs of a head's numbers, but {} of {} ({} of "
-            "--rotary-percent) are not an even number from 2 to {}",
+            "--position-embedding-type rope rotates pairs of channels, but {} of {} ({} of --rotary-percent) "
+            "is not an even number from 2 to {}",
             turned, head, format_double(model.rotary_percent), kMost)
         .right("give another --kv-channels or --rotary-percent");
 }
@@ -157,8 +159,8 @@ void check_precision(const PrecisionConfig& precision, Problems& problems) {
   if (precision.grad_reduce_in_bf16 && precision.f64)
     problems.about("grad-reduce-in-bf16", "f64")
         .wrong(
-            "--grad-reduce-in-bf16 is not possible with --f64, because what is computed to check the "
-            "mathematics is not rounded to bf16")
+            "--grad-reduce-in-bf16 is not possible with --f64, because f64 is for numerical checks, which "
+            "rounding to bf16 would defeat")
         .right("give one of them");
   const PrecisionConfig defaults;
   const std::pair<const char*, bool> searched[] = {

@@ -80,7 +80,7 @@ void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
         .about("pipeline-model-parallel-layout", "pipeline-cut", "decoder-first-pipeline-num-layers",
                "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
                "account-for-loss-in-pipeline-split")
-        .wrong("--pipeline-model-parallel-layout says what every stage has")
+        .wrong("--pipeline-model-parallel-layout already defines every stage")
         .right(
             "leave out --pipeline-cut, --decoder-first-pipeline-num-layers, "
             "--decoder-last-pipeline-num-layers "
@@ -208,7 +208,7 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
     problems.about("check-overlap", "schedule")
         .wrong("--check-overlap {} cannot be used with --schedule {}, because {}", config.log.check_overlap,
                pipeline.schedule->text(),
-               asynchronous ? "its updates are made inside the pipeline and cannot be repeated"
+               asynchronous ? "its updates happen inside the pipeline and cannot be repeated"
                             : "without overlap, messages in the order of a file may wait for each other")
         .right("leave it out");
   if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)

@@ -149,7 +149,7 @@ void check_optimizer(const OptimizerConfig& optimizer, Problems& problems) {
 void check_overlap(const LogConfig& log, const MeshConfig& mesh, Problems& problems) {
   if (log.check_overlap > 0 && mesh.ranks == 1 && mesh.device != ComputeDevice::Cuda)
     problems.about("check-overlap", "ranks", "device")
-        .wrong("--check-overlap {} has no effect on one rank of a processor, where nothing overlaps",
+        .wrong("--check-overlap {} has no effect with one rank on a processor, where nothing overlaps",
                log.check_overlap)
         .right("leave it out, or give several --ranks");
 }

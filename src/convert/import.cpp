@@ -57,8 +57,8 @@ void expect_safetensors(const fs::path& folder, const json& config) {
     if (plain && !first.empty()) kind = first;
   }
   bad_input(
-      "{} holds {}, a Python pickle, which is not read; write model.safetensors beside it with transformers, "
-      "then run this again:\n"
+      "{} holds {}, a Python pickle, which is not read; write model.safetensors next to it with "
+      "transformers, then run this again:\n"
       "  python3 -c 'from transformers import {} as Model\n"
       "Model.from_pretrained({}).save_pretrained({}, safe_serialization=True)'",
       folder.string(), name, kind, quoted, quoted);
@@ -121,13 +121,13 @@ Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& ma
   }
   for (const auto& entry : files.tensors())
     if (!used.contains(entry.first) && !is_no_parameter(entry.first, model))
-      problems.push_back(fmt::format("tensor {} has no place in the model", printable(entry.first)));
+      problems.push_back(fmt::format("tensor {} does not belong to the model", printable(entry.first)));
   constexpr size_t kMostListed = 20;
   const size_t more = problems.size() - std::min(problems.size(), kMostListed);
   problems.resize(problems.size() - more);
   if (more > 0) problems.push_back(fmt::format("and {} more", more));
   if (!problems.empty())
-    bad_input("{} does not hold what its config.json says:\n  {}", where, fmt::join(problems, "\n  "));
+    bad_input("{} does not match its config.json:\n  {}", where, fmt::join(problems, "\n  "));
   return sources;
 }
 
@@ -195,7 +195,7 @@ class Importer {
 DType type_of_all(const std::set<std::string>& types, const ConvertConfig& config) {
   if (config.dtype) return *config.dtype;
   if (types.size() > 1)
-    bad_input("the tensors of {} are of the types {}: say with --dtype what all of them become", config.load,
+    bad_input("the tensors of {} have the types {}: give --dtype for a common type", config.load,
               fmt::join(types, ", "));
   return dtype_named(*types.begin());
 }

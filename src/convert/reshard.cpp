@@ -73,7 +73,7 @@ class Passage {
 
   void pass(const TensorInfo& tensor) {
     const std::vector<Target>& targets = targets_[tensor.name];
-    if (targets.empty()) bad_input("the target has no place for tensor {}", tensor.name);
+    if (targets.empty()) bad_input("the target has no tensor {}", tensor.name);
     const ShardBox& first = files_[targets[0].file].boxes()[targets[0].box];
     if (first.global != tensor.global)
       bad_input("tensor {} is {} in the checkpoint, and {} in the model", tensor.name,

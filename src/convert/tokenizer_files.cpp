@@ -32,7 +32,7 @@ std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
     if (!fs::is_regular_file(file, error)) bad_input("{} is not a regular file", file.string());
     const uintmax_t bytes = fs::file_size(file, error);
     if (error || bytes > kMostBytes)
-      bad_input("{} has {} bytes; a file of a tokenizer has at most {}", file.string(), bytes, kMostBytes);
+      bad_input("{} has {} bytes; a tokenizer file may have at most {}", file.string(), bytes, kMostBytes);
     files.push_back(file);
   }
   return files;

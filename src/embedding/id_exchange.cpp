@@ -30,8 +30,8 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
       send_counts_(static_cast<size_t>(placement.ranks())),
       receive_counts_(send_counts_.size()),
       ones_(send_counts_.size(), 1) {
-  check(comm.size() == placement.ranks(), "tables placed on {} ranks, {} are there", placement.ranks(),
-        comm.size());
+  check(comm.size() == placement.ranks(), "tables are placed on {} ranks, but there are {}",
+        placement.ranks(), comm.size());
   const int64_t parts = how.weighted ? 2 : 1;  // numbers of an id
   const auto most = [&](std::span<const Shard> shards, int64_t samples) {
     int64_t count = 0;
@@ -204,7 +204,7 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
 }
 
 void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream) {
-  check(batch.samples == how_.samples, "a batch of {} samples where {} are shared out", batch.samples,
+  check(batch.samples == how_.samples, "a batch of {} samples where {} are distributed", batch.samples,
         how_.samples);
   check_ids(batch);
   out.written.restart();

@@ -10,8 +10,8 @@ namespace trifold {
 Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks,
                      int leading)
     : tables_(std::move(tables)), choice_(std::move(choice)), ranks_(ranks), leading_(leading) {
-  check(ranks >= 1 && tables_.size() == choice_.size(), "{} tables are placed on {} ranks, {} were asked for",
-        choice_.size(), ranks, tables_.size());
+  check(ranks >= 1 && tables_.size() == choice_.size(),
+        "{} tables are placed on {} ranks, but {} were requested", choice_.size(), ranks, tables_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     const EmbeddingTable& table = tables_[t];
     TablePlacement& how = choice_[t];

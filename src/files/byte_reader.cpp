@@ -57,14 +57,15 @@ class GzipReader final : public ByteReader {
       if (status == Z_STREAM_END) {
         inside_ = false;
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        bad_input("{}: is not a sound gzip file ({}): make it again, or leave it out", path_,
+        bad_input("{}: is a damaged gzip file ({}): create it again, or leave it out", path_,
                   state_.msg != nullptr ? state_.msg : zError(status));
       }
     }
     const size_t count = out.size() - state_.avail_out;
     if (count == 0 && inside_)
       bad_input(
-          "{}: the gzip file is cut off: it ends in the middle of its data; make it again, or leave it out",
+          "{}: the gzip file is truncated: it ends in the middle of its data; create it again, or leave it "
+          "out",
           path_);
     return count;
   }
@@ -79,7 +80,7 @@ class GzipReader final : public ByteReader {
     }
     zeros_ += before - state_.avail_in;
     if (zeros_ > kMostZeros)
-      bad_input("{}: more than {} zero bytes follow its gzip data: make it again, or leave it out", path_,
+      bad_input("{}: more than {} zero bytes follow its gzip data: create it again, or leave it out", path_,
                 kMostZeros);
     return state_.avail_in < before;
   }
@@ -120,7 +121,7 @@ class ZstdReader final : public ByteReader {
       const size_t before = target.pos;
       const size_t status = ZSTD_decompressStream(state_, &target, &source_);
       if (ZSTD_isError(status) != 0)
-        bad_input("{}: is not a sound zstd file ({}): make it again, or leave it out", path_,
+        bad_input("{}: is a damaged zstd file ({}): create it again, or leave it out", path_,
                   ZSTD_getErrorName(status));
       inside_ = status != 0;
       more_ = inside_ && target.pos == target.size;
@@ -128,7 +129,8 @@ class ZstdReader final : public ByteReader {
     }
     if (target.pos == 0 && inside_)
       bad_input(
-          "{}: the zstd file is cut off: it ends in the middle of its data; make it again, or leave it out",
+          "{}: the zstd file is truncated: it ends in the middle of its data; create it again, or leave it "
+          "out",
           path_);
     return target.pos;
   }

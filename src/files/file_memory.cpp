@@ -24,9 +24,8 @@ class OpenFile {
     std::string name = folder + "/trifold-offload-XXXXXX";
     number_ = mkostemp(name.data(), O_CLOEXEC);
     if (number_ < 0)
-      bad_input(
-          "--offload {}: no file can be made there ({}); name a folder that exists and can be written to",
-          folder, std::strerror(errno));
+      bad_input("--offload {}: no file can be created there ({}); name a folder that exists and is writable",
+                folder, std::strerror(errno));
     unlink(name.c_str());
   }
   ~OpenFile() { close(number_); }
@@ -44,9 +43,8 @@ void check_space(const std::string& folder, size_t bytes) {
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
   if (bytes > free_bytes)
     bad_input(
-        "--offload {}: a rank needs {} bytes there, and {} are free; make room, name another folder, or "
-        "share "
-        "the state out over more ranks (--zero-stage 1 or more)",
+        "--offload {}: a rank needs {} bytes there, and {} are free; free space, name another folder, or "
+        "shard the state over more ranks (--zero-stage 1 or more)",
         folder, bytes, free_bytes);
 }
 
@@ -64,7 +62,7 @@ FileMemory::FileMemory(const std::string& folder, size_t bytes) : bytes_(bytes) 
   const OpenFile file(folder);
   check_space(folder, bytes);
   if (const int error = posix_fallocate(file.number(), 0, static_cast<off_t>(bytes)); error != 0)
-    bad_input("--offload {}: {} bytes could not be taken from the disk ({})", folder, bytes,
+    bad_input("--offload {}: {} bytes could not be allocated on the disk ({})", folder, bytes,
               std::strerror(error));
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   check(memory != MAP_FAILED, "--offload {}: a file of {} bytes could not be mapped ({})", folder, bytes,

@@ -51,8 +51,8 @@ void check_writable_folder(const std::string& option, const std::string& path) {
   fs::path there = fs::absolute(path);
   while (!fs::exists(there, ignored) && there.has_relative_path()) {
     if (fs::is_symlink(there, ignored))
-      bad_input("{} {}: {} is a link to {}, which is not there; make that folder, or name another", option,
-                path, there.string(), fs::read_symlink(there, ignored).string());
+      bad_input("{} {}: {} is a link to {}, which does not exist; create that folder, or name another",
+                option, path, there.string(), fs::read_symlink(there, ignored).string());
     there = there.parent_path();
   }
   if (!fs::is_directory(there, ignored))

@@ -28,8 +28,8 @@ RawFile RawFile::temporary() {
   std::string path = (folder / "trifold-XXXXXX").string();
   const int descriptor = mkostemp(path.data(), O_CLOEXEC);
   if (descriptor < 0)
-    bad_input("{}: no temporary file can be made there ({}): set TMPDIR to another folder", folder.string(),
-              std::strerror(errno));
+    bad_input("{}: no temporary file can be created there ({}): set TMPDIR to another folder",
+              folder.string(), std::strerror(errno));
   unlink(path.c_str());
   return {path, descriptor};
 }

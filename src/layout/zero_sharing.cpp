@@ -34,15 +34,14 @@ int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const
       for (const int run : runs_on_nodes(sizes, at, nodes))
         if (run != group)
           bad_input(
-              "--zero-group-size node: some nodes have {} of the data-parallel ranks that could share, "
-              "others {}; "
-              "give the same number of ranks to every node, a multiple of tensor {} ranks, or a number for "
+              "--zero-group-size node: some nodes have {} data-parallel ranks of a group, others {}; give "
+              "the same number of ranks to every node, a multiple of tensor {} ranks, or a number for "
               "--zero-group-size",
               group, run, sizes[Axis::Tp]);
   if (group == 1 && sizes[Axis::Dp] > 1)
     bad_input(
-        "--zero-group-size node: every node has one data-parallel rank of a kind, so nothing would be shared "
-        "out; leave it out, or give fewer tensor ranks than a node has ranks");
+        "--zero-group-size node: every node has one data-parallel rank of each group, so nothing would be "
+        "sharded; leave it out, or give fewer tensor ranks than a node has ranks");
   return group;
 }
 

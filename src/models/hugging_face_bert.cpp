@@ -20,7 +20,8 @@ void read_task(ConfigReader& from, ModelConfig& model) {
     if (!name.is_string()) return from.problem(fmt::format("'id2label' gives class {} no name", id));
     model.class_names.push_back(name.get<std::string>());
   }
-  if (model.class_names.size() < 2) from.problem("one label is a regression, which there is no head for");
+  if (model.class_names.size() < 2)
+    from.problem("one label means a regression, which has no output head here");
   from.must_be("problem_type", {"single_label_classification"}, "single_label_classification");
 }
 

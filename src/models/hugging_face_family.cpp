@@ -24,7 +24,7 @@ int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
 double ConfigReader::number(const char* key, double absent) {
   if (!has(key)) return absent;
   if (config_[key].is_number()) return config_[key].get<double>();
-  problems_.push_back(fmt::format("'{}' is no number", key));
+  problems_.push_back(fmt::format("'{}' is not a number", key));
   return absent;
 }
 
@@ -44,7 +44,7 @@ void ConfigReader::must_be(const char* key, const std::vector<json>& supported, 
 
 void ConfigReader::finish(const std::string& where) const {
   if (!problems_.empty())
-    bad_input("{} is of a model that cannot be taken over:\n  {}", where, fmt::join(problems_, "\n  "));
+    bad_input("{} holds a model that cannot be converted:\n  {}", where, fmt::join(problems_, "\n  "));
 }
 
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model) {

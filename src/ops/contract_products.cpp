@@ -79,8 +79,8 @@ namespace {
 
 void expect_attention(const char* op, const Tensor& out, const Tensor& lse, const Tensor& qkv,
                       const Attention& how) {
-  check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1,
-        "{}: batch {}, seq {}, head_dim {} make no sense", op, how.batch, how.seq, how.head_dim);
+  check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1, "{}: batch {}, seq {}, head_dim {} are invalid",
+        op, how.batch, how.seq, how.head_dim);
   check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
         "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
   if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);

@@ -112,7 +112,7 @@ namespace {
 // y [B, width + pairs] of x [B, vectors * width].
 void expect_interaction(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self) {
   expect_matrix(op, "x", x);
-  check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers are no vectors of {}", op,
+  check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers cannot hold vectors of {}", op,
         x.last_dim(), width);
   const int64_t vectors = x.last_dim() / width;
   const int64_t pairs = self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2;

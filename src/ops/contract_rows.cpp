@@ -117,8 +117,8 @@ void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rot
   expect("rotary", "x", x, y.dtype, rows * x.last_dim());
   expect("rotary", "positions", positions, DType::I32, rows);
   check(how.heads == 0 || (pairs >= 1 && pairs <= cpu::kRotaryPairs && 2 * pairs <= how.head_dim),
-        "rotary: {} pairs of a head of {} numbers cannot be turned: at least 1 and at most {} can", pairs,
-        how.head_dim, std::min(cpu::kRotaryPairs, how.head_dim / 2));
+        "rotary: {} pairs of a head of {} numbers cannot be rotated: give from 1 to {}", pairs, how.head_dim,
+        std::min(cpu::kRotaryPairs, how.head_dim / 2));
   check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
         "rotary: {} heads of {} numbers are not in {} columns", how.heads, how.head_dim, how.columns);
   check(how.x_column >= 0 && how.x_column + how.columns <= x.last_dim() && how.y_column >= 0 &&

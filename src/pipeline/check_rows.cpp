@@ -134,7 +134,7 @@ class Rows {
     const bool residency = action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
     const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF ||
                          action.kind == ActionKind::RecvF || residency;
-    require(forward || !shape_.forward_only, "has no place in a plan that only goes forward");
+    require(forward || !shape_.forward_only, "is not allowed in a forward-only plan");
     if (has_micro(action.kind) || reduces_one_micro(action))
       require(in_range(action), "names a micro-batch that does not exist; there are {}", shape_.micros);
     else
@@ -234,7 +234,7 @@ class Rows {
 
   // Of sending, the stage the message comes from; of receiving, the one it is for.
   void check_border(const Action& action, int neighbour) const {
-    require(0 <= neighbour && neighbour <= last_stage(), "has no stage on the other side");
+    require(0 <= neighbour && neighbour <= last_stage(), "has no stage at the other end");
     require(!same_rank(action.stage, neighbour),
             "is a message between stages {} and {}, which are on one rank", action.stage, neighbour);
   }
@@ -262,13 +262,13 @@ class Rows {
     StageState& stage = stage_of(action);
     const bool gather = action.kind == ActionKind::Unshard;
     require(stage.unsharded != gather, "finds its weights {}",
-            gather ? "gathered already" : "not gathered, so there is nothing to let go");
+            gather ? "gathered already" : "not gathered, so there is nothing to release");
     stage.unsharded = gather;
   }
 
   void reduce_tied(const Action& action) {
     StageState& stage = stage_of(action);
-    require(tied_, "has nothing to add up: no weight is shared between two ranks");
+    require(tied_, "has nothing to reduce: no weight is shared between two ranks");
     require(action.stage == 0 || action.stage == last_stage(), "is not the first or the last stage");
     require(stage.steps < stage.all_steps, "comes after the last Step of its stage");
     require(complete(stage, 0), "comes before the last gradient of its stage");
@@ -351,7 +351,7 @@ class Rows {
     const auto stage = static_cast<int>(s);
     const auto missing = [&](bool good, std::string_view what, int micro) {
       if (!good)
-        bad_input("the plan is wrong: rank {} never comes to {}{}{}", stages_[s].rank, stage, what,
+        bad_input("the plan is wrong: rank {} never reaches {}{}{}", stages_[s].rank, stage, what,
                   micro < 0 ? std::string() : std::to_string(micro));
     };
     const bool backward = !shape_.forward_only;

@@ -182,7 +182,7 @@ class Writer {
       if (next < plan_[rank].size())
         stuck += fmt::format("\n  {} waits for {}", where(plan_, rank, next), missing_of_unit(rank));
     }
-    if (!stuck.empty()) bad_input("the plan cannot run in this order; nothing can go on:{}", stuck);
+    if (!stuck.empty()) bad_input("the plan cannot run in this order; it deadlocks:{}", stuck);
   }
 
   const Plan& plan_;

@@ -210,7 +210,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     state.slots.add_pending(action.micro);
   }
   PendingWeightGrad* pending = state.slots.find_pending(action.micro);
-  check(pending != nullptr, "the I of the blocks behind it has not come");
+  check(pending != nullptr, "the I of the blocks after it is missing");
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
@@ -226,7 +226,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
   PendingWeightGrad* pending = state.slots.find_pending(action.micro);
-  check(pending != nullptr, "its I has not come");
+  check(pending != nullptr, "its I is missing");
   const auto [from, to] = span_of(action, state.stage);
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);

@@ -52,7 +52,7 @@ class Greedy {
     }
     GreedyPlan result;
     for (Rank& rank : ranks_) {
-      check(rank.row.size() == 3 * micros_ * rank.chunks.size(), "a greedy schedule came to a halt");
+      check(rank.row.size() == 3 * micros_ * rank.chunks.size(), "a greedy schedule is stuck");
       result.seconds = std::max(result.seconds, rank.now);
       result.plan.push_back(std::move(rank.row));
     }

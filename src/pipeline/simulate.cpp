@@ -284,7 +284,7 @@ class Simulator {
     std::vector<double> peak_begins;
     for (size_t rank = 0; rank < plan_.size(); ++rank) {
       const Rank& self = ranks_[rank];
-      check(self.next == plan_[rank].size(), "the simulation stands still at {}, though the plan was checked",
+      check(self.next == plan_[rank].size(), "the simulation is stuck at {}, although the plan was checked",
             self.next < plan_[rank].size() ? where(plan_, rank, self.next) : std::string());
       result.makespan = std::max(result.makespan, end_of(self));
       peak_begins.push_back(self.peak_begins);

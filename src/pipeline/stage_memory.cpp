@@ -26,7 +26,7 @@ Messages Messages::measuring() {
 Message& Messages::take(Message::Role role, int stage, int micro, DType dtype, const Shape& shape,
                         Stream& stream) {
   if (free_.empty()) {
-    check(measuring_, "the plan has more messages under way than the {} measured for it", all_.size());
+    check(measuring_, "the plan has more messages in flight than the {} measured for it", all_.size());
     all_.push_back(std::make_unique<Message>(Arena::measuring()));
     free_.push_back(all_.back().get());
   }

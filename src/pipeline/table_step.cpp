@@ -146,14 +146,14 @@ void check_table_step(const RankPlan& row, const TableStepShape& shape) {
     const auto wrong = [&](const std::string& why) {
       bad_input("the plan is wrong at action {}, {}: it {}", i + 1, to_string(row[i]), why);
     };
-    if (rule == rules.end()) wrong("has no place in a step of this model");
+    if (rule == rules.end()) wrong("does not belong to a step of this model");
     if (place_of(row, row[i]) != i) wrong("is there twice");
     for (const Action& needed : rule->needs)
       if (place_of(row, needed) > i) wrong(fmt::format("comes before {}", to_string(needed)));
   }
   for (const Rule& rule : rules)
     if (place_of(row, rule.action) == row.size())
-      bad_input("the plan is wrong: it never comes to {}", to_string(rule.action));
+      bad_input("the plan is wrong: it never reaches {}", to_string(rule.action));
 }
 
 Simulation simulate_table_step(const RankPlan& row, const TableStepShape& shape, TableStepCost cost) {

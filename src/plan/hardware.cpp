@@ -131,7 +131,7 @@ void assign(Hardware& hardware, std::string_view key, double value) {
   const auto* field = std::find_if(std::begin(kHardwareFields), std::end(kHardwareFields),
                                    [&](const HardwareField& known) { return known.key == key; });
   if (field == std::end(kHardwareFields))
-    bad_input("there is no '{}' in a description of hardware: known are {}", key,
+    bad_input("'{}' is not a key of a hardware description: known keys are {}", key,
               fmt::join(hardware_keys(), ", "));
   if (!std::isfinite(value) || value < 0 || (value == 0 && !field->may_be_zero))
     bad_input("{} {} is not {} 0", key, value, field->may_be_zero ? "at least" : "above");

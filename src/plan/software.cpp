@@ -34,13 +34,13 @@ const std::vector<SoftwareField>& fields() {
       {{"attention", "fused, flash or unfused", "kernels of attention"}, KernelChoice{}},
       {{"fused-elementwise", "0 or 1", "norms, residual sums and activations are fused"},
        Flag{&Software::fused_elementwise}},
-      {{"backward-overlap", "0 to 1", "share of tensor collectives behind weight gradients"},
+      {{"backward-overlap", "0 to 1", "fraction of tensor collectives that overlap with weight gradients"},
        Number{&Software::backward_overlap, 0, 1}},
-      {{"tensor-overlap", "0 to 1", "share of tensor collectives behind their products"},
+      {{"tensor-overlap", "0 to 1", "fraction of tensor collectives that overlap with their matrix products"},
        Number{&Software::tensor_overlap, 0, 1}},
-      {{"overlap-gradients", "0 or 1", "gradient sums behind the last backward"},
+      {{"overlap-gradients", "0 or 1", "whether gradient reductions overlap with the last backward"},
        Flag{&Software::overlap_gradients}},
-      {{"overlap-messages", "0 or 1", "messages between stages behind computation"},
+      {{"overlap-messages", "0 or 1", "whether messages between stages overlap with computation"},
        Flag{&Software::overlap_messages}},
       {{"scatter-messages", "0 or 1", "tensor ranks send a part of each message"},
        Flag{&Software::scatter_messages}},
@@ -50,7 +50,7 @@ const std::vector<SoftwareField>& fields() {
        Number{&Software::gradient_bytes, 0, 8}},
       {{"adapters-per-collective", "0 or more", "adapters of a node a collective uses, 0: one a rank"},
        Number{&Software::adapters_per_collective, 0, kAny}},
-      {{"recompute-fraction", "0 to 1", "share of the layers that are recomputed"},
+      {{"recompute-fraction", "0 to 1", "fraction of the layers that are recomputed"},
        Number{&Software::recompute_fraction, 0, 1}},
       {{"context-parallel", "1 or more", "ranks that the rows of a sample are cut over"},
        Number{&Software::context, 1, kAny}},
@@ -102,7 +102,7 @@ void set_value(Software& software, const std::string& assignment) {
     if (field.key.key == key) return std::visit(Setter{software, field.key, value}, field.kind);
   std::vector<std::string_view> names;
   for (const SoftwareField& field : fields()) names.push_back(field.key.key);
-  bad_input("--assume: there is no '{}': known are {}", key, fmt::join(names, ", "));
+  bad_input("--assume: '{}' is not known: known keys are {}", key, fmt::join(names, ", "));
 }
 
 }  // namespace trifold

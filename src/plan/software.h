@@ -17,7 +17,7 @@ enum class AttentionKernel { Fused, Flash, Unfused };
 struct Software {
   AttentionKernel attention = AttentionKernel::Fused;
   bool fused_elementwise = true;       // norms, residual sums, dropout and activations are fused kernels
-  double backward_overlap = 0;         // share of tensor collectives behind weight gradients
+  double backward_overlap = 0;         // fraction of tensor collectives that overlap with weight gradients
   double tensor_overlap = 0;           // share of all tensor collectives behind the products they feed
   bool overlap_gradients = true;       // data-parallel sums run behind the last backward
   bool overlap_messages = true;        // messages between stages run behind computation

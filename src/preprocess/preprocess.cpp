@@ -99,7 +99,7 @@ class Job {
     if (o.hash_ids && (o.dictionaries_of || o.frequency_threshold > 1))
       bad_input("ids that are hashes have no dictionary and no frequency threshold");
     if (!(o.drop_negatives >= 0 && o.drop_negatives < 1))
-      bad_input("a share of {} of the negatives to leave out; it lies in [0, 1)", o.drop_negatives);
+      bad_input("the fraction of negatives to drop is {}; it must be in [0, 1)", o.drop_negatives);
     if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
   }
 
@@ -208,7 +208,7 @@ class Job {
       folder.tables[t].name = given_->tables[t].name;
     }
     if (given_->hash_seed != folder.hash_seed)
-      bad_input("{} was made with --hash-seed {}, which decides what its dictionaries mean: give the same",
+      bad_input("{} was made with --hash-seed {}, on which its dictionaries depend: give the same",
                 *options_.dictionaries_of, given_->hash_seed);
     if (given_->transform != folder.transform || given_->max_ind_range != folder.max_ind_range)
       bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",

@@ -98,7 +98,8 @@ class TokenizeJob {
           options.input);
     if (packing_of(options.input) != Packing::None)
       bad_input(
-          "{}: packed files are not read here; unpack it first, or train on it as it is: it is streamed",
+          "{}: compressed files are not read here; decompress it first, or train on it directly, which "
+          "streams it",
           options.input);
     if (input_.size() == 0) bad_input("{}: is empty, there is nothing to tokenize", options.input);
     if (options.append_eod && !tokenizer.eod())
@@ -123,7 +124,7 @@ class TokenizeJob {
     TokenizeResult result;
     for (Output& output : outputs_) {
       if (output.writer().tokens() == 0)
-        bad_input("{}: nothing in it makes a token for {}", options_.input, output.writer().prefix());
+        bad_input("{}: it contains no token for {}", options_.input, output.writer().prefix());
     }
     for (Output& output : outputs_) {
       output.writer().finish();

@@ -14,7 +14,7 @@ namespace {
 std::unique_ptr<Tokenizer> tokenizer_of(const DataConfig& config) {
   std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(config);
   if (!tokenizer)
-    bad_input("--model-type bert makes its pairs of plain text: name text files with --data-path");
+    bad_input("--model-type bert builds its pairs from plain text: name text files with --data-path");
   return tokenizer;
 }
 
@@ -45,15 +45,14 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
   for (const std::string& path : paths.paths) {
     if (is_indexed_prefix(path))
       bad_input(
-          "--data-path {}: a .bin/.idx pair does not say where sentences end, which --model-type bert "
-          "needs: give the text",
+          "--data-path {}: a .bin/.idx pair has no sentence boundaries, which --model-type bert needs: give "
+          "the text",
           path);
     std::error_code ignored;
     if (is_stream_name(path) || std::filesystem::is_directory(path, ignored))
       bad_input(
-          "--data-path {}: --model-type bert reads files of plain text as a whole, neither folders nor JSON "
-          "lines nor "
-          "packed files: name the files one by one, unpacked",
+          "--data-path {}: --model-type bert reads whole plain text files, no folders, JSON lines or "
+          "compressed files: name the decompressed files one by one",
           path);
     const int64_t before = text_->documents();
     text_->add(path, *tokenizer);

@@ -61,8 +61,8 @@ BertSamples::BertSamples(std::shared_ptr<const SentenceTokens> text, std::vector
   if (documents_.empty()) bad_input("the text has no document with a token in it");
   if (rules_.pairs && documents_.size() < 2)
     bad_input(
-        "sentences of another document are needed for pairs that do not belong together, but there is one "
-        "document only: separate documents by blank lines, or give --bert-no-binary-head");
+        "pairs of unrelated sentences need a second document, but there is only one: separate documents by "
+        "blank lines, or give --bert-no-binary-head");
   for (size_t d = 0; d < documents_.size(); ++d) {
     const Interval all = text_->sentences(documents_[d]);
     for (int64_t first = all.begin; first < all.end;) {

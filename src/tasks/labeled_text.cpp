@@ -88,7 +88,7 @@ std::optional<double> number(const std::string& text) {
 std::vector<LabeledText> read_labeled_texts(const std::string& path) {
   const MappedFile file(path);
   expect_plain_text(file.text(), path);
-  MappedLines lines(file, "a text with its label a line is expected", kMostLineBytes);
+  MappedLines lines(file, "one text with its label per line is expected", kMostLineBytes);
   std::vector<LabeledText> texts;
   std::optional<Table> table;
   while (const std::optional<std::string_view> content = lines.next()) {

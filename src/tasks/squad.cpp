@@ -32,7 +32,7 @@ SquadAnswer read_answer(const JsonView& from, const std::string& context,
   answer.begin = places[static_cast<size_t>(first)];
   answer.end = answer.begin + static_cast<int64_t>(answer.text.size());
   check(context.compare(static_cast<size_t>(answer.begin), answer.text.size(), answer.text) == 0,
-        "the answer '{}' does not stand at character {} of its context", printable(answer.text), first);
+        "the answer '{}' is not at character {} of its context", printable(answer.text), first);
   return answer;
 }
 
@@ -75,7 +75,7 @@ Squad read_squad(const std::string& path) {
       });
     });
   } catch (const Error& error) {
-    bad_input("{} is not what SQuAD's files are: {}", path, error.what());
+    bad_input("{} is not a SQuAD file: {}", path, error.what());
   }
   if (squad.questions.empty()) bad_input("{} holds no question", path);
   return squad;

@@ -47,7 +47,7 @@ int64_t with_surplus(int64_t samples) {
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
   if (config.tokenizer_type) return make_tokenizer(*config.tokenizer_type, config.tokenizer_model);
   if (config.tokenizer_model)
-    bad_input("--tokenizer-model {}: also say --tokenizer-type sentencepiece or huggingface",
+    bad_input("--tokenizer-model {}: also give --tokenizer-type sentencepiece or huggingface",
               *config.tokenizer_model);
   for (const std::string& path : parse_data_paths(config.data_path).paths) {
     if (kind_of(path) != PathKind::Indexed) return std::make_unique<ByteTokenizer>();
@@ -74,7 +74,7 @@ void Corpus::find_documents(const DataConfig& config) {
   const auto option = given_option_of_documents(config);
   if (!option) return;
   if (!tokenizer_)
-    bad_input("--{} needs a tokenizer that says which token ends a document; give --tokenizer-type", *option);
+    bad_input("--{} needs a tokenizer with an end-of-document token; give --tokenizer-type", *option);
   if (!tokenizer_->eod())
     bad_input("--{}: the tokenizer has no token that ends a document; leave it out", *option);
   documents_ = {.end = tokenizer_->eod(),

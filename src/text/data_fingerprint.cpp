@@ -135,7 +135,7 @@ std::string difference(const DataFingerprint& before, const DataFingerprint& now
       return fmt::format("{} had {} bytes and now has {}{}", describe(was), was.bytes, is.bytes,
                          is.name == was.name ? "" : fmt::format(" ({})", describe(is)));
     if (was.crc != is.crc)
-      return fmt::format("the content of {} is another (CRC-32 of the sampled blocks {}, now {}){}",
+      return fmt::format("the content of {} has changed (CRC-32 of the sampled blocks {}, now {}){}",
                          describe(was), crc_text(was.crc), crc_text(is.crc),
                          is.name == was.name ? "" : fmt::format("; now it is {}", describe(is)));
   }
@@ -161,18 +161,17 @@ nlohmann::json to_json(const DataFingerprint& data) {
 DataFingerprint fingerprint_from_json(const nlohmann::json& value) {
   DataFingerprint data;
   try {
-    if (!value.is_array()) bad_input("what it says of the training data is no list");
+    if (!value.is_array()) bad_input("its record of the training data is not a list");
     for (const nlohmann::json& entry : value) {
       DataPart part{entry.at("name").get<std::string>(), entry.at("files").get<int64_t>(),
                     entry.at("bytes").get<int64_t>(), 0};
       const auto text = entry.at("crc32").get<std::string>();
       part.crc = static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
-      if (crc_text(part.crc) != text)
-        bad_input("the CRC-32 '{}' of its training data is no such number", text);
+      if (crc_text(part.crc) != text) bad_input("the CRC-32 '{}' of its training data is malformed", text);
       data.parts.push_back(std::move(part));
     }
   } catch (const nlohmann::json::exception& error) {
-    bad_input("what it says of the training data cannot be read: {}", error.what());
+    bad_input("its record of the training data cannot be read: {}", error.what());
   }
   return data;
 }

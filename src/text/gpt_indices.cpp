@@ -54,7 +54,7 @@ GptIndices build_gpt_indices(std::span<const int32_t> sequences, FunctionRef<int
                              int64_t seq_length, std::optional<int64_t> num_samples, uint32_t seed) {
   int64_t tokens = 0;  // per epoch
   for (int32_t sequence : sequences) tokens += length_of(sequence);
-  check(seq_length > 0 && tokens > seq_length, "{} tokens do not make a sample of {} tokens and a label",
+  check(seq_length > 0 && tokens > seq_length, "{} tokens are too few for a sample of {} tokens and a label",
         tokens, seq_length);
 
   GptIndices indices;

@@ -45,8 +45,9 @@ void refuse_others(const std::string& path) {
   const std::string_view name = without_packing(path);
   for (const std::string_view ending : kOthers)
     if (name.ends_with(ending))
-      bad_input("{}: text cannot be read from a {} file; {} can: unpack it, or keep it out of the folder",
-                path, ending, kKinds);
+      bad_input(
+          "{}: text cannot be read from a {} file, only from {}: decompress it, or move it out of the folder",
+          path, ending, kKinds);
 }
 
 // Where, at or after `at`, the part before ends.

@@ -25,7 +25,7 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
     DocumentEncoder encoder(*tokenizer);
     for_each_line(text, kLongestLine, [&](std::string_view line) { encoder.add(line, ids); });
     encoder.finish(ids);
-    if (ids.empty()) bad_input("{}: the tokenizer makes no token of the text file", path);
+    if (ids.empty()) bad_input("{}: the tokenizer produces no tokens from the text file", path);
     tokens_ = std::move(ids);
   }
   check_vocabulary(vocab_size);

@@ -96,7 +96,7 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text) {
   if (data.tokenizer_type) return;
   if (!from.data.tokenizer_type && is_text)
-    bad_input("{} does not say how text became its tokens: give --tokenizer-type and --tokenizer-model",
+    bad_input("{} does not record its tokenizer: give --tokenizer-type and --tokenizer-model",
               from.directory);
   data.tokenizer_type = from.data.tokenizer_type;
   data.tokenizer_model = from.data.tokenizer_model;

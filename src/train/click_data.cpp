@@ -62,10 +62,10 @@ namespace {
 std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint64_t seed, ClickData& data) {
   if (const DenseTransform transform = config.dense_transform.value_or(DenseTransform::Log1p);
       transform != DenseTransform::Log1p && transform != DenseTransform::None)
-    bad_input("--dense-transform {} has no use for synthetic clicks, whose numbers are logarithms already",
+    bad_input("--dense-transform {} has no effect on synthetic clicks, whose numbers are logarithms already",
               name_of(transform));
   if (config.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
-    bad_input("--id-policy {} has no use for synthetic clicks, whose ids are all in their tables",
+    bad_input("--id-policy {} has no effect on synthetic clicks, whose ids are always within their tables",
               name_of(*config.id_policy));
   SyntheticClickSpec spec;
   spec.dense = static_cast<int>(config.dense_features.value_or(13));

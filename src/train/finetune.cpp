@@ -31,7 +31,7 @@ std::string checkpoint_of(const CheckpointConfig& config) {
 ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& from) {
   ModelConfig model = from.model;
   if (!family_of_model(model).has_tasks)
-    bad_input("{} is no BERT: --load needs one that `pretrain --model-type bert` made", from.directory);
+    bad_input("{} is not a BERT: --load needs one from `pretrain --model-type bert`", from.directory);
   if (has_task_head(model) && model.bert_head != head_of(*config.task))
     bad_input("{} was tuned for another task than --task {}", from.directory, name_of(*config.task));
   if (!has_task_head(model) && !config.train_data)
@@ -55,7 +55,7 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
   model.bert_head = HeadKind::Classes;
   model.class_names = classes_of(read_labeled_texts(*config.train_data));
   if (model.class_names.size() < 2)
-    bad_input("{}: all texts have the label '{}'; there is nothing to tell apart", *config.train_data,
+    bad_input("{}: all texts have the label '{}'; at least two classes are needed", *config.train_data,
               model.class_names[0]);
   return model;
 }

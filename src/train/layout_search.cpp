@@ -73,11 +73,11 @@ class Searcher {
     visit(0, layout);
     if (found_.layouts == 0)
       bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
-                first_problem_.empty() ? "tensor x pipeline ranks must divide them, and what is left the "
-                                         "global batch"
+                first_problem_.empty() ? "it must be divisible by tensor x pipeline ranks, and the quotient "
+                                         "must divide the global batch"
                                        : first_problem_);
     if (fitting_.empty())
-      bad_input("none of {} layouts fits in {} a rank: the least, {}, is needed with {}", found_.layouts,
+      bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
                 size_text(limit_), size_text(static_cast<double>(least_bytes_)),
                 fmt::join(layout_words(least_, axes_, config_.run), " "));
     found_.fitting = static_cast<int64_t>(fitting_.size());

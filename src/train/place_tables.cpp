@@ -71,14 +71,14 @@ std::string MemoryLimit::ranks_that_would_do(int ranks) const {
   }
   if (!allows_rows_of(enough))
     return fmt::format(
-        "not even {} ranks with every table cut by rows (--placement row) would do; a smaller "
+        "not even {} ranks with every table sharded by rows (--placement row) would suffice; a smaller "
         "--global-batch-size needs less",
         enough);
   while (enough - too_few > 1) {
     const int middle = (too_few + enough) / 2;
     (allows_rows_of(middle) ? enough : too_few) = middle;
   }
-  return fmt::format("with every table cut by rows (--placement row) {} rank{} would do", enough,
+  return fmt::format("with every table sharded by rows (--placement row), {} rank{} would suffice", enough,
                      enough == 1 ? "" : "s");
 }
 

@@ -98,7 +98,7 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
   const JsonView view(whole);
   if (!view.has("blocks"))
-    bad_input("it holds no times of blocks: write it with trifold bench --what blocks --json FILE");
+    bad_input("it has no block times: write it with trifold bench --what blocks --json FILE");
   const JsonView blocks = view.at("blocks");
   check_measured(blocks, "hidden_size", run.model.hidden_size);
   check_measured(blocks, "seq_length", run.model.seq_length);

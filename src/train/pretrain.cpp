@@ -24,8 +24,7 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data);
   if (!tokenizer) {
     if (!model.vocab_size)
-      bad_input(
-          "--vocab-size is needed: a .bin/.idx data set does not say how many tokens its tokenizer has");
+      bad_input("--vocab-size is needed: a .bin/.idx data set does not record the size of its vocabulary");
     return;
   }
   // A checkpoint remembers the model's file, and may be used from another folder.
@@ -68,7 +67,7 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
   PretrainConfig& config = job.config;
   if (corpus.weighted())
     bad_input(
-        "--train-epochs {}: a blend with weights draws shares of each path and has no single pass; give "
+        "--train-epochs {}: a weighted blend draws from each path by its weight and has no single pass; give "
         "--train-iters, or leave out the weights",
         *config.batch.train_epochs);
   if (corpus.streams())

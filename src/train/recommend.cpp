@@ -69,8 +69,8 @@ int64_t check_start(RecommendJob& job) {
   const int64_t samples =
       state.has("train_samples") ? state.at("train_samples").integer(0) : job.data.train->samples();
   if (samples != job.data.train->samples() && !may_differ)
-    bad_input("{} was trained on {} samples, {} has {} to train on: that is another data set", name, samples,
-              config.data.train_data, job.data.train->samples());
+    bad_input("{} was trained on {} samples, {} has {} to train on: they are different data sets", name,
+              samples, config.data.train_data, job.data.train->samples());
   return meta.step;
 }
 

@@ -48,9 +48,10 @@ class RecommenderSearcher {
     if (layouts_ == 0)
       bad_input("no placement on up to {} ranks can run: {}", config_.run.mesh.ranks, problem_);
     if (fitting_.empty())
-      bad_input("none of {} placements fits in {:.2f} GiB a rank: the least, {:.2f} GiB, is needed with {}",
-                layouts_, limit_ / kBytesOfGib, static_cast<double>(least_.bytes) / kBytesOfGib,
-                fmt::join(least_.words, " "));
+      bad_input(
+          "none of {} placements fits in {:.2f} GiB per rank: the smallest, {:.2f} GiB, is needed with {}",
+          layouts_, limit_ / kBytesOfGib, static_cast<double>(least_.bytes) / kBytesOfGib,
+          fmt::join(least_.words, " "));
     RecommenderSearch search{layouts_, static_cast<int64_t>(fitting_.size()), {}};
     for (const size_t at : best_first()) {
       if (search.best.size() == kShownRecommenders) break;

@@ -86,7 +86,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
-  check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 beside tables in {}", name_of(setup.dtype));
+  check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 with tables in {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare.
   if (setup.overlap && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);

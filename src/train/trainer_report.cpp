@@ -48,7 +48,7 @@ void Trainer::share_notes() {
   Communicator& world = replica_.world();
   shared_note_ = executor_->capture_note();
   // Before each note how much it counts.
-  const std::vector<std::string> notes = gather_texts(world, "comparing what was captured", [&] {
+  const std::vector<std::string> notes = gather_texts(world, "comparing captured graphs", [&] {
     const char* weight = shared_note_.empty() ? "0" : executor_->capture_refused() ? "2" : "1";
     return weight + shared_note_;
   });

@@ -40,8 +40,8 @@ void Trainer::Window::step(const Action& action) {
   if (!std::isfinite(squares_[index].value())) {
     t.failed_step_ = step + 1;
     check_sums_finite(t.finite_check_parts(),
-                      fmt::format("step {}: stage {} makes no update with what is not finite (with an "
-                                  "asynchronous schedule other stages may have made theirs)",
+                      fmt::format("step {}: stage {} skips its update, because a gradient is not finite "
+                                  "(with an asynchronous schedule, other stages may have made theirs)",
                                   step + 1, action.stage));
     t.failed_step_.reset();
   }

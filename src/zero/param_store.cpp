@@ -77,7 +77,7 @@ void ParamStore::reserve(const std::vector<std::pair<int, int>>& together) {
   SharedPlaces shared = places_of_units(layout_, together_);
   if (shared.of_unit == shared_.of_unit) return;
   for (const Place& place : places_)
-    check(place.unit < 0, "memory is laid out anew while weights are gathered");
+    check(place.unit < 0, "memory was rearranged while weights were gathered");
   shared_ = std::move(shared);
   places_.clear();
   for (const int64_t elements : shared_.elements)

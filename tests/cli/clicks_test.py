@@ -109,11 +109,11 @@ class Clicks(ProgramTest):
     def test_what_is_given_beside_a_folder(self):
         self.clicks("a.csv", range(10, 20))
         self.preprocess("a.csv", "c", "--dense-transform", "log3")  # 10 ids, and 4 that are not 0, and 2 more rows each
-        for option, value, word in (("--table-rows", 7, "table C1 has 12 rows, --table-rows says 7"),
+        for option, value, word in (("--table-rows", 7, "table C1 has 12 rows, but --table-rows is 7"),
                                     ("--table-rows", "12-6-6", "has 2 tables, --table-rows has 3 numbers"),
                                     ("--dense-transform", "log1p", "its dense transform is log3"),
-                                    ("--id-policy", "modulo", "--id-policy modulo has no use here"),
-                                    ("--dense-features", 13, "it has 1 dense features, --dense-features says 13"),
+                                    ("--id-policy", "modulo", "--id-policy modulo has no effect"),
+                                    ("--dense-features", 13, "it has 1 dense features, but --dense-features is 13"),
                                     ("--table-max-ids", 2, "one id in each table")):
             self.refused("--train-data", "c", option, value, words=[word])
         self.recommend("--train-data", "c", "--table-rows", "12-6", "--dense-transform", "log3", "--id-policy", "error",
@@ -138,7 +138,7 @@ class Clicks(ProgramTest):
 
     def test_nothing_of_a_file_reaches_a_terminal_unescaped(self):
         for name, content, word in (("a.csv", b"\x1f\x8b\x08\x00\xff\x1b[31m,", "holds gzip data"),
-                                    ("b.csv", "label,C1\n1,5\n".encode("utf-16"), "is text in UTF-16"),
+                                    ("b.csv", "label,C1\n1,5\n".encode("utf-16"), "is UTF-16 text"),
                                     ("c.csv", b"label,C1\x1b[31m,C\xff\n", "names no column of ids"),
                                     ("d.tsv", b"\x1b[31m\xff\xe2\x80\xae\tx\n", "\\x1b[31m\\xff\\u{202E}"),
                                     ("e.csv", b"l\x1b[31mabel,C1\n1,5\n", "has no column of labels")):

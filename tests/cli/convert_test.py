@@ -70,7 +70,7 @@ class Convert(ProgramTest):
         (self.folder / "t.json").write_bytes(tokenizer)
         self.pretrain("--train-iters", 1, "--save", "run", "--tokenizer-type", "huggingface", "--tokenizer-model", "t.json")
         out, _ = self.trifold("convert", "--load", "run", "--save", "model")
-        self.assertIn("tokenizer are beside it", out)
+        self.assertIn("tokenizer are next to it", out)
         model = self.folder / "model"
         self.assertEqual((model / "tokenizer.json").read_bytes(), tokenizer)
         # As others write it: with ids of its own, and nothing of ours.

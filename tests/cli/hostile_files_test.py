@@ -207,7 +207,7 @@ class HostileFiles(ProgramTest):
         self.refused("recommend", *DLRM, "--load", "run", words=["is a checkpoint of a language model"])
 
     def test_options_of_other_programs(self):
-        for option, words in (("--learning-rate", ["--lr"]), ("--use-flash-attn", ["nothing is to be given"]), ("--local-rank", ["mpirun"]),
+        for option, words in (("--learning-rate", ["--lr"]), ("--use-flash-attn", ["leave it out"]), ("--local-rank", ["mpirun"]),
                               ("--n-layer", ["--num-layers"]), ("--gradient-accumulation-steps", ["--global-batch-size"]),
                               ("--attention-heads", ["nearest", "--num-attention-heads"]), ("--frobnicate", ["--help"])):
             message = self.refused("pretrain", *SMALL, "--data-path", TEXT, "--train-iters", 1, option, 1, words=words)

@@ -123,7 +123,7 @@ class Plan(ProgramTest):
             return self.trifold("plan", *arguments, **options)
 
         search = [*MODEL, "--search", "--hardware", "h100"]
-        self.refused(*search, "--memory-limit", 0.0001, command=plan, words=["none of", "the least"])
+        self.refused(*search, "--memory-limit", 0.0001, command=plan, words=["none of", "the smallest"])
         self.refused(*search, "--schedule-csv", "a.csv", command=plan, words=["--schedule-csv", "--search"])
         self.refused(*MODEL, "--search", command=plan, words=["--search needs --hardware"])
         self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])

@@ -161,8 +161,8 @@ class Preprocess(ProgramTest):
             return "\r\n".join(lines)
         hours = next(iter(people(1)))[2]
         cases = [(line(2, f",{hours},", ",many,"), "bad.csv:2: column hours-per-week: 'many' is not a number"),
-                 (line(2, '"a ""free"" remark', '"a "free" remark'), "bad.csv:2: column remark: \"a \"free\" remark has a quote that none closes"),
-                 (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: the line ends after 2 fields; it has 7"),
+                 (line(2, '"a ""free"" remark', '"a "free" remark'), "bad.csv:2: column remark: \"a \"free\" remark has a quote that is not closed"),
+                 (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: the line ends after 2 fields; 7 are expected"),
                  (good.rstrip() + ",x\r\n", "bad.csv:51: column 8: the line has 8 fields, not 7"),
                  (good.rstrip() + "\r\n\r\n", "bad.csv:52: the line is empty")]
         for text, words in cases:
@@ -175,9 +175,9 @@ class Preprocess(ProgramTest):
         for old, columns, words in (
                 ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
                 ("--sparse", "job,age", "--sparse names the column 'age', which an option names before"),
-                ("--label", "income>50K", "'income>50K' compares with '50K', which is no number: texts are compared by == and !="),
-                ("--label", "income=x", "compares with none of >= <= == != > <"),
-                ("--separator", ";;", "';;' is no separator"),
+                ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by == and !="),
+                ("--label", "income=x", "has none of the comparisons >= <= == != > <"),
+                ("--separator", ";;", "';;' is not a separator"),
                 ("--separator", ";", "good.csv:1: --label names the column 'income', the header has")):
             arguments = list(ADULT)
             if old in arguments:
@@ -187,7 +187,7 @@ class Preprocess(ProgramTest):
             _, told = self.preprocess("good.csv", "out", columns=arguments, status=2)
             self.assertIn(words, told)
         _, told = self.preprocess("good.csv", "out", columns=("--sparse", "job"), status=2)
-        self.assertIn("--sparse has an effect only where options name the columns: give --label COLUMN too", told)
+        self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", told)
         self.write("empty/x.md", "")
         _, told = self.preprocess("empty", "out", status=2)
         self.assertIn("empty: is a folder without text of clicks", told)

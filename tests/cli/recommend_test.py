@@ -123,7 +123,7 @@ class Recommend(ProgramTest):
                 (["--placement", "row,row"], "--placement names 2 kinds for 4 tables"),
                 (["--train-data", "missing.tsv"], "missing.tsv"),
                 (["--memory-limit", "1e-6", "--ranks", 2], "--memory-limit"),
-                (["--table-rows", "30-x"], "--table-rows '30-x' is no list of numbers")):
+                (["--table-rows", "30-x"], "--table-rows '30-x' is not a list of numbers")):
             _, told = self.recommend(*arguments, status=2)
             self.assertIn(message, told)
 
@@ -214,7 +214,7 @@ class Recommend(ProgramTest):
             self.assertEqual(len(plan["tables"]), 26)
             self.assertGreater(plan["predicted_seconds"]["step"], 0)
         _, told = self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 4, "--memory-limit", 16, status=2)
-        self.assertRegex(told, r"needs .* with every table cut by rows \(--placement row\) 7 ranks would do")
+        self.assertRegex(told, r"needs .* with every table sharded by rows \(--placement row\), 7 ranks would suffice")
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 7, "--memory-limit", 16)
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 6, "--memory-limit", 16, status=2)
 

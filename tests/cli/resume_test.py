@@ -66,9 +66,9 @@ class ChangedData(Resume):
         self.train("--train-iters", 2, "--save", "d")
         (corpus / "a.txt").write_text(text[300000:600000])  # of the same size
         on = ("--train-iters", 4, "--load", "d")
-        self.assertIn("a.txt is another", self.train(*on, status=2)[1])
+        self.assertIn("a.txt has changed", self.train(*on, status=2)[1])
         (corpus / "b.txt").write_text(text[600000:])
-        self.assertIn("a.txt is another", self.train(*on, status=2)[1])
+        self.assertIn("a.txt has changed", self.train(*on, status=2)[1])
         self.train(*on, "--allow-changed-data")
 
     def test_clicks(self):
@@ -79,8 +79,8 @@ class ChangedData(Resume):
         self.trifold(*run, "--train-iters", 3, "--save", "d")
         clicks.write_text("\n".join(lines[:1] + lines[:0:-1]) + "\n")
         on = (*run, "--train-iters", 6, "--load", "d")
-        self.assertIn("clicks.csv is another", self.trifold(*on, status=2)[1])
-        self.assertIn("clicks.csv is another", self.trifold(*on, "--allow-changed-data")[1])
+        self.assertIn("clicks.csv has changed", self.trifold(*on, status=2)[1])
+        self.assertIn("clicks.csv has changed", self.trifold(*on, "--allow-changed-data")[1])
 
     def test_an_emptied_folder_is_not_begun_anew(self):
         self.pretrain("--train-iters", 2, "--save", "d")

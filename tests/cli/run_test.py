@@ -70,7 +70,7 @@ class Run(ProgramTest):
 
     def test_a_skipped_step_is_told_with_the_new_scale(self):
         _, message = self.pretrain("--train-iters", 3, "--fp16", "--hysteresis", 2)
-        self.assertIn("step      1/3  skipped: gradients overflowed with loss scale 4.29497e+09; it stays for now", message)
+        self.assertIn("step      1/3  skipped: gradients overflowed with loss scale 4.29497e+09; it is kept for now", message)
         self.assertIn("step      2/3  skipped: gradients overflowed with loss scale 4.29497e+09; it is 2.14748e+09 from "
                       "here on", message)
 

@@ -142,8 +142,8 @@ class SaveFolder(KillTest):
         (self.folder / "link").symlink_to("nowhere")
         for command in ("pretrain", "recommend"):
             with self.subTest(command=command):
-                self.refused(self.line("link", command=command), "link to nowhere, which is not there")
-                self.refused(self.line("link/below", command=command), "link to nowhere, which is not there")
+                self.refused(self.line("link", command=command), "link to nowhere, which does not exist")
+                self.refused(self.line("link/below", command=command), "link to nowhere, which does not exist")
                 self.refused(self.line("n" * 256, command=command), "--save nnn", "a name of 256 bytes is too long; 255")
                 self.refused(self.line("n/" * 2040, command=command), "a path of 4080 bytes is too long")
         self.assertEqual(self.files(), ["link"])

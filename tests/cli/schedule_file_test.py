@@ -81,7 +81,7 @@ class ScheduleFile(ProgramTest):
         out, _ = self.trifold("plan", *plan, "--schedule", "dualpipe-v")
         self.assertIn("(0F3;3B1)OVERLAP_F_B", (self.folder / "out.csv").read_text())
         self.assertRegex(out, r"\npairs +\d+ of a forward and a backward .*one after the other")
-        self.assertIn("on ranks that compute both at once", out)
+        self.assertIn("if ranks overlap both halves of a pair", out)
         _, message = self.trifold("plan", *plan, "--schedule", "pipedream", "--clip-grad", 0, status=2)
         self.assertIn("weight version", message)
         _, message = self.trifold("plan", *PLAN, "--ranks", 2, "--global-batch-size", 4, "--format", "torch", status=2)

@@ -47,12 +47,12 @@ TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
            {R"({"a": )" + entry("F32", "[5]", "[0, 20]") + "}", "4 bytes follow the last tensor"},
            {R"({"a": )" + entry("F32", "[5]", "[4, 24]") + "}", "tensor 'a' should begin at byte 0"},
            {R"({"a": )" + entry("F32", "[5]", "[0, 24]") + "}", "takes 20 bytes as F32, but it is given 24"},
-           {R"({"a": )" + entry("F32", "[7]", "[0, 28]") + "}", "do not lie in the 24 after the header"},
+           {R"({"a": )" + entry("F32", "[7]", "[0, 28]") + "}", "are outside the 24 after the header"},
            {R"({"a": )" + entry("F31", "[6]", "[0, 24]") + "}", "the type 'F31' is not known"},
            {R"({"a": )" + entry("F32", "[-6]", "[0, 24]") + "}", "a.shape[0] is -6; a whole number"},
            {R"({"a": )" + entry("F32", "[6.0]", "[0, 24]") + "}", "a.shape[0] is 6.0; a whole number"},
            {R"({"a": )" + entry("F32", "[4294967296, 4294967296, 16]", "[0, 24]") + "}", "too many elements"},
-           {R"({"a": )" + entry("F32", "[6]", "[24, 0]") + "}", "do not lie in"},
+           {R"({"a": )" + entry("F32", "[6]", "[24, 0]") + "}", "are outside"},
            {R"({"a": )" + entry("F32", "[6]", "[0]") + "}", "1 numbers instead of 2"}}) {
     const std::string text = header_problem(json);
     EXPECT_TRUE(has(text, what)) << json;

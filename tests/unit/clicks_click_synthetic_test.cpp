@@ -154,7 +154,7 @@ TEST(SyntheticClicks, BadSpecs) {
     change(spec);
     return error_of([&] { SyntheticClicks{spec}; });
   };
-  expect_has(with([](auto& s) { s.positive_rate = 1; }), "a share of 1 positives");
+  expect_has(with([](auto& s) { s.positive_rate = 1; }), "the fraction of positives is 1");
   expect_has(with([](auto& s) { s.tables[1].rows = 0; }), "table b has 0 rows");
   expect_has(with([](auto& s) { s.tables[1].name = "a"; }), "two tables are called a");
   expect_has(with([](auto& s) { s.missing = -1; }), "-1 missing");

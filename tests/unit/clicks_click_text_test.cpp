@@ -103,7 +103,8 @@ TEST(ClickText, ShortLines) {
   }
   line.resize(line.rfind('\t'));
   EXPECT_FALSE(parse(criteo_layout(true), line).good);
-  expect_has(explain_line(criteo_layout(true), line), "column I13: the line ends after 13 fields; it has 40");
+  expect_has(explain_line(criteo_layout(true), line),
+             "column I13: the line ends after 13 fields; 40 are expected");
 }
 
 TEST(ClickText, SaysWhatIsWrong) {
@@ -209,7 +210,7 @@ TEST(ClickText, RefusesWhatIsNoText) {
     for (const char c : error) EXPECT_TRUE(c >= ' ' && c <= '~') << error;
     return error;
   };
-  expect_has(refused("\x1f\x8b\x08 rest"), "holds gzip data, not text: unpack it first");
+  expect_has(refused("\x1f\x8b\x08 rest"), "holds gzip data, not text: decompress it first");
   expect_has(refused("\x28\xb5\x2f\xfd rest"), "holds zstd data");
   expect_has(refused(std::string_view("\xff\xfel\0a\0", 6)), "iconv -f UTF-16 -t UTF-8");
   expect_has(refused(std::string_view("l\0a\0b\0,\0\n\0", 10)), "has NUL bytes");

@@ -123,7 +123,7 @@ const std::vector<Case>& cases() {
        [](C& c) { c.pipeline.schedule_costs = "mine.json"; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
-      {"--check-overlap 2 cannot be used with --schedule pipedream, because its updates are made inside the "
+      {"--check-overlap 2 cannot be used with --schedule pipedream, because its updates happen inside the "
        "pipeline",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.log.check_overlap = 2; }},
       {"--check-overlap 2 cannot be used with --schedule mine.csv, because without overlap, messages in the "
@@ -225,14 +225,13 @@ TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
 
 TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
   const Words bf16 = complete() + Words{"--grad-reduce-in-bf16"};
-  expect_contains(
-      refusal_of(bf16),
-      "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends its gradients "
-      "to nobody: leave it out");
+  expect_contains(refusal_of(bf16),
+                  "--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends no "
+                  "gradients: leave it out");
   EXPECT_TRUE(std::get<PretrainConfig>(read(bf16 + Words{"--ranks", "2"})).precision.grad_reduce_in_bf16);
   expect_contains(refusal_of(bf16 + Words{"--ranks", "2", "--f64"}),
-                  "--grad-reduce-in-bf16 is not possible with --f64, because what is computed to check the "
-                  "mathematics is not rounded");
+                  "--grad-reduce-in-bf16 is not possible with --f64, because f64 is for numerical checks, "
+                  "which rounding");
   const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
   expect_contains(refusal_of(many + Words{"2"}),
                   "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "

@@ -74,7 +74,7 @@ const std::vector<Case>& cases() {
          c.model.swiglu = true, c.model.num_attention_heads = 8;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 8;
        }},
-      {"--ffn-hidden-size 64, which is what it is by default, is not divisible by "
+      {"--ffn-hidden-size 64, its default, is not divisible by "
        "--tensor-model-parallel-size 3: 63 and 66 are",
        [](C& c) {
          c.model.swiglu = true, c.model.hidden_size = 24, c.model.num_attention_heads = 3;
@@ -136,7 +136,7 @@ const std::vector<Case>& cases() {
       {"--rope-scaling-factor 4 has no effect: it needs --use-rope-scaling",
        [](C& c) { c.model.rope_scaling_factor = 4; }},
       {"--rotary-percent 0 is not possible: it must be above 0", [](C& c) { c.model.rotary_percent = 0; }},
-      {"turns pairs of a head's numbers, but 3 of 4",
+      {"rotates pairs of channels, but 3 of 4",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.kv_channels = 4, c.model.rotary_percent = 0.75;
@@ -219,7 +219,7 @@ const std::vector<Case>& cases() {
        [](C& c) {
          c.data.data_path = {"0", "a", "0", "b"};
        }},
-      {"'b' stands where the weight of 'c' belongs",
+      {"'b' is in the place of the weight of 'c'",
        [](C& c) {
          c.data.data_path = {"1", "a", "b", "c"};
        }},
@@ -248,7 +248,7 @@ const std::vector<Case>& cases() {
       {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
       {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
       {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
-      {"--check-overlap 3 has no effect on one rank of a processor", [](C& c) { c.log.check_overlap = 3; }},
+      {"--check-overlap 3 has no effect with one rank on a processor", [](C& c) { c.log.check_overlap = 3; }},
       {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
       {"--lr-warmup-init 0.0001 has no effect without a warm-up", [](C& c) { c.lr.lr_warmup_init = 1e-4; }},

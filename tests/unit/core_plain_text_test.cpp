@@ -24,18 +24,20 @@ TEST(PlainText, TextIsTaken) {
 
 TEST(PlainText, WhatIsPackedIsNamedWithItsProgram) {
   EXPECT_EQ(refusal("\x1f\x8b\x08"),
-            "d/text: holds gzip data, not text: unpack it first, for example with gzip -d");
+            "d/text: holds gzip data, not text: decompress it first, for example with gzip -d");
   EXPECT_NE(refusal("\x28\xb5\x2f\xfd").find("zstd -d"), std::string::npos);
   EXPECT_NE(refusal("PK\x03\x04").find("unzip"), std::string::npos);
   EXPECT_NE(refusal("BZh9").find("bzip2"), std::string::npos);
 }
 
 TEST(PlainText, OtherEncodingsAreNamedWithTheirConversion) {
-  EXPECT_NE(refusal(std::string_view("\xff\xfe"
-                                     "a\0",
-                                     4))
-                .find("UTF-16 by its byte-order mark; UTF-8 is needed: iconv -f UTF-16 -t UTF-8"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(std::string_view("\xff\xfe"
+                               "a\0",
+                               4))
+          .find(
+              "UTF-16 text according to its byte-order mark; convert it to UTF-8: iconv -f UTF-16 -t UTF-8"),
+      std::string::npos);
   EXPECT_NE(refusal("\xfe\xff").find("UTF-16"), std::string::npos);
   EXPECT_NE(refusal(std::string_view("\xff\xfe\0\0", 4)).find("UTF-32"), std::string::npos);
 }

@@ -53,16 +53,16 @@ TEST(Check, OneStageNamesTheActionThatIsWrong) {
         "0REDUCE_GRAD (rank 0, action 7): it comes after the last"},
        {"0F0,0F1,0W0,0I0,0B1,0STEP", "0W0 (rank 0, action 3): it comes before its I"},
        {"0F0,0F1,0B0,0B1,0REDUCE_GRAD,0REDUCE_GRAD,0STEP", "action 6): it is a second reduction"},
-       {"0F0,0F1,0B0,0B1", "rank 0 never comes to 0STEP"},
+       {"0F0,0F1,0B0,0B1", "rank 0 never reaches 0STEP"},
        {"0F0,0B0,0STEP", "0STEP (rank 0, action 3): it comes before the last gradient: 1 of 2"},
        {"0F0,0F1,0B0,0I1,0STEP", "0STEP"},
        {"0F0,0F1v1,0B0,0B1v1,0STEP", "0F1v1 (rank 0, action 2): it uses weights that are not made yet"},
        {"0F0,0B0v1,0F1,0B1,0STEP", "0B0v1 (rank 0, action 2): it uses weight version 1, its forward used 0"},
-       {"0F0,0SEND_F0,0B0", "0SEND_F0 (rank 0, action 2): it has no stage on the other side"},
-       {"0F0,0RECV_F0,0B0", "0RECV_F0 (rank 0, action 2): it has no stage on the other side"},
+       {"0F0,0SEND_F0,0B0", "0SEND_F0 (rank 0, action 2): it has no stage at the other end"},
+       {"0F0,0RECV_F0,0B0", "0RECV_F0 (rank 0, action 2): it has no stage at the other end"},
        {"0UNSHARD,0UNSHARD", "0UNSHARD (rank 0, action 2): it finds its weights gathered already"},
        {"0RESHARD",
-        "0RESHARD (rank 0, action 1): it finds its weights not gathered, so there is nothing to let go"},
+        "0RESHARD (rank 0, action 1): it finds its weights not gathered, so there is nothing to release"},
        {"0F0,0B0,0REDUCE_TIED", "no weight is shared"},
        {"0F0,0F1,0B0,0B1,0STEP,0STEP", "0STEP (rank 0, action 6): it has no gradient since the Step before"},
        {"1F0,1B0", "it has a stage 1 but no rank runs stage 0"},
@@ -117,8 +117,8 @@ TEST(Check, TwoRanksNeedTheirMessages) {
                   "0B0 (rank 0, action 3): it comes before the receive"},
                  {("0SEND_F0,0F0,0RECV_B0,0B0,0STEP\n" + last).c_str(),
                   "0SEND_F0 (rank 0, action 1): it comes before what it"},
-                 {("0F0,0RECV_B0,0B0,0STEP\n" + last).c_str(), "rank 0 never comes to 0SEND_F0"},
-                 {(first + "1RECV_F0,1F0,1B0,1STEP").c_str(), "rank 1 never comes to 1SEND_B0"},
+                 {("0F0,0RECV_B0,0B0,0STEP\n" + last).c_str(), "rank 0 never reaches 0SEND_F0"},
+                 {(first + "1RECV_F0,1F0,1B0,1STEP").c_str(), "rank 1 never reaches 1SEND_B0"},
                  {(first + "1RECV_F0,1F0,1B0,1SEND_B0,1SEND_B0,1STEP").c_str(),
                   "1SEND_B0 (rank 1, action 5): it repeats a"},
                  {(first + "1RECV_F0,1F0,1SEND_B0,1B0,1STEP").c_str(),
@@ -196,11 +196,10 @@ TEST(Check, EvaluationGoesForwardOnly) {
   EXPECT_EQ(error_of(add_communication(forward_only(Schedule::ZbV, 2, 2, 3)), shape), "no error");
   EXPECT_EQ(error_of(add_communication(forward_only(Schedule::Interleaved, 2, 2, 3)), shape), "no error");
   shape.stages = 1;
-  expect_errors(
-      {{"0F0,0F1,0F2,0B0", "0B0 (rank 0, action 4): it has no place in a plan that only goes forward"},
-       {"0F0,0F1,0F2,0STEP", "0STEP (rank 0, action 4): it has no place"},
-       {"0F0,0F1", "rank 0 never comes to 0F2"}},
-      shape);
+  expect_errors({{"0F0,0F1,0F2,0B0", "0B0 (rank 0, action 4): it is not allowed in a forward-only plan"},
+                 {"0F0,0F1,0F2,0STEP", "0STEP (rank 0, action 4): it has no place"},
+                 {"0F0,0F1", "rank 0 never reaches 0F2"}},
+                shape);
 }
 
 // Every generator, with its passes, for many sizes: complete and free of deadlock.

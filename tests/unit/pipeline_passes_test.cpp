@@ -163,7 +163,7 @@ TEST(Passes, APlanWithMessagesIsLeftAlone) {
 
 TEST(Passes, AnOrderThatCannotRunIsNamed) {
   EXPECT_EQ(error_of("0B0,0F0\n1F0,1B0\n"),
-            "the plan cannot run in this order; nothing can go on:\n"
+            "the plan cannot run in this order; it deadlocks:\n"
             "  0B0 (rank 0, action 1) waits for the gradient of stage 1 for micro-batch 0\n"
             "  1F0 (rank 1, action 1) waits for 0F0");
   EXPECT_NE(error_of("0F0,0B0\n0F1\n").find("0F1 (rank 1, action 1): stage 0 is on rank 0 too"),

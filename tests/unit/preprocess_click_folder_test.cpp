@@ -27,7 +27,7 @@ TEST(ClickFolder, DamagedManifests) {
     return error_of([&] { open_clicks(dir.file("out"), {}); });
   };
   expect_has(with("{", "("), "is not JSON");
-  expect_has(with("trifold clicks", "other"), "is not what `trifold preprocess` writes");
+  expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
   expect_has(with("\"version\": 1", "\"version\": 3"), "has version 3 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
@@ -52,14 +52,14 @@ TEST(OpenClicks, FindsTheFormat) {
   expect_has(error(dir.file("empty"), {}), "without clicks.json");
   expect_has(error(dir.file("none"), {}), "there is no such file or folder");
   expect_has(error(dir.file("none.csv/x"), {}), "there is no such file or folder");
-  expect_has(error(dir.file("t.x"), {}), "its name does not tell its format: give --data-format");
+  expect_has(error(dir.file("t.x"), {}), "the format cannot be inferred from its name: give --data-format");
   expect_has(error(dir.file("t.bin"), {}), "give --table-rows");
   expect_has(error(dir.file("t.csv"), {}), "give --table-rows");
   ClickFileOptions options;
   options.table_rows = {5};
   EXPECT_EQ(open_clicks(dir.file("day_0"), options).source->schema().table_count(), 26);
   options.dense = 4;
-  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, --dense-features says 4");
+  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, but --dense-features is 4");
   options.table_rows = {5, 6};
   options.dense = 1;
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
@@ -87,11 +87,11 @@ TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
   same.id_policy = IdPolicy::Error;
   same.table_ids = {1};
   EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
-  expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, --table-rows says 5");
+  expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, but --table-rows is 5");
   expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
-  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, --dense-features says 2");
+  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, but --dense-features is 2");
   expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
-  expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no use here");
+  expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no effect");
   expect_has(with([](auto& o) { o.table_ids = {2}; }), "one id in each table");
 }
 

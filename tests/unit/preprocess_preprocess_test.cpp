@@ -243,7 +243,7 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   expect_has(refused("label,C1\n3,a\n", nothing), "no line is left\n1 of 1 lines are malformed");
   expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
   expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
-  expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "lies in [0, 1)");
+  expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "must be in [0, 1)");
   expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere: cannot be opened");
   expect_has(refused(good, [](auto& o) { o.output = o.inputs[0]; }), "exists already");
   expect_has(refused(good, [](auto& o) { o.output = "/nowhere/out"; }), "cannot be made");

@@ -166,7 +166,7 @@ TEST(Tokenize, RefusesBadInputAndWritesNothing) {
   };
   const std::string good = "{\"text\": \"a\"}\n";
   expect_has(message(""), "is empty");
-  expect_has(message("\n \n"), "nothing in it makes a token");
+  expect_has(message("\n \n"), "it contains no token");
   expect_has(message(good + "{\"text\": \n"), "in.jsonl:2: is not JSON");
   expect_has(message(good + good + "[1]\n"), "in.jsonl:3: is not a JSON object");
   expect_has(message(good + "{\"txt\": \"a\"}"), "in.jsonl:2: the object has no key \"text\"");

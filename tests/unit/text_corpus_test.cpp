@@ -364,7 +364,7 @@ TEST(Corpus, RefusesWhatItCannotRead) {
              "vocabulary of 100 tokens is smaller than the tokenizer's, 256");
   DataConfig model = config_of({dir.file("t")});
   model.tokenizer_model = "m";
-  expect_has(message(model), "also say --tokenizer-type sentencepiece or huggingface");
+  expect_has(message(model), "also give --tokenizer-type sentencepiece or huggingface");
 }
 
 }  // namespace

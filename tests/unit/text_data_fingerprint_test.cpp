@@ -45,7 +45,7 @@ TEST_F(DataFingerprintTest, SizeAndContentCount) {
   const DataFingerprint before = of(path);
   EXPECT_EQ(difference(before, of(path)), "");
   poke(path, 25'000);
-  EXPECT_NE(difference(before, of(path)).find("the content of " + path + " is another"), std::string::npos)
+  EXPECT_NE(difference(before, of(path)).find("the content of " + path + " has changed"), std::string::npos)
       << difference(before, of(path));
   fs::resize_file(path, 25'000);
   EXPECT_EQ(difference(before, of(path)), path + " had 50000 bytes and now has 25000");

@@ -80,7 +80,7 @@ TEST(GptIndices, NeedsOneSample) {
         sequences, [](int32_t) { return 8; }, length, std::nullopt, 1);
   };
   EXPECT_EQ(build(7).samples(), 1);
-  expect_has(error_of([&] { build(8); }, ErrorKind::Failure), "8 tokens do not make a sample");
+  expect_has(error_of([&] { build(8); }, ErrorKind::Failure), "8 tokens are too few for a sample");
 }
 
 TEST(Blend, MatchesGoldenValues) {

@@ -297,19 +297,19 @@ TEST_F(Mistakes, InPackedFilesAreNamed) {
   write_gzip(dir_.file("whole.txt.gz"), lines(1, 125000));
   const std::string gzip = read_file(dir_.file("whole.txt.gz"));
   write_file(dir_.file("cut.txt.gz"), gzip.substr(0, gzip.size() / 2));
-  expect_has(read("cut.txt.gz"), "cut.txt.gz: the gzip file is cut off");
+  expect_has(read("cut.txt.gz"), "cut.txt.gz: the gzip file is truncated");
   write_file(dir_.file("text.txt.gz"), "this is plain text");
-  expect_has(read("text.txt.gz"), "text.txt.gz: is not a sound gzip file");
+  expect_has(read("text.txt.gz"), "text.txt.gz: is a damaged gzip file");
   std::string damaged = gzip;
   for (size_t i = 0; i < 50; ++i) damaged[gzip.size() / 2 + i] = 'x';
   write_file(dir_.file("damaged.txt.gz"), damaged);
-  expect_has(read("damaged.txt.gz"), "damaged.txt.gz: is not a sound gzip file");
+  expect_has(read("damaged.txt.gz"), "damaged.txt.gz: is a damaged gzip file");
   write_zstd(dir_.file("whole.txt.zst"), lines(1, 125000));
   const std::string zstd = read_file(dir_.file("whole.txt.zst"));
   write_file(dir_.file("cut.txt.zst"), zstd.substr(0, zstd.size() / 2));
-  expect_has(read("cut.txt.zst"), "cut.txt.zst: the zstd file is cut off");
+  expect_has(read("cut.txt.zst"), "cut.txt.zst: the zstd file is truncated");
   write_file(dir_.file("text.txt.zst"), "this is plain text");
-  expect_has(read("text.txt.zst"), "text.txt.zst: is not a sound zstd file");
+  expect_has(read("text.txt.zst"), "text.txt.zst: is a damaged zstd file");
   // Members and frames behind each other are one text.
   write_file(dir_.file("twice.txt.gz"), gzip + gzip);
   write_file(dir_.file("twice.txt.zst"), zstd + zstd);

@@ -101,7 +101,7 @@ TEST(LayoutSearch, KeepsToTheMemoryLimit) {
     EXPECT_LE(static_cast<double>(found.bytes), 0.7 * needed * kBytesOfGib);
   config.run.mesh.memory_limit = 0.001;
   const std::string message = refusal_of_search(config);
-  EXPECT_NE(message.find("the least"), std::string::npos) << message;
+  EXPECT_NE(message.find("the smallest"), std::string::npos) << message;
   EXPECT_NE(message.find("--micro-batch-size 1"), std::string::npos) << message;
 }
 

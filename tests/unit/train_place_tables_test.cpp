@@ -64,7 +64,8 @@ TEST(PlaceTables, SaysHowManyRanksWouldDo) {
     SCOPED_TRACE(fmt::format("{} ranks, {}, {} GiB", ranks, placement, limit));
     const std::string told = refusal(on_ranks(ranks, placement, limit), schema);
     std::smatch number;
-    ASSERT_TRUE(std::regex_search(told, number, std::regex(R"(\(--placement row\) (\d+) ranks would do)")))
+    ASSERT_TRUE(
+        std::regex_search(told, number, std::regex(R"(\(--placement row\), (\d+) ranks would suffice)")))
         << told;
     const int enough = std::stoi(number[1]);
     EXPECT_GE(enough, ranks);

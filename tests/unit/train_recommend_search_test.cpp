@@ -73,7 +73,7 @@ TEST(RecommenderSearch, SaysThatNothingFitsAndWhatNeedsLeast) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
     const std::string text = error.what();
-    EXPECT_NE(text.find("none of 11 placements fits in 0.01 GiB a rank: the least, "), std::string::npos)
+    EXPECT_NE(text.find("none of 11 placements fits in 0.01 GiB per rank: the smallest, "), std::string::npos)
         << text;
     EXPECT_NE(text.find("--ranks 2 --placement "), std::string::npos) << text;
   }

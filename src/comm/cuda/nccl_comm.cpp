@@ -204,7 +204,7 @@ ncclConfig_t configuration() {
 
 // Our colors are any numbers, NCCL's begin at 0.
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
-  check(color >= 0, "NCCL takes no color below 0, as {} is", color);
+  check(color >= 0, "NCCL needs a color of at least 0, not {}", color);
   std::unique_ptr<Communicator> host = host_.split(color, key);
   std::vector<int64_t> members(static_cast<size_t>(host->size()));
   int64_t mine = host_.rank();

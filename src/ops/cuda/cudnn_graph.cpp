@@ -312,7 +312,7 @@ Plan::Plan(const Graph& graph, const Target& target, const char* what)
   if (!found) {
     std::string said;
     for (const Verdict& verdict : verdicts) said += "\n  " + verdict.message;
-    fail("cuDNN has no engine for {}; it says:{}", what, said.empty() ? " nothing" : said);
+    fail("cuDNN has no engine for {}; its message:{}", what, said.empty() ? " nothing" : said);
   }
   int64_t count = 0;
   check_status(cudnn().get(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
