@@ -41,8 +41,8 @@ install(CODE "
   file(MAKE_DIRECTORY \"${generated}\")
   execute_process(COMMAND \"$<TARGET_FILE:trifold>\" man-page OUTPUT_FILE \"${generated}/trifold.1\"
     COMMAND_ERROR_IS_FATAL ANY)
-  file(ARCHIVE_CREATE OUTPUT \"${generated}/trifold.1.gz\" PATHS \"${generated}/trifold.1\" FORMAT raw COMPRESSION GZip
-    COMPRESSION_LEVEL 9)
+  execute_process(COMMAND gzip -9 -n -c \"${generated}/trifold.1\" OUTPUT_FILE \"${generated}/trifold.1.gz\"
+    COMMAND_ERROR_IS_FATAL ANY)
   execute_process(COMMAND \"$<TARGET_FILE:trifold>\" completion bash OUTPUT_FILE \"${generated}/trifold\"
     COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
 install(FILES ${generated}/trifold.1.gz DESTINATION share/man/man1 COMPONENT program)

@@ -17,11 +17,12 @@ endif()
 
 # What Debian's policy asks of a package besides its files.
 set(debian ${PROJECT_BINARY_DIR}/debian)
+string(TIMESTAMP year "%Y" UTC)
 file(WRITE ${debian}/copyright "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: Trifold
 
 Files: *
-Copyright: The Trifold authors
+Copyright: ${year} The Trifold authors
 License: Apache-2.0
  The text of this licence is in /usr/share/common-licenses/Apache-2.0.
 ")
@@ -32,8 +33,7 @@ file(WRITE ${debian}/changelog "trifold (${PROJECT_VERSION}) unstable; urgency=m
 
  -- ${maintainer} <${mail}>  ${now}
 ")
-file(ARCHIVE_CREATE OUTPUT ${debian}/changelog.gz PATHS ${debian}/changelog FORMAT raw COMPRESSION GZip
-  COMPRESSION_LEVEL 9)
+execute_process(COMMAND gzip -9 -n -c ${debian}/changelog OUTPUT_FILE ${debian}/changelog.gz COMMAND_ERROR_IS_FATAL ANY)
 install(FILES ${debian}/copyright ${debian}/changelog.gz DESTINATION share/doc/trifold COMPONENT debian EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
@@ -43,9 +43,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_NAME trifold)
 set(CPACK_PACKAGE_CONTACT "${maintainer} <${mail}>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains transformers and recommenders on a mesh of ranks")
-set(CPACK_PACKAGE_DESCRIPTION "Trifold trains transformers and recommenders with tensor, pipeline and data
-parallelism. Ranks are threads, or processes that an MPI launcher starts; a plan
-shows memory, traffic and time of a run before it starts.")
+set(CPACK_PACKAGE_DESCRIPTION "Trifold trains transformers and recommenders with tensor, pipeline
+and data parallelism. Ranks are threads, or processes that an MPI launcher
+starts; a plan shows memory, traffic and time of a run before it starts.")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

@@ -53,8 +53,10 @@ class Deb(installed.InstalledTest):
         if not shutil.which("lintian"):
             print("the package is not checked by lintian, which is missing")
             return
-        done = subprocess.run(["lintian", "--fail-on", "error", package], capture_output=True, text=True, timeout=300,
-                              check=False)
+        # Without DEBEMAIL the maintainer's address names this host, which lintian reports.
+        done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error", "--suppress-tags",
+                               "bogus-mail-host,bogus-mail-host-in-debian-changelog", package], capture_output=True,
+                              text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
 
 
