@@ -4,13 +4,9 @@
 
 namespace trifold::launch {
 
-namespace {
-
-nlohmann::json number(const std::optional<double>& value) {
+nlohmann::json score_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
-
-}  // namespace
 
 std::string score_text(const std::optional<double>& value) {
   return value ? fmt::format("{:.4f}", *value) : "-";
@@ -23,11 +19,11 @@ std::string scores_text(const ClickScores& scores) {
 }
 
 void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix) {
-  object[prefix + "auc"] = number(scores.auc);
+  object[prefix + "auc"] = score_json(scores.auc);
   object[prefix + "log_loss"] = scores.log_loss;
-  object[prefix + "normalised_entropy"] = number(scores.normalised_entropy);
+  object[prefix + "normalised_entropy"] = score_json(scores.normalised_entropy);
   object[prefix + "accuracy"] = scores.accuracy;
-  object[prefix + "calibration"] = number(scores.calibration);
+  object[prefix + "calibration"] = score_json(scores.calibration);
   object[prefix + "samples"] = scores.samples;
 }
 

@@ -11,6 +11,8 @@ namespace trifold::launch {
 
 // "0.8123", or "-" for what the samples do not define.
 std::string score_text(const std::optional<double>& value);
+// The same with all digits; null.
+nlohmann::json score_json(const std::optional<double>& value);
 
 // "log loss 0.52  normalised entropy 0.9  accuracy 0.8  calibration 1.01": all but the AUC.
 std::string scores_text(const ClickScores& scores);

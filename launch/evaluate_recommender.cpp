@@ -1,6 +1,9 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "config/commands.h"
 #include "core/clock.h"
@@ -11,7 +14,7 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "train/group_auc.h"
+#include "train/group_metrics.h"
 #include "train/trained_recommender.h"
 
 namespace trifold::launch {
@@ -20,7 +23,8 @@ namespace {
 
 struct RecommenderEvaluation {
   TrainedRecommender recommender;
-  std::optional<int> group;  // table of --group-by
+  std::optional<int> group;     // table of --group-by
+  std::vector<int64_t> places;  // of --metric-at-k
   RunTerms terms;
 };
 
@@ -42,6 +46,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
     bad_input("{}: has no labels, which an evaluation needs: trifold score predicts without them",
               config.run.data);
   if (config.group_by) job.group = table_named(schema, *config.group_by);
+  if (config.metric_at_k) job.places = config.metric_at_k->numbers();
   EvaluateRecommenderConfig asked = config;
   job.terms.add(options_of(asked));
   add_terms(job.terms, job.recommender);
@@ -58,7 +63,7 @@ std::optional<ClickResults> measure(Communicator& world, const RecommenderEvalua
                                     const std::atomic<int>& signal) {
   ClickResults results;
   ClickMetrics metrics;
-  GroupAuc groups;
+  GroupMetrics groups(job.places);
   const auto take = [&](const Recommender::Scored& scored, Stream&) {
     const ClickBatch& batch = *scored.batch;
     metrics.add(scored.logits.flat(), batch.labels, batch.weights, batch.first_sample);
@@ -80,9 +85,14 @@ nlohmann::ordered_json to_json(const RecommenderEvaluation& job, const ClickResu
   add_scores(object, results.scores);
   object["clicks"] = results.scores.clicks;
   if (results.groups) {
-    object["gauc"] = results.groups->gauc ? nlohmann::json(*results.groups->gauc) : nlohmann::json(nullptr);
+    object["gauc"] = score_json(results.groups->gauc);
     object["gauc_groups"] = results.groups->groups;
     object["gauc_samples"] = results.groups->samples;
+    object["clicked_groups"] = results.groups->clicked_groups;
+    for (const TopScores& top : results.groups->top) {
+      object[fmt::format("ndcg_at_{}", top.k)] = score_json(top.ndcg);
+      object[fmt::format("hit_rate_at_{}", top.k)] = score_json(top.hit_rate);
+    }
   }
   object["seconds"] = seconds;
   return object;
@@ -114,9 +124,13 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
   const double seconds = seconds_since(start);
   const ClickScores& scores = results->scores;
   fmt::print("AUC {}  {}\n", score_text(scores.auc), scores_text(scores));
-  if (const auto& groups = results->groups)
+  if (const auto& groups = results->groups) {
     fmt::print("GAUC {} by {}: {} groups with both labels, {} samples\n", score_text(groups->gauc),
                printable(*config.group_by), groups->groups, groups->samples);
+    for (const TopScores& top : groups->top)
+      fmt::print("NDCG@{} {}  hit rate@{} {} by {}: {} groups with a click\n", top.k, score_text(top.ndcg),
+                 top.k, score_text(top.hit_rate), printable(*config.group_by), groups->clicked_groups);
+  }
   fmt::print("{} samples, {} clicked, by {} (step {}) in {:.1f} s\n", scores.samples, scores.clicks,
              job.recommender.directory, job.recommender.step, seconds);
   if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");

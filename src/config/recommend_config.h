@@ -142,7 +142,8 @@ struct ScoreConfig {
 // `trifold evaluate` of a recommender
 struct EvaluateRecommenderConfig {
   TrainedRecommenderConfig run;
-  std::optional<std::string> group_by;  // table whose first id is the key of GAUC
+  std::optional<std::string> group_by;  // table whose first id is the key of GAUC and of the metrics at k
+  std::optional<NumberList> metric_at_k;
   std::optional<std::string> json;
 };
 

@@ -61,6 +61,12 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
            "a user's, and its mean weighted by samples (GAUC).")
       .takes("TABLE")
       .absent("no groups");
+  table
+      .add("metric-at-k", &config.metric_at_k,
+           "Also measure NDCG and hit rate of the first K samples by score in each group, averaged over the "
+           "groups with a click.")
+      .takes("K,...")
+      .absent("none");
   table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
   add_ranks_of_trained(table, config.run);
   return table;
@@ -87,7 +93,12 @@ ScoreConfig resolve(ScoreConfig config) {
 
 std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
   EvaluateRecommenderConfig copy = config;
-  return Problems(options_of(copy)).take();
+  Problems problems(options_of(copy));
+  if (config.metric_at_k && !config.group_by)
+    problems.about("metric-at-k", "group-by")
+        .wrong("--metric-at-k {} has no effect without --group-by TABLE", config.metric_at_k->text())
+        .right("give both, or neither");
+  return problems.take();
 }
 
 EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config) {

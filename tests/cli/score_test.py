@@ -22,6 +22,11 @@ def area(pairs):
     return right / (len(clicked) * len(others))
 
 
+def gain(labels, k):
+    """DCG@k of labels in the order of their scores."""
+    return sum(label / math.log2(place + 2) for place, label in enumerate(labels[:k]))
+
+
 class Score(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -92,7 +97,7 @@ class Score(ProgramTest):
     def test_metrics_are_those_of_the_predictions(self):
         self.score()
         scores = self.table((self.folder / "scores.csv").read_text())
-        out, _ = self.evaluate("--data", "test.csv", "--group-by", "C1", "--json", "e.json", "--ranks", 2)
+        out, _ = self.evaluate("--data", "test.csv", "--group-by", "C1", "--metric-at-k", "1,5", "--json", "e.json", "--ranks", 2)
         found = json.loads((self.folder / "e.json").read_text())
         # Logits that differ in their last bit may have one probability: a pair counts 1 / (clicked x others).
         self.assertAlmostEqual(found["auc"], area(scores), delta=1e-4)
@@ -108,6 +113,17 @@ class Score(ProgramTest):
         self.assertEqual((found["gauc_groups"], found["gauc_samples"]), (len(both), count))
         self.assertIn(f"GAUC {found['gauc']:.4f} by C1: {len(both)} groups with both labels, {count} samples", out)
         self.assertGreater(found["auc"], 0.6)
+        ranked = [[label for _, label in sorted(pairs, reverse=True)] for pairs in groups.values()]
+        clicked = [labels for labels in ranked if any(labels)]
+        self.assertEqual(found["clicked_groups"], len(clicked))
+        for k in (1, 5):
+            gains = [gain(labels, k) / gain(sorted(labels, reverse=True), k) for labels in clicked]
+            hits = sum(any(labels[:k]) for labels in clicked) / len(clicked)
+            # Samples whose features are equal have equal logits, and no order.
+            self.assertAlmostEqual(found[f"ndcg_at_{k}"], sum(gains) / len(gains), delta=0.05)
+            self.assertAlmostEqual(found[f"hit_rate_at_{k}"], hits, delta=0.1)
+            self.assertIn(f"NDCG@{k} {found[f'ndcg_at_{k}']:.4f}  hit rate@{k} {found[f'hit_rate_at_{k}']:.4f} by C1: "
+                          f"{len(clicked)} groups with a click", out)
 
     def test_mistakes_are_found_before_anything_is_written(self):
         before = self.files()
@@ -127,6 +143,8 @@ class Score(ProgramTest):
         self.assertEqual([name for name in self.files() if name not in ("ids.csv", "other.csv")], before)
         _, told = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
         self.assertIn("--group-by C3: there is no such table; there are C1, C2", told)
+        _, told = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
+        self.assertIn("--metric-at-k 5 has no effect without --group-by TABLE", told)
         self.score("--id-policy", "modulo", data="ids.csv")
         self.assertEqual(len((self.folder / "scores.csv").read_text().splitlines()), 3)
 
