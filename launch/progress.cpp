@@ -163,6 +163,11 @@ void ProgressLines::tell_warning(const std::string& text) {
   print_line("WARNING     " + text);
 }
 
+void ProgressLines::tell_early_stop(const BestEvaluation& best) {
+  finish();
+  print_line(fmt::format("early stop  {}", best.text()));
+}
+
 void Progress::on_start(const RunReport& report) {
   begin(report, "mesh");
   print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",

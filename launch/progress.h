@@ -64,6 +64,7 @@ class ProgressLines {
   std::optional<JsonLog>& json() { return json_; }
   void tell_saved(const std::string& directory);
   void tell_warning(const std::string& text);
+  void tell_early_stop(const BestEvaluation& best);
 
  private:
   LogConfig config_;
@@ -86,6 +87,7 @@ class Progress final : public RunObserver, public ProgressLines {
   void on_eval(const EvalReport& report) override;
   void on_scores(int64_t step, const Scores& scores) override;
   void on_saved(int64_t step, const std::string& directory) override;
+  void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
   void on_warning(const std::string& text) override;
 
  private:

@@ -76,6 +76,8 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
 
   void on_warning(const std::string& text) override { tell_warning(text); }
 
+  void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
+
   void on_target(int64_t step, double auc, double target) override {
     line("target      AUC {:.5f} of {:.5f} reached after step {}", auc, target, step);
   }

@@ -34,10 +34,9 @@ int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
 int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
                    ProgressLines& progress,
                    FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train) {
-  if (job.is_finished) {
+  if (!job.finished.empty()) {
     tidy_save_folder(checkpoint);
-    say(stderr, fmt::format("trifold: all {} steps are done already; nothing is left to train\n",
-                            job.limits.last_step));
+    say(stderr, fmt::format("trifold: {}; nothing is left to train\n", job.finished));
     return kDone;
   }
   job.at_save_phase = kill_at_save_phase();

@@ -17,6 +17,7 @@ inline constexpr int kCheckpointVersion = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kViewName = "view.h5";
 inline constexpr std::string_view kLatestName = "LATEST";
+inline constexpr std::string_view kBestName = "BEST";  // the same of the best one (--save-best)
 
 // What a run needs in addition to its tensors to continue. The JSON values are kept as they are and have no
 // meaning here.

@@ -175,6 +175,7 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
 void NewCheckpoint::tidy_up() {
   try {
     replace_text(root_ / kLatestName, final_path_.filename().string() + "\n");
+    if (options_.is_best) mark_best(root_, step_of_name(final_path_.filename().string()));
     options_.reach(SavePhase::LatestWritten);
     if (options_.retain > 0) retire_checkpoints(root_, options_);
     options_.reach(SavePhase::Done);

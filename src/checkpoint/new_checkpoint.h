@@ -48,6 +48,8 @@ struct SaveOptions {
   // This many of the newest good checkpoints are kept, at least 2; older ones are removed
   // (checkpoint/save_folder.h). 0: all are kept.
   int retain = 0;
+  // It is the best of its folder from now on (kBestName), and stays whatever `retain` says.
+  bool is_best = false;
   // Called in every phase, so that tests can end a process there.
   std::function<void(SavePhase)> at_phase = {};
   // Called, on the thread that saves, with warnings for the user about a save that succeeds.
@@ -98,8 +100,8 @@ class NewCheckpoint {
   // in the shards) and commits. A checkpoint of the same step is replaced, at once where the file system can
   // exchange two folders.
   void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
-  // Writes <root>/LATEST, a hint for people and scripts, and applies retention. Errors say that the
-  // checkpoint itself is complete.
+  // Writes <root>/LATEST, a hint for people and scripts, where it is the best <root>/BEST, and applies
+  // retention. Errors say that the checkpoint itself is complete.
   void tidy_up();
 
  private:

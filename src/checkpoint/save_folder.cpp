@@ -10,10 +10,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
+#include "core/printable.h"
 #include "files/file.h"
 
 namespace trifold {
@@ -42,7 +44,7 @@ bool is_remains(const std::string& name) {
     const size_t at = name.find(mark);
     if (at == std::string::npos) continue;
     const std::string base = name.substr(0, at);
-    if (base == kLatestName || step_of_name(base) >= 0) return true;
+    if (base == kLatestName || base == kBestName || step_of_name(base) >= 0) return true;
   }
   return false;
 }
@@ -194,7 +196,38 @@ std::string cannot_be_removed(const fs::path& old, const std::error_code& error)
                      error.message());
 }
 
+void mark_best(const fs::path& root, int64_t step) {
+  replace_text(root / kBestName, step_directory_name(step) + "\n");
+}
+
+fs::path best_checkpoint(const fs::path& file) {
+  std::string name(kMostShownBytes, '\0');
+  std::ifstream text(file);
+  text.read(name.data(), std::ssize(name));
+  name.resize(static_cast<size_t>(text.gcount()));
+  if (name.ends_with('\n')) name.pop_back();
+  if (step_of_name(name) < 0)
+    bad_input("{}: '{}' is not the name of a checkpoint", file.string(), printable(name));
+  return file.parent_path() / name;
+}
+
+namespace {
+
+// The name of the folder's best checkpoint; empty: there is none, or none that can be known.
+std::string name_of_best(const fs::path& root) {
+  std::error_code missing;
+  if (!fs::is_regular_file(root / kBestName, missing)) return {};
+  try {
+    return best_checkpoint(root / kBestName).filename().string();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
+  const std::string best = name_of_best(root);
   const int keep = std::max(2, options.retain);
   int good = 0;
   bool has_proved = false;  // one that stays was trained on
@@ -211,6 +244,7 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
       has_proved = true;
       continue;
     }
+    if (checkpoint.filename() == best) continue;
     const fs::path trash = checkpoint.string() + ".trash-" + random_id();
     std::error_code error;
     fs::rename(checkpoint, trash, error);

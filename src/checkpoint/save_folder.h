@@ -56,10 +56,15 @@ int64_t step_of_name(std::string_view name);
 // missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);
 
+// Makes the checkpoint of `step` the best of the folder: <root>/BEST says its name, as "step_0000000010\n".
+void mark_best(const std::filesystem::path& root, int64_t step);
+// The checkpoint that a file called BEST, in the folder of that checkpoint, names. BadInput for any other text.
+std::filesystem::path best_checkpoint(const std::filesystem::path& file);
+
 // Removes the checkpoints older than the options.retain newest good ones, of which at least two are kept. A
 // checkpoint is good if its manifest is valid, its files exist in their full size, and its first step is not
 // known to have been non-finite. The newest one known to have been trained on
-// (checkpoint/first_step.h) is kept too. Each is renamed before its files are removed, so that a kill cannot
+// (checkpoint/first_step.h) is kept too, and so is the best. Each is renamed before its files are removed, so that a kill cannot
 // leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 

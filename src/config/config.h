@@ -210,6 +210,7 @@ struct CheckpointConfig {
   bool finetune = false;                 // take the weights of `load` only
   bool async_save = false;               // write while training goes on
   std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
+  bool save_best = false;                // save after each evaluation that is the best so far, and mark it
   OnSaveError on_save_error = OnSaveError::Stop;
   bool allow_changed_data = false;  // resume although the data differ from those of the checkpoint
   // Steps between comparisons of the copies of weights and optimizer state; 0: never. Absent: before each
@@ -220,6 +221,7 @@ struct CheckpointConfig {
 struct EvalConfig {
   std::optional<int64_t> eval_interval;  // absent: no evaluation while training
   int64_t eval_iters = 100;
+  std::optional<int64_t> early_stop_patience;  // evaluations in a row that are no better; absent: no limit
 };
 
 struct LogConfig {

@@ -51,6 +51,8 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement);
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
 void add_eval(OptionTable& table, EvalConfig& eval);
+// When evaluations end a run; without a group.
+void add_early_stop(OptionTable& table, std::optional<int64_t>& patience);
 // How often, and where to, any kind of run reports; add_log has more.
 void add_reports(OptionTable& table, LogConfig& log);
 void add_log(OptionTable& table, LogConfig& log);

@@ -107,6 +107,7 @@ OptionTable options_of(FinetuneConfig& config) {
   table.add("eval-interval", &run.eval.eval_interval, "Evaluate every this many steps, and at the end.")
       .range(1, kMaxCount)
       .absent("at the end");
+  add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
   // Without training data there is neither.
   table.change("train-iters").optional().range(0, kMaxCount);

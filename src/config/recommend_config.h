@@ -56,6 +56,7 @@ struct ClickTrainingConfig {
   double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
   std::optional<int64_t> eval_interval;  // absent or 0: only at the end
   std::optional<double> target_auc;
+  std::optional<int64_t> early_stop_patience;  // as EvalConfig's
 };
 
 struct EmbeddingPlacementConfig {

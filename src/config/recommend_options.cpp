@@ -138,6 +138,7 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this AUC.")
       .range(0.5, 1)
       .absent("no target");
+  add_early_stop(table, training.early_stop_patience);
 }
 
 }  // namespace
@@ -326,6 +327,8 @@ std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
         .wrong("--bf16-exchange has no place in a run with --f64")
         .right("leave one of them out");
   check_checkpoint(config.checkpoint, problems);
+  check_best(config.checkpoint, config.training.early_stop_patience,
+             has_valid && config.training.eval_interval.value_or(0) > 0, problems);
   check_overlap(config.log, config.mesh, problems);
   return problems.take();
 }
@@ -354,6 +357,8 @@ RecommendConfig without_data(RecommendConfig config) {
   config.data.valid_samples = 0;
   config.training.eval_interval.reset();
   config.training.target_auc.reset();
+  config.training.early_stop_patience.reset();
+  config.checkpoint.save_best = false;
   return config;
 }
 

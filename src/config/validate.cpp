@@ -28,6 +28,8 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   family_of_model(config.model).check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", {"split"}, problems);
   check_checkpoint(config.checkpoint, problems);
+  check_best(config.checkpoint, config.eval.early_stop_patience,
+             config.eval.eval_interval && config.eval.eval_iters > 0, problems);
   check_task_head(config, problems);
   const EvalConfig& eval = config.eval;
   if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)

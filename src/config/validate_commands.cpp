@@ -108,6 +108,9 @@ std::vector<Problem> problems(const FinetuneConfig& config) {
         .wrong("--eval-interval {} has no effect without --valid-data FILE", *config.run.eval.eval_interval)
         .right("give both, or neither");
   if (!config.train_data) check_evaluation_only(config, problems);
+  if (config.train_data)
+    check_best(config.run.checkpoint, config.run.eval.early_stop_patience,
+               config.run.eval.eval_interval.has_value(), problems);
   check_tokenizer(config.run.data.tokenizer_type, config.run.data.tokenizer_model, problems);
   if (config.task == FinetuneTask::Classify) check_squad_options(config, problems);
   return problems.take();

@@ -120,6 +120,7 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
   needs(config.auto_resume, "auto-resume", config.save, "save");
   needs(config.async_save, "async-save", config.save, "save");
   needs(config.save_retain.has_value(), "save-retain", config.save, "save");
+  needs(config.save_best, "save-best", config.save, "save");
   needs(config.on_save_error != CheckpointConfig().on_save_error, "on-save-error", config.save, "save");
   if (config.check_replicas == 0 && !config.save)
     problems.about("check-replicas", "save")
@@ -130,6 +131,18 @@ void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
     problems.about("allow-changed-data", "load", "finetune", "auto-resume")
         .wrong("--allow-changed-data has no effect, because this run does not resume from a checkpoint")
         .right("give --load without --finetune, or --auto-resume");
+}
+
+void check_best(const CheckpointConfig& config, const std::optional<int64_t>& early_stop_patience,
+                bool evaluates, Problems& problems) {
+  if (evaluates) return;
+  const std::pair<const char*, bool> options[] = {{"save-best", config.save_best},
+                                                  {"early-stop-patience", early_stop_patience.has_value()}};
+  for (const auto& [option, given] : options)
+    if (given)
+      problems.about(option, "eval-interval")
+          .wrong("--{} has no effect in a run that is not evaluated while it trains", option)
+          .right("give --eval-interval N, and samples to evaluate on");
 }
 
 }  // namespace trifold

@@ -17,5 +17,8 @@ void check_data(const DataConfig& data, Problems& problems);
 void check_part(const DataConfig& data, Split split, const std::string& reader,
                 std::vector<std::string> options, Problems& problems);
 void check_checkpoint(const CheckpointConfig& config, Problems& problems);
+// What evaluations decide, of a run that makes them while it trains, or makes none: `evaluates`.
+void check_best(const CheckpointConfig& config, const std::optional<int64_t>& early_stop_patience,
+                bool evaluates, Problems& problems);
 
 }  // namespace trifold

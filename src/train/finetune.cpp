@@ -155,14 +155,16 @@ RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer,
   const bool is_reporter = world.rank() == 0;
   Measure measure;
   if (job.valid)
-    measure = [&](Trainer& trainer) {
+    measure = [&](Trainer& trainer) -> std::optional<double> {
       TaskLogits logits(trainer.replica(), job.model, job.valid_once->samples());
       const std::optional<EvalReport> report = trainer.evaluate(*job.valid_once, logits, &signal);
-      if (!report) return;
+      if (!report) return std::nullopt;
       const std::vector<double>& all = logits.gather();
-      if (!is_reporter) return;
-      observer.on_eval(*report);
-      tell_scores(job, all, report->step, observer);
+      if (is_reporter) {
+        observer.on_eval(*report);
+        tell_scores(job, all, report->step, observer);
+      }
+      return report->loss;
     };
   return pretrain(world, *job.run, observer, signal, measure);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "layout/memory_report.h"
+#include "train/best_evaluation.h"
 #include "train/stage_report.h"
 
 namespace trifold {
@@ -89,6 +90,8 @@ class SaveObserver {
   virtual ~SaveObserver() = default;
   // After the commit: the checkpoint is on the disk.
   virtual void on_saved(int64_t step, const std::string& directory) = 0;
+  // The run ends here: as many evaluations as --early-stop-patience says were no better than the best.
+  virtual void on_early_stop(const BestEvaluation& /*best*/) {}
   // Something is wrong, but the run goes on.
   virtual void on_warning(const std::string& text) = 0;
 };

@@ -133,12 +133,14 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
     files.attempt([&] { check_writable_file("--tune-products", products); });
   files.finish();
   const BatchConfig& batch = job.config.batch;
-  job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins};
+  job.limits = {batch.train_iters, batch.exit_interval, batch.exit_duration_in_mins,
+                job.config.eval.early_stop_patience};
   job.add_terms(options_of(job.config));
   job.terms.add(job.config.data, job.fingerprint);
   if (const auto& costs = job.config.pipeline.schedule_costs) job.terms.add_file("--schedule-costs", *costs);
-  job.is_finished = is_finished(job.start, job.config);
-  if (!job.is_finished) check_memory_fits(job.config);
+  if (is_finished(job.start, job.config)) job.finished = all_steps_done(batch.train_iters);
+  if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
+  if (job.finished.empty()) check_memory_fits(job.config);
   return job;
 }
 
@@ -184,6 +186,7 @@ class PretrainRun final : public TrainingRun {
   std::optional<int64_t> failed_step() const override { return trainer_.failed_step(); }
   bool evaluation_due() const override { return validates() || measures(); }
   bool evaluate(const std::atomic<int>& signal) override;
+  const BestEvaluation& best() const override { return trainer_.best(); }
   bool stop_agreed() const override { return trainer_.stop_agreed(); }
   void poll_stop(const std::atomic<int>& signal) override { trainer_.poll_stop(signal); }
   void watch(StepWatch& watch) override { trainer_.watch(&watch); }
@@ -225,10 +228,12 @@ bool PretrainRun::advance(const std::atomic<int>& signal) {
 
 bool PretrainRun::evaluate(const std::atomic<int>& signal) {
   if (validates()) {
-    if (const std::optional<EvalReport> report = trainer_.evaluate(&signal); report && observer_ != nullptr)
-      observer_->on_eval(*report);
+    const std::optional<EvalReport> report = trainer_.evaluate(&signal);
+    if (report) trainer_.add_evaluation(report->loss);
+    if (report && observer_ != nullptr) observer_->on_eval(*report);
   }
-  if (measures() && !trainer_.stop_agreed()) measure_(trainer_);
+  if (!measures() || trainer_.stop_agreed()) return false;
+  if (const std::optional<double> loss = measure_(trainer_)) trainer_.add_evaluation(*loss);
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "config/config.h"
 #include "data/batch.h"
@@ -31,8 +32,9 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
 // Collective over `world`. `observer` receives all reports on rank 0. A non-zero `signal` on any rank ends
 // the run after the current step of all ranks.
 //
-// `measure`, where it is given, is called on every rank every --eval-interval steps and after the last.
-using Measure = std::function<void(Trainer&)>;
+// `measure`, where it is given, is called on every rank every --eval-interval steps and after the last. It
+// returns the loss, the same on all ranks, or nothing where `signal` stopped it.
+using Measure = std::function<std::optional<double>(Trainer&)>;
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
                 const std::atomic<int>& signal, const Measure& measure = {});
 

@@ -93,13 +93,14 @@ RecommendJob prepare(RecommendConfig config) {
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
     const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
-                  c.training.exit_duration_in_mins};
+                  c.training.exit_duration_in_mins, c.training.early_stop_patience};
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // whether it has one
     if (!job.start.from) return;
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
-    job.is_finished = job.start.may_fall_back && *first_step >= last;
-    if (*first_step >= last && !job.is_finished)
+    if (job.start.may_fall_back && *first_step >= last) job.finished = all_steps_done(last);
+    if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
+    if (*first_step >= last && job.finished.empty())
       bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
   });
   files.check_outputs(job.start, c.checkpoint, c.log, first_step);
@@ -136,6 +137,7 @@ class RecommendRun final : public TrainingRun, Savable {
   std::optional<int64_t> failed_step() const override { return failed_step_; }
   bool evaluation_due() const override { return evaluates_after(done_); }
   bool evaluate(const std::atomic<int>& signal) override;
+  const BestEvaluation& best() const override { return best_; }
   bool stop_agreed() const override { return stop_agreed_; }
   void poll_stop(const std::atomic<int>& signal) override {
     stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
@@ -186,6 +188,7 @@ class RecommendRun final : public TrainingRun, Savable {
                   {"seed", config_.seed},
                   {"train_samples", job_.data.train->samples()},
                   {"clicks", click_record(job_.data.schema())},
+                  {"best", best_.state()},
                   {"dtype", config_.precision.f64 ? "f64" : "f32"}};
     note_data(meta, job_.fingerprint);
     return meta;
@@ -203,6 +206,7 @@ class RecommendRun final : public TrainingRun, Savable {
   bool is_fetched_ = false;  // the batch of the next step
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
+  BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
 };
 
 std::vector<std::string> RecommendRun::load(const std::string& path) {
@@ -214,6 +218,8 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     reader.load(host.tensors());
     host.put_back();
     done_ = reader.meta().step;
+    const JsonView state(reader.meta().state, reader.directory().string());
+    if (state.has("best")) best_.restore(state.at("best"));
     return {};
   });
   model_.loaded();
@@ -282,6 +288,7 @@ bool RecommendRun::evaluate(const std::atomic<int>& signal) {
   Stream host = model_.compute().host();
   ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
   evaluation.seconds = seconds_since(start);
+  best_.add(done_, evaluation.scores.auc);
   if (observer_ != nullptr) observer_->on_eval(evaluation);
   const auto& target = config_.training.target_auc;
   if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;

@@ -28,21 +28,29 @@ struct RunLimits {
   int64_t last_step = 0;
   std::optional<int64_t> exit_interval;         // or the first step that it divides
   std::optional<double> exit_duration_in_mins;  // or the first that ends later than this after the start
+  // Or as many evaluations in a row that were no better than the best before them.
+  std::optional<int64_t> early_stop_patience;
 };
 
 struct RunJob {
   DataFingerprint fingerprint;  // of the training data
   RunStart start;
   RunLimits limits;
-  RunTerms terms;                                // what it must have in common with the jobs of other ranks
-  Clock::time_point began = Clock::now();        // what exit_duration_in_mins counts from
-  bool is_finished = false;                      // --auto-resume found that nothing is left to train
+  RunTerms terms;                          // what it must have in common with the jobs of other ranks
+  Clock::time_point began = Clock::now();  // what exit_duration_in_mins counts from
+  std::string finished;  // --auto-resume found that nothing is left to train: why; else empty
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
   RunProbe* probe = nullptr;                     // for tests
 
   // Adds to the terms the options, and the checkpoint that the run goes on from.
   void add_terms(const OptionTable& options);
 };
+
+// What `finished` says of a run that has done all its steps.
+std::string all_steps_done(int64_t steps);
+// The same of one that `limits` ended early, as the checkpoint at `start` says; empty: they did not. BadInput
+// where the user asked to go on from that checkpoint.
+std::string ended_early(const RunStart& start, const RunLimits& limits);
 
 // Collects what is wrong with the files of a run, so that the user sees all mistakes at once.
 class Preparation {

@@ -48,6 +48,51 @@ LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunS
   return loaded;
 }
 
+// The rest of a step where the run is evaluated, or of the start.
+class Evaluations {
+ public:
+  Evaluations(TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint, RunSaver& saver,
+              SaveObserver* observer)
+      : run_(run),
+        patience_(job.limits.early_stop_patience),
+        keeps_best_(checkpoint.save_best),
+        saver_(saver),
+        observer_(observer) {}
+
+  // Whether the run goes on from a checkpoint that was saved on a signal before the evaluation of its step,
+  // which decides something.
+  bool lacks_one() const {
+    const int64_t done = run_.state().steps_done();
+    return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
+  }
+  // Whether the run ends because of it.
+  bool make(const std::atomic<int>& signal) {
+    const bool at_target = !run_.stop_agreed() && run_.evaluate(signal);
+    if (run_.stop_agreed()) {
+      if (observer_ != nullptr)
+        observer_->on_warning("the evaluation was left out, as a signal asks the run to stop");
+      return false;
+    }
+    keep_best();
+    if (at_target) return true;
+    const bool early = run_.best().ends_early(patience_);
+    if (early && observer_ != nullptr) observer_->on_early_stop(run_.best());
+    return early;
+  }
+  // Where this step is the best.
+  void keep_best() {
+    const int64_t best = run_.best().best_step();
+    if (keeps_best_ && best > 0 && best == run_.state().steps_done()) saver_.save_best();
+  }
+
+ private:
+  TrainingRun& run_;
+  std::optional<int64_t> patience_;
+  bool keeps_best_;
+  RunSaver& saver_;
+  SaveObserver* observer_;
+};
+
 }  // namespace
 
 RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
@@ -65,18 +110,25 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     return interval && run.state().steps_done() % *interval == 0;
   };
   if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
+  Evaluations evaluations(run, job, checkpoint, saver, observer);
+  const auto evaluation_ends_run = [&] {
+    reach(RunPart::Evaluate);
+    return evaluations.make(signal);
+  };
+  evaluations.keep_best();  // a kill may have come before the folder said so
+  if (evaluations.lacks_one() && evaluation_ends_run()) {
+    saver.finish();
+    return RunEnd::Done;
+  }
   while (!is_over()) {
+    if (run.stop_agreed()) {
+      saver.finish();
+      return RunEnd::Interrupted;
+    }
     reach(RunPart::Step);
     advance(run, saver, loaded, signal);
     reach(RunPart::Updated);
-    if (run.evaluation_due()) {
-      if (!run.stop_agreed()) {
-        reach(RunPart::Evaluate);
-        if (run.evaluate(signal)) break;
-      }
-      if (run.stop_agreed() && observer != nullptr)
-        observer->on_warning("the evaluation was left out, as a signal asks the run to stop");
-    }
+    if (run.evaluation_due() && evaluation_ends_run()) break;
     saver.poll();
     saver.check_when_due();
     if (due(checkpoint.save_interval)) {
@@ -84,10 +136,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       saver.save();
       run.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
     }
-    if (run.stop_agreed() && !is_over()) {
-      saver.finish();
-      return RunEnd::Interrupted;
-    }
+    if (run.stop_agreed()) continue;
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }
   saver.finish();

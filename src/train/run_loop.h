@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "train/best_evaluation.h"
 #include "train/metrics.h"
 #include "train/run_job.h"
 #include "train/savable.h"
@@ -38,9 +39,11 @@ class TrainingRun {
   virtual std::optional<int64_t> failed_step() const = 0;
   // Whether to evaluate after the steps so far. The same on all ranks; not collective.
   virtual bool evaluation_due() const = 0;
-  // Evaluates and reports; abandoned once a rank sees its signal, and stop_agreed() is true then. Returns
-  // whether the run has reached its target and ends.
+  // Evaluates, reports, and adds the value to best(); abandoned once a rank sees its signal, and stop_agreed()
+  // is true then. Returns whether the run has reached its target and ends.
   virtual bool evaluate(const std::atomic<int>& signal) = 0;
+  // The evaluations so far, which are part of the state. The same on all ranks; not collective.
+  virtual const BestEvaluation& best() const = 0;
   // True on all ranks once one of them has seen its signal. Not collective.
   virtual bool stop_agreed() const = 0;
   // Asks again, after a save for example.

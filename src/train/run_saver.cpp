@@ -104,6 +104,17 @@ void RunSaver::save() {
   }
 }
 
+void RunSaver::save_best() {
+  if (!config_.save) return;
+  if (saved_step_ == run_.steps_done()) {
+    if (folder_) mark_best(*config_.save, saved_step_);
+    return;
+  }
+  options_.is_best = true;
+  save();
+  options_.is_best = false;
+}
+
 void RunSaver::poll() {
   if (!background_ || !background_->is_ready()) return;
   try {

@@ -30,6 +30,9 @@ class RunSaver {
   // Collective. Saves this step, unless that was done. A failure is an Error on all ranks, or with
   // --on-save-error continue a warning.
   void save();
+  // Collective. Saves this step, unless that was done, and marks its checkpoint as the best of the folder
+  // (kBestName). Failures as of `save`.
+  void save_best();
   // Tells of a save in the background that has come to its end. To be called every step; does not wait.
   void poll();
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.

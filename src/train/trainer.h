@@ -16,6 +16,7 @@
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
 #include "text/data_fingerprint.h"
+#include "train/best_evaluation.h"
 #include "train/evaluation.h"
 #include "train/finite_check.h"
 #include "train/metrics.h"
@@ -88,6 +89,11 @@ class Trainer final : public Savable {
 
   // What checkpoints say of the training data from now on, and a loaded one is compared with.
   void describe_data(const DataFingerprint& data) { data_ = &data; }
+
+  // The evaluations of the run, which are part of its state. Callers of evaluate() that count as the run's
+  // add what they found.
+  const BestEvaluation& best() const { return best_; }
+  void add_evaluation(double loss) { best_.add(steps_done_, loss); }
 
   // What --tune-products measured, on rank 0; empty: the file had everything.
   const std::string& product_note() const { return product_note_; }
@@ -181,6 +187,7 @@ class Trainer final : public Savable {
   const DataSource& train_;
   const DataSource* valid_;
   const DataFingerprint* data_ = nullptr;
+  BestEvaluation best_{"loss", BestEvaluation::Better::Lower};
   std::unique_ptr<Window> window_;      // where the schedule is asynchronous
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // of the global batches of the last plan

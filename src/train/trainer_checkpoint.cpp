@@ -45,6 +45,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                 // Of what is saved: masters, where the weights are in 16 bits.
                 {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
                 {"skipped_steps", skipped_},
+                {"best", best_.state()},
                 {"loss_scaler",
                  {{"dynamic", scaler_.dynamic()},
                   {"scale", scaler_.state().scale},
@@ -155,6 +156,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   consumed_samples_ = meta.consumed_samples;
   const JsonView state(meta.state, "the checkpoint's state");
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
+  if (state.has("best")) best_.restore(state.at("best"));
   // A search that the other run did not make has found nothing.
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
     const JsonView scaler = state.at("loss_scaler");

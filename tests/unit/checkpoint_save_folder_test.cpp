@@ -41,7 +41,7 @@ TEST(SaveFolder, RemovesWhatUnfinishedSavesLeftAndNothingElse) {
   for (const char* name : {"step_0000000006.tmp-0123456789abcdef", "step_0000000004.trash-0123456789abcdef",
                            "step_6.tmp", "notes.tmp-1", "other"})
     fs::create_directory(folder.path() / name);
-  std::ofstream(folder.path() / "LATEST.tmp-0123") << "x";
+  for (const char* name : {"LATEST.tmp-0123", "BEST.tmp-0123"}) std::ofstream(folder.path() / name) << "x";
   const SaveFolder held(folder.path());
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path()))
@@ -165,6 +165,30 @@ TEST(Retention, NeverLeavesFewerThanTwoGoodOnes) {
   fs::resize_file(folder.path() / "step_0000000006" / "shard_00001.h5", 100);
   save(folder.path(), 7, options);
   EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{7, 6, 5}));
+}
+
+TEST(Retention, SparesTheBest) {
+  const TemporaryFolder folder;
+  SaveOptions options;
+  options.retain = 2;
+  options.is_best = true;
+  save(folder.path(), 2, options);
+  options.is_best = false;
+  for (int64_t step : {3, 4, 5}) save(folder.path(), step, options);
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{5, 4, 2}));
+  EXPECT_EQ(CheckpointReader(folder.path() / "BEST").meta().step, 2);
+  options.is_best = true;
+  save(folder.path(), 6, options);
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{6, 5}));
+  EXPECT_EQ(CheckpointReader(folder.path() / "BEST").meta().step, 6);
+  mark_best(folder.path(), 5);
+  EXPECT_EQ(CheckpointReader(folder.path() / "BEST").meta().step, 5);
+
+  std::ofstream(folder.path() / "BEST") << "step_7/../x\n";
+  EXPECT_TRUE(has(bad_input_of([&] { CheckpointReader reader(folder.path() / "BEST"); }),
+                  "'step_7/../x' is not the name of a checkpoint"));
+  save(folder.path(), 7, options);  // which takes no notice of it
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{7, 6}));
 }
 
 // What a kill in the middle of a removal leaves is no checkpoint.

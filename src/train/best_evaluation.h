@@ -1,0 +1,48 @@
+// BestEvaluation: the best evaluation of a run so far, and how many later ones were no better. By it a run
+// marks its best checkpoint (--save-best) and ends early (--early-stop-patience). It is part of the state that
+// checkpoints hold, so that a run that was stopped and goes on decides as one that was not.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/read_json.h"
+
+namespace trifold {
+
+class BestEvaluation {
+ public:
+  enum class Better { Higher, Lower };
+
+  // `metric` names the values in messages: "AUC".
+  BestEvaluation(std::string metric, Better better) : metric_(std::move(metric)), better_(better) {}
+
+  // Takes the value of the evaluation after step `step`. One that is absent, not finite, or equal to the best is
+  // no better.
+  void add(int64_t step, std::optional<double> value);
+
+  int64_t last_step() const { return last_step_; }  // of the last evaluation; 0: there was none
+  int64_t best_step() const { return best_step_; }  // of the best; 0: there was none
+  int64_t misses() const { return misses_; }        // evaluations after the best
+  // Whether a run with this patience ends now; without one it never does.
+  bool ends_early(const std::optional<int64_t>& patience) const { return patience && misses_ >= *patience; }
+  // "3 evaluations after the best AUC, 0.77720 after step 900, were no better"
+  std::string text() const;
+
+  nlohmann::json state() const;
+  // Takes over what state() returned; BadInput for anything else.
+  void restore(const JsonView& state);
+
+ private:
+  std::string metric_;
+  Better better_;
+  std::optional<double> best_;
+  int64_t best_step_ = 0;
+  int64_t last_step_ = 0;
+  int64_t misses_ = 0;
+};
+
+}  // namespace trifold
