@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
+#include "train/click_metrics.h"
 #include "train/group_metrics.h"
+#include "train/run_terms.h"
 #include "train/trained_recommender.h"
 
 namespace trifold::launch {

@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <cstdio>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/clock.h"
 #include "core/error.h"

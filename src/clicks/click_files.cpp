@@ -7,6 +7,7 @@
 #include "clicks/click_format.h"
 #include "clicks/click_text_source.h"
 #include "core/error.h"
+#include "files/byte_reader.h"
 
 namespace trifold {
 
@@ -75,6 +76,15 @@ std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const Cl
   return std::make_unique<ColumnClicks>(split.files, split.schema, ClickRules{DenseTransform::None, policy});
 }
 
+void refuse_packed(const std::string& path) {
+  if (packing_of(path) != Packing::None)
+    bad_input(
+        "{}: packed text is read by `trifold preprocess` alone, which makes a folder of it: give that, or "
+        "unpack "
+        "the file",
+        path);
+}
+
 }  // namespace
 
 const std::vector<std::string>& click_formats() {
@@ -88,6 +98,7 @@ bool is_text_format(std::string_view format) {
 }
 
 std::string find_click_format(const std::string& path) {
+  refuse_packed(path);
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     if (fs::exists(ClickFolder::manifest(path), ignored)) return "clicks";
@@ -130,6 +141,7 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
 }
 
 OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options) {
+  refuse_packed(path);
   const std::string format = options.format == "auto" ? find_click_format(path) : options.format;
   if (format != "text" &&
       std::find(click_formats().begin(), click_formats().end(), format) == click_formats().end())

@@ -84,4 +84,18 @@ class Problems {
   std::set<std::string> wrong_;
 };
 
+// What is wrong with the options one by one, to which a command adds what contradicts what. By value, because a
+// table of options refers to the fields of a configuration that may change.
+template <class Config>
+Problems problems_of_options(Config config) {
+  return Problems(options_of(config));
+}
+
+// For resolve() of a command where nothing follows from what it was given.
+template <class Config>
+Config without_problems(Config config) {
+  throw_problems(problems(config));
+  return config;
+}
+
 }  // namespace trifold

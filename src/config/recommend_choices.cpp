@@ -79,18 +79,63 @@ std::string TablePlacements::text() const {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-ColumnNames ColumnNames::parse(std::string_view text) {
-  ColumnNames columns;
-  for (const std::string_view word : words_of(text)) {
-    if (word.empty())
-      bad_input("'{}' has a column without a name; names are separated by commas, like age,hours",
-                printable(std::string(text)));
-    columns.names.emplace_back(word);
+namespace {
+
+// Takes the name that `rest` begins with, and the comma behind it. Nothing where a quote is not closed.
+std::optional<std::string> take_name(std::string_view& rest) {
+  std::string name;
+  if (!rest.starts_with('"')) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    name = rest.substr(0, end);
+    rest.remove_prefix(end);
+    return name;
   }
-  return columns;
+  rest.remove_prefix(1);
+  while (true) {
+    const size_t end = rest.find('"');
+    if (end == std::string_view::npos) return std::nullopt;
+    name += rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    if (!rest.starts_with('"')) break;
+    name.push_back('"');  // it came twice
+    rest.remove_prefix(1);
+  }
+  if (!rest.empty() && !rest.starts_with(',')) return std::nullopt;
+  return name;
 }
 
-std::string ColumnNames::text() const { return fmt::format("{}", fmt::join(names, ",")); }
+std::string in_quotes(const std::string& name) {
+  std::string text = "\"";
+  for (const char c : name) text += c == '"' ? "\"\"" : std::string(1, c);
+  return text + '"';
+}
+
+}  // namespace
+
+ColumnNames ColumnNames::parse(std::string_view text) {
+  ColumnNames columns;
+  for (std::string_view rest = text;; rest.remove_prefix(1)) {
+    const std::optional<std::string> name = take_name(rest);
+    if (!name)
+      bad_input(
+          "'{}' has a quote that is not closed; a name with commas stands between quotes, like \"a,b\",c",
+          printable(std::string(text)));
+    if (name->empty())
+      bad_input("'{}' has a column without a name; names are separated by commas, like age,hours",
+                printable(std::string(text)));
+    columns.names.push_back(*name);
+    if (rest.empty()) return columns;
+  }
+}
+
+std::string ColumnNames::text() const {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ',';
+    text += name.find_first_of(",\"") == std::string::npos ? name : in_quotes(name);
+  }
+  return text;
+}
 
 Separator Separator::parse(std::string_view text) {
   if (text == "tab" || text == "\\t") return {'\t'};

@@ -1,11 +1,16 @@
 // The options of commands that use a trained recommender, and what is wrong with them as a whole.
+#include <utility>
+
 #include "config/commands.h"
 #include "config/option_groups.h"
 #include "config/problems.h"
+#include "core/function_ref.h"
 
 namespace trifold {
 
 namespace {
+
+constexpr double kMostRanks = 1024;  // more would each wait for all others, with little to compute
 
 void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
   table.group("Checkpoint and data");
@@ -25,56 +30,73 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
       .range(1, 1 << 30);
 }
 
-void add_ranks_of_trained(OptionTable& table, TrainedRecommenderConfig& run) {
+// `add_own` adds the command's own group.
+OptionTable options_of_trained(TrainedRecommenderConfig& run, FunctionRef<void(OptionTable&)> add_own) {
+  OptionTable table;
+  add_trained(table, run);
+  add_own(table);
   table.group("Ranks and tables");
   add_ranks(table, run.mesh);
+  table.change("ranks").range(1, kMostRanks);
   add_host(table, run.mesh);
   add_tables(table, run.placement);
+  return table;
 }
 
 }  // namespace
 
 OptionTable options_of(ScoreConfig& config) {
-  OptionTable table;
-  add_trained(table, config.run);
-  table.group("Predictions");
-  table
-      .add("output", &config.output,
-           "File with one line per sample, in the order of the data: its number, its label if there is one, "
-           "and the probability of a click; - is the standard output.")
-      .need()
-      .files("FILE")
-      .of_host();
-  table.add("output-format", &config.output_format, "Format of the output.")
-      .absent("from the name, .csv or .jsonl; csv for -");
-  add_ranks_of_trained(table, config.run);
-  return table;
+  return options_of_trained(config.run, [&](OptionTable& table) {
+    table.group("Predictions");
+    table
+        .add(
+            "output", &config.output,
+            "File with one line per sample, in the order of the data: its number, its label if there is one, "
+            "and the probability of a click; - is the standard output.")
+        .need()
+        .files("FILE")
+        .of_host();
+    table.add("output-format", &config.output_format, "Format of the output.")
+        .absent("from the name, .csv or .jsonl; csv for -");
+  });
 }
 
 OptionTable options_of(EvaluateRecommenderConfig& config) {
-  OptionTable table;
-  add_trained(table, config.run);
-  table.group("Evaluation");
-  table
-      .add("group-by", &config.group_by,
-           "Also measure the AUC within groups of samples that have the same first id in this table, such as "
-           "a user's, and its mean weighted by samples (GAUC).")
-      .takes("TABLE")
-      .absent("no groups");
-  table
-      .add("metric-at-k", &config.metric_at_k,
-           "Also measure NDCG and hit rate of the first K samples by score in each group, averaged over the "
-           "groups with a click.")
-      .takes("K,...")
-      .absent("none");
-  table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
-  add_ranks_of_trained(table, config.run);
-  return table;
+  return options_of_trained(config.run, [&](OptionTable& table) {
+    table.group("Evaluation");
+    table
+        .add("group-by", &config.group_by,
+             "Also measure the AUC within groups of samples that have the same first id in this table, such "
+             "as "
+             "a user's, and its mean weighted by samples (GAUC).")
+        .takes("TABLE")
+        .absent("no groups");
+    table
+        .add(
+            "metric-at-k", &config.metric_at_k,
+            "Also measure NDCG and hit rate of the first K samples by score in each group, averaged over the "
+            "groups with a click.")
+        .takes("K,...")
+        .absent("none");
+    table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
+  });
 }
 
+namespace {
+
+void check_ranks(const TrainedRecommenderConfig& run, Problems& problems) {
+  if (problems.sound({"ranks", "global-batch-size"}) && run.mesh.ranks > run.global_batch_size)
+    problems.about("ranks", "global-batch-size")
+        .wrong("--ranks {} is more than the samples of --global-batch-size {}", run.mesh.ranks,
+               run.global_batch_size)
+        .right("give each rank at least one");
+}
+
+}  // namespace
+
 std::vector<Problem> problems(const ScoreConfig& config) {
-  ScoreConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
+  check_ranks(config.run, problems);
   const std::string& output = config.output;
   if (!config.output_format && !output.empty() && output != "-" && !output.ends_with(".csv") &&
       !output.ends_with(".jsonl"))
@@ -92,8 +114,8 @@ ScoreConfig resolve(ScoreConfig config) {
 }
 
 std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
-  EvaluateRecommenderConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
+  check_ranks(config.run, problems);
   if (config.metric_at_k && !config.group_by)
     problems.about("metric-at-k", "group-by")
         .wrong("--metric-at-k {} has no effect without --group-by TABLE", config.metric_at_k->text())
@@ -102,8 +124,7 @@ std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
 }
 
 EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config) {
-  throw_problems(problems(config));
-  return config;
+  return without_problems(std::move(config));
 }
 
 }  // namespace trifold

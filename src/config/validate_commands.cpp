@@ -88,8 +88,7 @@ void check_sampling(const GenerateConfig& config, Problems& problems) {
 
 // What can be said before the model is known; resolve(PretrainConfig) says the rest when it is.
 std::vector<Problem> problems(const FinetuneConfig& config) {
-  FinetuneConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_mesh(config.run.mesh, problems);
   check_checkpoint(config.run.checkpoint, problems);
   if (!config.run.checkpoint.load)
@@ -124,21 +123,16 @@ FinetuneConfig resolve(FinetuneConfig config) {
 }
 
 std::vector<Problem> problems(const GenerateConfig& config) {
-  GenerateConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
   check_sampling(config, problems);
   return problems.take();
 }
 
-GenerateConfig resolve(GenerateConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+GenerateConfig resolve(GenerateConfig config) { return without_problems(std::move(config)); }
 
 std::vector<Problem> problems(const EvaluateConfig& config) {
-  EvaluateConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_mesh(config.mesh, problems);
   check_data(config.data, problems);
   check_part(config.data, config.part, fmt::format("--part {}", name_of(config.part)), {"split", "part"},
@@ -154,22 +148,17 @@ EvaluateConfig resolve(EvaluateConfig config) {
 }
 
 std::vector<Problem> problems(const InspectConfig& config) {
-  InspectConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   if (config.directory.empty())
     problems.about().wrong("no checkpoint is named").right("name the one to look at: trifold inspect DIR");
   return problems.take();
 }
 
-InspectConfig resolve(InspectConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+InspectConfig resolve(InspectConfig config) { return without_problems(std::move(config)); }
 
 // The mesh is looked at with the model, which is in the checkpoint.
 std::vector<Problem> problems(const ReshardConfig& config) {
-  ReshardConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 ||
                     config.mesh.pipeline_model_parallel_size > 1 ||
                     config.mesh.data_parallel_size.value_or(1) > 1;
@@ -182,45 +171,27 @@ std::vector<Problem> problems(const ReshardConfig& config) {
   return problems.take();
 }
 
-ReshardConfig resolve(ReshardConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+ReshardConfig resolve(ReshardConfig config) { return without_problems(std::move(config)); }
 
 std::vector<Problem> problems(const ConvertConfig& config) {
-  ConvertConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_folders(config.load, config.save, problems);
   return problems.take();
 }
 
-ConvertConfig resolve(ConvertConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+ConvertConfig resolve(ConvertConfig config) { return without_problems(std::move(config)); }
 
-std::vector<Problem> problems(const PlanLinesConfig& config) {
-  PlanLinesConfig copy = config;
-  Problems problems(options_of(copy));
-  return problems.take();
-}
+std::vector<Problem> problems(const PlanLinesConfig& config) { return problems_of_options(config).take(); }
 
-PlanLinesConfig resolve(PlanLinesConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::move(config)); }
 
 std::vector<Problem> problems(const TokenizeConfig& config) {
-  TokenizeConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
   return problems.take();
 }
 
-TokenizeConfig resolve(TokenizeConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+TokenizeConfig resolve(TokenizeConfig config) { return without_problems(std::move(config)); }
 
 namespace {
 
@@ -248,7 +219,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
       {"hash-seed", config.hash_seed != plain.hash_seed}};
   for (const auto& [option, given] : options)
     if (given)
-      problems.about(option)
+      problems.about(option, "label")
           .wrong("--{} has an effect only if options name the columns", option)
           .right("give --label COLUMN too");
 }
@@ -256,8 +227,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
 }  // namespace
 
 std::vector<Problem> problems(const PreprocessConfig& config) {
-  PreprocessConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   check_columns(config, problems);
   if (config.ids == IdSource::Hash && config.max_ind_range == 0)
     problems.about("ids", "max-ind-range")
@@ -284,9 +254,6 @@ std::vector<Problem> problems(const PreprocessConfig& config) {
   return problems.take();
 }
 
-PreprocessConfig resolve(PreprocessConfig config) {
-  throw_problems(problems(config));
-  return config;
-}
+PreprocessConfig resolve(PreprocessConfig config) { return without_problems(std::move(config)); }
 
 }  // namespace trifold

@@ -1,4 +1,5 @@
-// RunProbe: called by every rank of a run at the parts of it, whatever is trained, so that a test can make one fail there.
+// RunProbe lets a test observe any kind of training run: every rank calls it before each part of the run, where
+// the test may let that rank fail.
 #pragma once
 
 #include "checkpoint/new_checkpoint.h"

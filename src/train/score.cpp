@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
+#include "clicks/click_source.h"
 #include "config/commands.h"
+#include "core/error.h"
+#include "core/tensor.h"
 #include "files/output_files.h"
 
 namespace trifold {

@@ -150,6 +150,13 @@ class Preprocess(ProgramTest):
         for folder, seed in (("h", 0), ("again", 0), ("seed", 5)):
             self.assertEqual(self.folder_of(folder)[3]["c"], [hash_of(name, seed) % 1000 for name in "aabbbcd"])
 
+    def test_names_of_columns_may_have_commas(self):
+        self.write("c.csv", 'y,"last, first",city\n1,ab,x\n0,cd,x\n')
+        self.preprocess("c.csv", "out", columns=("--label", "y", "--sparse", '"last, first",city', "--threads", 1))
+        self.assertEqual(self.folder_of("out")[3], {"last__first": [2, 3], "city": [2, 2]})
+        _, told = self.preprocess("c.csv", "x", columns=("--label", "y", "--sparse", '"last,city'), status=2)
+        self.assertIn("has a quote that is not closed; a name with commas stands between quotes", told)
+
     def test_mistakes_name_file_line_and_column(self):
         good = text_of(people(50))
         self.write("good.csv", good)

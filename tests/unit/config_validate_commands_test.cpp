@@ -35,6 +35,13 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);
 }
 
+TEST(ConfigValidateCommands, AColumnThatCannotBeReadIsTheOnlyProblem) {
+  const std::string text =
+      refusal_of({"preprocess", "--input", "a", "--output", "b", "--label", "y>=x", "--sparse", "user"});
+  expect_contains(text, "'y>=x' compares with 'x', which is no number");
+  EXPECT_EQ(text.find("--sparse"), std::string::npos) << text;
+}
+
 TEST(ConfigValidateCommands, OptionsOfOtherCommandsThatHaveNoEffect) {
   GenerateConfig generate;
   generate.load = "d";
