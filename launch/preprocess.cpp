@@ -20,6 +20,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
     options.columns = NamedColumns{*config.label,
                                    config.dense.value_or(ColumnNames{}).names,
                                    config.sparse.value_or(ColumnNames{}).names,
+                                   config.bag.value_or(BagColumns{}).columns,
                                    config.separator.character,
                                    config.missing_values,
                                    config.hash_seed};
@@ -36,9 +37,11 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
 }
 
 void print_tables(const ClickFolder& folder) {
-  fmt::print(stderr, "{:<12} {:>12}  {}\n", "table", "rows", "bytes of an id");
+  fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", "table", "rows", "bytes of an id",
+             "most ids of a sample");
   for (const ClickFolder::Table& table : folder.tables)
-    fmt::print(stderr, "{:<12} {:>12}  {}\n", printable(table.name), table.rows, table.id_bytes);
+    fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", printable(table.name), table.rows, table.id_bytes,
+               table.most_ids);
 }
 
 }  // namespace

@@ -106,11 +106,17 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     check_size(*dense_, schema.dense * static_cast<int64_t>(size_of(dense_type_)));
   }
   for (size_t t = 0; t < files.ids.size(); ++t) {
+    const IdColumn& column = files.ids[t];
+    ids_.emplace_back(column.path);
+    id_bytes_.push_back(column.bytes);
+    ends_.emplace_back(column.ends.empty() ? nullptr : std::make_unique<MappedFile>(column.ends));
+    if (ends_.back()) {
+      check_size(*ends_.back(), sizeof(uint64_t));
+      continue;
+    }
     if (schema.tables[t].max_ids != 1)
-      bad_input("{}: a column has one id a sample, table {} has {}", files.ids[t].path, schema.tables[t].name,
+      bad_input("{}: a column has one id a sample, table {} has {}", column.path, schema.tables[t].name,
                 schema.tables[t].max_ids);
-    ids_.emplace_back(files.ids[t].path);
-    id_bytes_.push_back(files.ids[t].bytes);
     check_size(ids_.back(), id_bytes_.back());
   }
 }
@@ -146,15 +152,32 @@ void ColumnClicks::fill_dense(std::span<const int64_t> positions, ClickPart& out
   }
 }
 
+ColumnClicks::Bag ColumnClicks::bag_of(int table, int64_t sample) const {
+  const auto t = static_cast<size_t>(table);
+  if (!ends_[t]) return {sample, 1};
+  const std::byte* at = ends_[t]->bytes().data() + sample * static_cast<int64_t>(sizeof(uint64_t));
+  const uint64_t first = sample == 0 ? 0 : load<uint64_t>(at - sizeof(uint64_t));
+  const auto end = load<uint64_t>(at);
+  const auto most = static_cast<uint64_t>(schema_.table(table).max_ids);
+  const auto all = static_cast<uint64_t>(ids_[t].size() / id_bytes_[t]);
+  if (first > end || end > all || end - first > most) [[unlikely]]
+    bad_input("{}: sample {} has the ids from {} to {} of {}, and at most {}: the file is damaged",
+              ends_[t]->path(), sample, first, end, all, most);
+  return {static_cast<int64_t>(first), static_cast<int>(end - first)};
+}
+
 void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const {
   const auto t = static_cast<size_t>(table);
   const ClickTable& spec = schema_.table(table);
   const std::byte* data = ids_[t].bytes().data();
   const auto each = [&]<class T>(T) {
     for (size_t i = 0; i < positions.size(); ++i) {
-      const T id = load<T>(data + positions[i] * static_cast<int64_t>(sizeof(T)));
+      const Bag bag = bag_of(table, positions[i]);
+      const std::byte* at = data + bag.first * static_cast<int64_t>(sizeof(T));
       const IdPlace place{ids_[t].path(), "sample", positions[i]};
-      *out.bag(table, static_cast<int64_t>(i), 1) = bounded_id(id, spec, rules_.policy, place);
+      int32_t* ids = out.bag(table, static_cast<int64_t>(i), bag.count);
+      for (int k = 0; k < bag.count; ++k, at += sizeof(T))
+        ids[k] = bounded_id(load<T>(at), spec, rules_.policy, place);
     }
   };
   switch (id_bytes_[t]) {

@@ -68,6 +68,8 @@ class RecordClicks final : public ClickSource {
 struct IdColumn {
   std::string path;
   int bytes = 4;
+  // A file of u64: how many ids the samples up to and with this one have. Empty: each has one.
+  std::string ends = {};
 };
 
 struct ColumnFiles {
@@ -79,7 +81,8 @@ struct ColumnFiles {
 
 class ColumnClicks final : public ClickSource {
  public:
-  // BadInput when the files do not all have the same number of samples.
+  // BadInput when the files do not all have the same number of samples. Bags have at most as many ids as the
+  // schema says.
   ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, const ClickRules& rules);
 
   const ClickSchema& schema() const override { return schema_; }
@@ -88,6 +91,12 @@ class ColumnClicks final : public ClickSource {
 
  private:
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
+  // The ids of a sample, in the file of its table.
+  struct Bag {
+    int64_t first;
+    int count;
+  };
+  Bag bag_of(int table, int64_t sample) const;
   template <class T>
   void fill_dense(std::span<const int64_t> positions, ClickPart& out) const;
 
@@ -97,6 +106,7 @@ class ColumnClicks final : public ClickSource {
   std::unique_ptr<MappedFile> dense_;
   DType dense_type_;
   std::vector<MappedFile> ids_;
+  std::vector<std::unique_ptr<MappedFile>> ends_;  // of each table; null: one id a sample
   std::vector<int> id_bytes_;
   int64_t samples_ = 0;
 };

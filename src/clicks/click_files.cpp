@@ -136,7 +136,7 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
     if (problems.size() > before) problems.back() += "; --table-rows data takes those of the data";
   }
   if (std::any_of(options.table_ids.begin(), options.table_ids.end(), [](int64_t n) { return n != 1; }))
-    problems.emplace_back("its samples have one id in each table, but --table-max-ids differs");
+    problems.emplace_back("the data say how many ids a sample has in each table: leave out --table-max-ids");
   if (!problems.empty()) bad_input("{}: {}", path, fmt::join(problems, "\n  "));
 }
 

@@ -23,6 +23,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "trifold clicks";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
+constexpr int64_t kBagVersion = 3;   // with bags
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -68,6 +69,7 @@ class Reader {
   const std::string& path_;
 };
 
+constexpr int64_t kMostBagIds = 1 << 20;  // as many as a line of text can hold
 constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
 
 ClickFolder::Table read_table(const json& object, const std::string& path) {
@@ -83,6 +85,10 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
   table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
+  if (object.contains("most_ids")) {
+    table.bag = true;
+    table.most_ids = reader.number("most_ids", 1, kMostBagIds);
+  }
   table.dictionary = reader.flag("dictionary");
   if (object.contains("dictionary_bytes")) {
     table.dictionary_bytes = static_cast<int>(reader.number("dictionary_bytes", 4, 8));
@@ -105,6 +111,10 @@ IdBase base_of(int64_t number, const std::string& path) {
 
 std::string ClickFolder::ids_file(const std::string& folder, int table) const {
   return fmt::format("{}/{}.ids", folder, tables[static_cast<size_t>(table)].name);
+}
+
+std::string ClickFolder::ends_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.ends", folder, tables[static_cast<size_t>(table)].name);
 }
 
 std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
@@ -146,9 +156,13 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                       {"id_bytes", table.id_bytes},
                       {"dictionary", table.dictionary}});
     if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
-    if (table.dictionary_bytes != 8) continue;
-    tables.back()["dictionary_bytes"] = 8;
-    version = kWideVersion;
+    if (table.dictionary_bytes == 8) {
+      tables.back()["dictionary_bytes"] = 8;
+      version = std::max(version, kWideVersion);
+    }
+    if (!table.bag) continue;
+    tables.back()["most_ids"] = table.most_ids;
+    version = kBagVersion;
   }
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
@@ -182,9 +196,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kWideVersion)
-    bad_input("{}: has version {} of the format; this program reads versions {} and {}", path, version,
-              kVersion, kWideVersion);
+  if (const int64_t version = reader.number("version", 1, kMany); version > kBagVersion)
+    bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
+              kVersion, kBagVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -230,8 +244,10 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   schema.dense = clicks.dense;
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
-    schema.tables.push_back({table.name, table.rows, 1, clicks.mapping(folder, t)});
-    files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes});
+    schema.tables.push_back(
+        {table.name, table.rows, static_cast<int>(table.most_ids), clicks.mapping(folder, t)});
+    files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
+                         table.bag ? clicks.ends_file(folder, t) : std::string()});
   }
   schema.dense_transform = name_of(clicks.transform);  // taken already
   if (clicks.transform == DenseTransform::LogMin)

@@ -3,13 +3,15 @@
 //   clicks.json    what is in it and how it was made: the schema below, and the sources
 //   labels.bin     one byte a sample, 0 or 1
 //   dense.bin      f32 [samples, dense], transformed
-//   C1.ids ...     for each table: one id a sample, unsigned, in 1, 2 or 4 bytes, whichever hold its rows
+//   C1.ids ...     for each table: one id a sample, unsigned, in 1, 2 or 4 bytes, whichever hold its rows; of a
+//                  table of bags the ids of each sample, one bag after the other
+//   C1.ends ...    for each table of bags: how many ids the samples up to and with this one have, u64
 //   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // All numbers are little-endian. Columns lie in files of their own, so a rank may read only its tables. The
-// folder gets its name when it is complete. clicks.json has version 2 where a dictionary has hashes of 8
-// bytes, which programs of version 1 do not read; else version 1.
+// folder gets its name when it is complete. clicks.json has version 3 where there are bags, 2 where a dictionary
+// has hashes of 8 bytes, else 1: earlier programs do not read these.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,8 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
+    bool bag = false;                        // any number of ids a sample, else one
+    int64_t most_ids = 1;                    // of a sample
     int dictionary_bytes = 4;                // of a hash in it: 4 or 8
     bool dictionary = true;                  // else ids are hashes modulo the rows
     std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; older folders do not say it
@@ -56,6 +60,7 @@ struct ClickFolder {
   static std::string labels_file(const std::string& folder) { return folder + "/labels.bin"; }
   static std::string dense_file(const std::string& folder) { return folder + "/dense.bin"; }
   std::string ids_file(const std::string& folder, int table) const;
+  std::string ends_file(const std::string& folder, int table) const;
   std::string dictionary_file(const std::string& folder, int table) const;
   // CRC-32 of that file.
   uint32_t dictionary_checksum(const std::string& folder, int table) const;

@@ -144,9 +144,9 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
   return layout;
 }
 
-// Gives the column of this name its kind.
-void name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
-                 std::string_view option, const std::string& path) {
+// Gives the column of this name its kind, and returns it.
+TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
+                        std::string_view option, const std::string& path) {
   const auto has_name = [&](const TextColumn& column) { return column.name == name; };
   const auto count = std::count_if(layout.columns.begin(), layout.columns.end(), has_name);
   if (count == 0) {
@@ -163,6 +163,7 @@ void name_column(TextLayout& layout, const std::string& name, TextColumn::Kind k
               printable(name));
   column.kind = kind;
   column.index = index;
+  return column;
 }
 
 TextLayout named_layout(std::string_view header, const NamedColumns& columns, const std::string& path) {
@@ -183,6 +184,9 @@ TextLayout named_layout(std::string_view header, const NamedColumns& columns, co
     name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", path);
   for (const std::string& name : columns.sparse)
     name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", path);
+  for (const BagColumns::Column& bag : columns.bags)
+    name_column(layout, bag.name, TextColumn::Kind::Id, layout.tables++, "--bag", path).bag = bag.separator;
+  layout.bags = static_cast<int>(columns.bags.size());
   layout.least_fields = layout.columns.size();
   return layout;
 }

@@ -15,6 +15,7 @@ namespace trifold {
 struct NamedColumns {
   LabelRule label;
   std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
+  std::vector<BagColumns::Column> bags;    // whose tables follow
   char separator = ',';
   std::vector<std::string> missing;
   uint64_t hash_seed = 0;

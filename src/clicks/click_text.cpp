@@ -187,13 +187,29 @@ uint64_t hash_of(std::string_view text, bool quoted, uint64_t seed) {
   return std::max<uint64_t>(1, uint64_t{key.hi} << 32 | key.lo);
 }
 
+bool is_missing(const FieldRules& rules, std::string_view text) {
+  return text.empty() || std::find(rules.missing.begin(), rules.missing.end(), text) != rules.missing.end();
+}
+
+// The ids of a field of several texts.
+void parse_bag(const FieldRules& rules, char separator, std::string_view texts, bool quoted,
+               std::vector<uint64_t>& ids) {
+  while (true) {
+    const size_t end = std::min(texts.find(separator), texts.size());
+    const std::string_view text = without_blanks(texts.substr(0, end));
+    if (!is_missing(rules, text)) ids.push_back(hash_of(text, quoted, rules.hash_seed));
+    if (end == texts.size()) return;
+    texts.remove_prefix(end + 1);
+  }
+}
+
 // A field of a file whose columns are named by options. Blanks around a text without quotes do not count.
-bool parse_named_field(const FieldRules& rules, const TextColumn& column, const TextField& field,
+bool parse_named_field(const TextLayout& layout, const TextColumn& column, const TextField& field,
                        ClickLine& out) {
+  const FieldRules& rules = *layout.rules;
   if (field.open) return false;
   const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
-  const bool missing =
-      text.empty() || std::find(rules.missing.begin(), rules.missing.end(), text) != rules.missing.end();
+  const bool missing = is_missing(rules, text);
   switch (column.kind) {
     case TextColumn::Kind::Label: {
       const std::optional<bool> clicked = missing ? std::nullopt : holds(rules.label, text);
@@ -203,7 +219,11 @@ bool parse_named_field(const FieldRules& rules, const TextColumn& column, const 
     case TextColumn::Kind::Dense:
       return missing || parse_number_or_flag(text, out.dense[column.index]);
     case TextColumn::Kind::Id:
-      if (!missing) out.ids[column.index] = hash_of(text, field.quoted, rules.hash_seed);
+      if (column.bag != '\0')
+        parse_bag(rules, column.bag, text, field.quoted,
+                  out.bags[column.index - (layout.tables - layout.bags)]);
+      else if (!missing)
+        out.ids[column.index] = hash_of(text, field.quoted, rules.hash_seed);
       return true;
     case TextColumn::Kind::Ignored:
       return true;
@@ -212,7 +232,7 @@ bool parse_named_field(const FieldRules& rules, const TextColumn& column, const 
 }
 
 bool parse_field(const TextLayout& layout, const TextColumn& column, const TextField& field, ClickLine& out) {
-  if (layout.rules) return parse_named_field(*layout.rules, column, field, out);
+  if (layout.rules) return parse_named_field(layout, column, field, out);
   const char* const begin = field.text.empty() ? "" : field.text.data();
   const char* const end = begin + field.text.size();
   switch (column.kind) {
@@ -248,6 +268,7 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
   std::fill(out.dense, out.dense + layout.dense, kMissing);
   std::fill(out.ids, out.ids + layout.tables, uint64_t{0});
+  std::for_each(out.bags, out.bags + layout.bags, [](std::vector<uint64_t>& bag) { bag.clear(); });
   const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
   const char* const end = at + line.size();
   const char separator = layout.separator;
@@ -300,7 +321,8 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
                        layout.columns.size());
   std::vector<float> dense(static_cast<size_t>(layout.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
-  ClickLine out{0, dense.data(), ids.data()};
+  std::vector<std::vector<uint64_t>> bags(static_cast<size_t>(layout.bags));
+  ClickLine out{0, dense.data(), ids.data(), bags.data()};
   for (size_t c = 0; c < fields.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     const TextField& field = fields[c];

@@ -9,9 +9,9 @@
 // Lines end in LF or CRLF; a byte order mark of UTF-8 before the first is skipped.
 //
 // Or a CSV file with any header, whose columns are named by options (ColumnNames): ids are hashes of 64
-// bits of any text, and more stands for labels, numbers and missing values.
+// bits of any text, more stands for labels, numbers and missing values, and fields may hold bags of ids.
 //
-// A missing hash is taken as hash 0, a missing number as NaN (clicks/click_transform.h says what becomes of
+// A missing hash is taken as hash 0 (of a bag it is left out), a missing number as NaN (clicks/click_transform.h says what becomes of
 // it).
 #pragma once
 
@@ -30,6 +30,7 @@ struct TextColumn {
   Kind kind;
   int index = 0;  // among those of its kind
   std::string name;
+  char bag = '\0';  // of a column of ids: the character between the texts of a bag; else it holds one
 };
 
 // How ids are written; Text: as anything, of which the hash counts.
@@ -51,6 +52,7 @@ struct TextLayout {
   bool labels = true;
   int dense = 13;
   int tables = 26;
+  int bags = 0;              // of the tables, the last ones
   size_t least_fields = 14;  // a line with fewer is malformed, not merely short
   std::vector<TextColumn> columns;
   std::optional<FieldRules> rules;  // base is Text; quotes may stand around fields whatever the separator
@@ -58,9 +60,10 @@ struct TextLayout {
 
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
-  int label = 0;  // 0 or 1
-  float* dense;   // NaN where missing
-  uint64_t* ids;
+  int label = 0;                          // 0 or 1
+  float* dense;                           // NaN where missing
+  uint64_t* ids;                          // of a table of bags: not used
+  std::vector<uint64_t>* bags = nullptr;  // of each table of bags: its ids
 };
 
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.

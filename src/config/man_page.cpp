@@ -126,8 +126,9 @@ std::string command_section(const CommandInfo& command) {
 }  // namespace
 
 std::string man_page() {
-  std::string text = fmt::format(".TH TRIFOLD 1 \"\" \"{}\" \"User Commands\"\n.ad l\n.nr HY 0\n{}.SH COMMANDS\n",
-                                 escaped(version_text()), kIntroduction);
+  std::string text =
+      fmt::format(".TH TRIFOLD 1 \"\" \"{}\" \"User Commands\"\n.ad l\n.nr HY 0\n{}.SH COMMANDS\n",
+                  escaped(version_text()), kIntroduction);
   for (const CommandInfo& command : commands())
     text += fmt::format(".TP\n.B {}\n{}\n", escaped(command.name), escaped(command.summary));
   text += ".SH \"OPTIONS OF EVERY COMMAND\"\n" + options_section(common_options());

@@ -137,6 +137,51 @@ std::string ColumnNames::text() const {
   return text;
 }
 
+namespace {
+
+struct NamedCharacter {
+  std::string_view word;
+  char character;
+};
+constexpr NamedCharacter kBagSeparators[] = {{"space", ' '}, {"tab", '\t'}, {"comma", ','}};
+
+char bag_separator(std::string_view text, const std::string& shown) {
+  for (const NamedCharacter& one : kBagSeparators)
+    if (text == one.word) return one.character;
+  if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
+    bad_input("'{}': '{}' is no separator: one character that is no quote, or space, tab or comma", shown,
+              printable(std::string(text)));
+  return text.front();
+}
+
+std::string bag_separator_text(char character) {
+  for (const NamedCharacter& one : kBagSeparators)
+    if (character == one.character) return std::string(one.word);
+  return std::string(1, character);
+}
+
+}  // namespace
+
+BagColumns BagColumns::parse(std::string_view text) {
+  const std::string shown = printable(std::string(text));
+  BagColumns bags;
+  for (const std::string& word : ColumnNames::parse(text).names) {
+    const size_t colon = word.rfind(':', word.size() - 2);  // which may be the separator, too
+    if (colon == std::string::npos || colon == 0)
+      bad_input("'{}' is no column with the character between its texts, like genres:| or tags:space", shown);
+    bags.columns.push_back(
+        {word.substr(0, colon), bag_separator(std::string_view(word).substr(colon + 1), shown)});
+  }
+  return bags;
+}
+
+std::string BagColumns::text() const {
+  ColumnNames words;
+  for (const Column& column : columns)
+    words.names.push_back(fmt::format("{}:{}", column.name, bag_separator_text(column.separator)));
+  return words.text();
+}
+
 Separator Separator::parse(std::string_view text) {
   if (text == "tab" || text == "\\t") return {'\t'};
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")

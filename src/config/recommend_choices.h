@@ -136,11 +136,24 @@ struct TablePlacements {
   bool is_auto() const { return kinds.empty(); }
 };
 
-// Names of columns, separated by commas.
+// Names of columns, separated by commas; one that has commas stands between quotes.
 struct ColumnNames {
   std::vector<std::string> names;
 
   static ColumnNames parse(std::string_view text);
+  std::string text() const;
+};
+
+// Columns whose fields hold any number of texts, each with the character between these, as genres:|,tags:space.
+struct BagColumns {
+  struct Column {
+    std::string name;
+    char separator = '|';
+  };
+  std::vector<Column> columns;
+
+  // A separator is a character, or one of the words space, tab and comma.
+  static BagColumns parse(std::string_view text);
   std::string text() const;
 };
 

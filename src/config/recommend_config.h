@@ -74,6 +74,7 @@ struct PreprocessConfig {
   // are Criteo's.
   std::optional<LabelRule> label;
   std::optional<ColumnNames> dense, sparse;
+  std::optional<BagColumns> bag;
   Separator separator;
   std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
   uint64_t hash_seed = 0;                                                          // of texts

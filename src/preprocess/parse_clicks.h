@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clicks/click_text.h"
@@ -21,9 +23,10 @@ struct ClickPiece {
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
   std::optional<int64_t> too_long;  // a line in the piece, from 0; what follows it was not read
   std::vector<uint8_t> labels;
-  std::vector<float> dense;                 // [samples, dense]
-  std::vector<std::vector<uint64_t>> keys;  // for each table
-  float least = 0;                          // of all dense numbers
+  std::vector<float> dense;                    // [samples, dense]
+  std::vector<std::vector<uint64_t>> keys;     // for each table
+  std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: how many of its keys each sample has
+  float least = 0;                             // of all dense numbers
   int64_t samples() const { return std::ssize(labels); }
 };
 
@@ -38,8 +41,10 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
 // Writes pieces to the files of a folder, one after the other.
 class ClickColumnWriter {
  public:
-  // Table t's hashes go to key_file(t), in key_bytes each: 4, which all must fit, or 8.
-  ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes);
+  // Table t's hashes go to key_file(t), in key_bytes each: 4, which all must fit, or 8. `clicks` names the files
+  // of the folder.
+  ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes,
+                    const ClickFolder& clicks);
 
   // Each worker of the pool writes one of the pieces.
   void write(std::span<const ClickPiece> pieces, ThreadPool& pool);
@@ -48,12 +53,22 @@ class ClickColumnWriter {
   RawFile& dense() { return dense_; }
 
  private:
+  struct Place {  // of a piece
+    int64_t sample;
+    std::vector<int64_t> keys;  // for each table
+  };
+  Place take_place(const ClickPiece& piece);
+  void write_keys(size_t table, std::span<const uint64_t> keys, int64_t first);
+  void write_ends(size_t bag, std::span<const uint32_t> lengths, const Place& place);
+
   std::string folder_;
   int dense_count_;
   int key_bytes_;
   RawFile labels_;
   RawFile dense_;
   std::vector<RawFile> keys_;
+  std::vector<RawFile> ends_;  // of the tables of bags, which are the last
+  std::vector<int64_t> keys_written_;
   int64_t samples_ = 0;
 };
 

@@ -69,7 +69,7 @@ class Job {
   PreprocessResult run() {
     PartialFolder partial(options_.output);
     auto start = Clock::now();
-    ClickColumnWriter writer(partial.path(), layout_, key_bytes());
+    ClickColumnWriter writer(partial.path(), layout_, key_bytes(), result_.folder);
     for (size_t i = 0; i < paths_.size(); ++i) parse(i, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
@@ -180,6 +180,12 @@ class Job {
     line_number += piece.lines;
     result_.folder.clicks += std::count(piece.labels.begin(), piece.labels.end(), uint8_t{1});
     least_ = std::min(least_, piece.least);
+    for (size_t b = 0; b < piece.lengths.size(); ++b)
+      for (const uint32_t length : piece.lengths[b]) {
+        ClickFolder::Table& table =
+            result_.folder.tables[result_.folder.tables.size() - piece.lengths.size() + b];
+        table.most_ids = std::max(table.most_ids, static_cast<int64_t>(length));
+      }
   }
 
   void describe(ClickFolder& folder) const {
@@ -190,6 +196,8 @@ class Job {
     folder.frequency_threshold = options_.frequency_threshold;
     folder.drop_negatives = options_.drop_negatives;
     folder.tables.resize(static_cast<size_t>(layout_.tables));
+    for (int t = layout_.tables - layout_.bags; t < layout_.tables; ++t)
+      folder.tables[static_cast<size_t>(t)].bag = true;
     for (const TextColumn& column : layout_.columns)
       if (column.kind == TextColumn::Kind::Id)
         folder.tables[static_cast<size_t>(column.index)].name =
@@ -197,7 +205,7 @@ class Job {
     for (size_t t = 0; t < folder.tables.size(); ++t)
       for (size_t other = 0; other < t; ++other)
         if (folder.tables[t].name == folder.tables[other].name)
-          bad_input("--sparse: two columns would have the table {}: rename one of them",
+          bad_input("--sparse and --bag: two columns would have the table {}: rename one of them",
                     folder.tables[t].name);
     folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
     if (!given_) return;
@@ -205,6 +213,9 @@ class Job {
       if (layout_.rules && folder.tables[t].name != given_->tables[t].name)
         bad_input("--sparse: column {} is {} here, {} in {}: name the columns in the same order", t + 1,
                   folder.tables[t].name, given_->tables[t].name, *options_.dictionaries_of);
+      if (folder.tables[t].bag != given_->tables[t].bag)
+        bad_input("{}: column {} is of --{} in {}: give the same", options_.inputs[0], folder.tables[t].name,
+                  given_->tables[t].bag ? "bag" : "sparse", *options_.dictionaries_of);
       folder.tables[t].name = given_->tables[t].name;
     }
     if (given_->hash_seed != folder.hash_seed)

@@ -49,6 +49,16 @@ std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
 
 }  // namespace
 
+ClickSchema ClickData::schema() const {
+  ClickSchema schema = train->schema();
+  if (valid == nullptr) return schema;
+  for (int t = 0; t < schema.table_count(); ++t) {
+    ClickTable& table = schema.tables[static_cast<size_t>(t)];
+    table.max_ids = std::max(table.max_ids, valid->schema().table(t).max_ids);
+  }
+  return schema;
+}
+
 ClickSchema schema_of_options(const ClickDataConfig& config) {
   ClickSchema schema;
   schema.dense = static_cast<int>(config.dense_features.value_or(13));
@@ -105,7 +115,7 @@ void open_valid(const ClickDataConfig& config, const std::string& format, ClickD
         path, own, config.train_data, format);
   data.valid = open_file(config, own, path, "test", data);
   const std::vector<std::string> differences =
-      click_differences({config.train_data, data.schema()}, {path, data.valid->schema()});
+      click_differences({config.train_data, data.train->schema()}, {path, data.valid->schema()});
   if (differences.empty()) return;
   bad_input(
       "--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,

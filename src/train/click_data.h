@@ -18,7 +18,8 @@ struct ClickData {
   std::optional<double> best_auc;      // of synthetic clicks: what no model can exceed on average
   std::vector<std::string> notes;      // for people: malformed lines
 
-  const ClickSchema& schema() const { return train->schema(); }
+  // That of both: bags have as many ids as the longest of either.
+  ClickSchema schema() const;
 };
 
 // BadInput for files that are missing or wrong, options that do not agree with them, and samples to evaluate

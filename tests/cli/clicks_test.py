@@ -114,7 +114,7 @@ class Clicks(ProgramTest):
                                     ("--dense-transform", "log1p", "its dense transform is log3"),
                                     ("--id-policy", "modulo", "--id-policy modulo has no effect"),
                                     ("--dense-features", 13, "it has 1 dense features, but --dense-features is 13"),
-                                    ("--table-max-ids", 2, "one id in each table")):
+                                    ("--table-max-ids", 2, "leave out --table-max-ids")):
             self.refused("--train-data", "c", option, value, words=[word])
         self.recommend("--train-data", "c", "--table-rows", "12-6", "--dense-transform", "log3", "--id-policy", "error",
                        "--dense-features", 1)

@@ -150,12 +150,100 @@ class Preprocess(ProgramTest):
         for folder, seed in (("h", 0), ("again", 0), ("seed", 5)):
             self.assertEqual(self.folder_of(folder)[3]["c"], [hash_of(name, seed) % 1000 for name in "aabbbcd"])
 
+    def bags(self, name):
+        """The bags of each table of bags, and those of one id as bags too."""
+        manifest, labels, _, ids = self.folder_of(name)
+        found = {}
+        for table in manifest["tables"]:
+            path = self.folder / name / f"{table['name']}.ends"
+            ends = [end for (end,) in struct.iter_unpack("<Q", path.read_bytes())] if path.exists() else range(1, len(labels) + 1)
+            found[table["name"]] = [ids[table["name"]][begin:end] for begin, end in zip([0, *ends], ends)]
+        return manifest, found
+
+    def test_a_field_may_hold_a_bag(self):
+        rows = ["1,u1,Action|Comedy,new old", "0,u2,,old", '1,u1," Comedy | ""Sci""|NA|Comedy",', "0,u3,|Action|, "]
+        self.write("movies.csv", "y,user,genres:token_seq,tags\n" + "".join(row + "\n" for row in rows))
+        columns = ("--label", "y", "--sparse", "user", "--bag", "genres:token_seq:|,tags:space")
+        genres = [[2, 3], [], [3, 4, 3], [2]]
+        for threads in (1, 2):
+            self.preprocess("movies.csv", "out", "--threads", threads, columns=columns)
+            manifest, found = self.bags("out")
+            self.assertEqual(manifest["version"], 3)
+            self.assertEqual(found, {"user": [[2], [3], [2], [4]], "genres_token_seq": genres, "tags": [[2, 3], [3], [], []]})
+            self.assertEqual([table.get("most_ids") for table in manifest["tables"]], [None, 3, 2])
+            shutil.rmtree(self.folder / "out")
+        self.preprocess("movies.csv", "rare", "--threads", 1, "--frequency-threshold", 2, columns=columns)
+        self.assertEqual(self.bags("rare")[1]["genres_token_seq"], [[2, 3], [], [3, 1, 3], [2]])
+        self.preprocess("movies.csv", "hash", "--threads", 1, "--ids", "hash", "--max-ind-range", 1000, columns=columns)
+        self.assertEqual(self.bags("hash")[1]["tags"], [[hash_of("new") % 1000, hash_of("old") % 1000], [hash_of("old") % 1000], [], []])
+        # Later data: longer bags, and texts that were not seen.
+        self.write("later.csv", "y,user,genres:token_seq,tags\n1,u9,Drama|Comedy|Action|Comedy,old\n")
+        self.preprocess("later.csv", "later", "--threads", 1, "--dictionaries-of", "rare", columns=columns)
+        self.assertEqual(self.bags("later")[1]["genres_token_seq"], [[1, 3, 2, 3]])
+        for more, words in (
+                (("--sparse", "user,tags", "--bag", "genres:token_seq:|"), "column 2 is tags here, genres_token_seq in rare"),
+                (("--sparse", "user", "--bag", "genres"), "'genres' is no column with the character between its texts, like genres:|"),
+                (("--sparse", "user", "--bag", "genres:||"), "'||' is no separator: one character that is no quote, or space, tab or comma"),
+                (("--sparse", "user", "--bag", "kinds:|"), "movies.csv:1: --bag names the column 'kinds'"),
+                (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq is of --bag in rare: give the same")):
+            given = ("--dictionaries-of", "rare") if "in rare" in words else ()
+            _, told = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
+            self.assertIn(words, told)
+
     def test_names_of_columns_may_have_commas(self):
         self.write("c.csv", 'y,"last, first",city\n1,ab,x\n0,cd,x\n')
         self.preprocess("c.csv", "out", columns=("--label", "y", "--sparse", '"last, first",city', "--threads", 1))
         self.assertEqual(self.folder_of("out")[3], {"last__first": [2, 3], "city": [2, 2]})
         _, told = self.preprocess("c.csv", "x", columns=("--label", "y", "--sparse", '"last,city'), status=2)
         self.assertIn("has a quote that is not closed; a name with commas stands between quotes", told)
+
+    def test_bags_train_in_every_placement(self):
+        draw = random.Random(3)
+
+        def rows(count, most):
+            for _ in range(count):
+                words = [draw.randrange(12) for _ in range(draw.randrange(most))]
+                score = sum(word % 3 - 1 for word in words)
+                yield f"{int(draw.random() < 1 / (1 + math.exp(-1.5 * score)))},u{draw.randrange(5)},{'|'.join(f'w{word}' for word in words)}\n"
+        for name, count, most in (("train", 3000, 6), ("test", 1500, 9)):
+            self.write(f"{name}.csv", "y,user,words\n" + "".join(rows(count, most)))
+        columns = ("--label", "y", "--sparse", "user", "--bag", "words:|", "--threads", 2)
+        self.preprocess("train.csv", "train", columns=columns)
+        self.preprocess("test.csv", "test", "--dictionaries-of", "train", columns=columns)
+        line = ("recommend", "--train-data", "train", "--valid-data", "test", "--embedding-dim", 4, "--bottom-mlp", 4, "--top-mlp", "8-1", "--interaction", "cat",
+                "--global-batch-size", 100, "--train-epochs", 4, "--lr", 0.3, "--embedding-optimizer", "rowwise-adagrad",
+                "--embedding-lr", 0.1, "--threads-per-rank", 1)
+        self.trifold(*line, "--log-json", "one.jsonl", "--save", "run")
+        auc = next(entry["valid_auc"] for entry in self.log("one.jsonl") if "valid_auc" in entry)
+        self.assertGreater(auc, 0.8)  # the words alone decide
+        one = self.losses("one.jsonl")
+        for number, placement in enumerate(("table", "row", "column", "replicated", "row,replicated")):
+            name = f"{number}.jsonl"
+            self.trifold(*line, "--ranks", 3 if placement == "row" else 2, "--placement", placement, "--log-json", name)
+            for got, wanted in zip(self.losses(name), one, strict=True):
+                self.assertLess(abs(got - wanted), 2e-5, placement)
+        self.trifold(*line, "--pooling", "mean", "--log-json", "mean.jsonl")
+        self.assertNotEqual(self.losses("mean.jsonl"), one)
+        out, _ = self.trifold("evaluate", "--load", "run", "--data", "test", "--ranks", 2, "--threads-per-rank", 1)
+        self.assertIn(f"AUC {auc:.4f}", out)
+
+        # Bags of one text are as a column of one.
+        self.write("ids.csv", "y,user,item\n" + "".join(f"{draw.randrange(2)},u{draw.randrange(9)},{draw.randrange(9)}\n" for _ in range(500)))
+        self.preprocess("ids.csv", "plain", columns=("--label", "y", "--sparse", "user,item"))
+        self.preprocess("ids.csv", "bag", columns=("--label", "y", "--sparse", "user", "--bag", "item:|"))
+        for data in ("plain", "bag"):
+            self.trifold("recommend", "--train-data", data, "--embedding-dim", 4, "--bottom-mlp", 4, "--top-mlp", "8-1", "--interaction", "cat", "--global-batch-size", 50,
+                         "--threads-per-rank", 1, "--log-json", f"{data}.jsonl")
+        self.assertEqual(self.losses("bag.jsonl"), self.losses("plain.jsonl"))
+
+        # Damage is told with the file and the sample.
+        ends = self.folder / "train" / "words.ends"
+        whole = ends.read_bytes()
+        for damaged, words in ((whole[:-8], "words.ends: has 23992 bytes; 3000 samples of 8 bytes need 24000"),
+                               (whole[:-8] + struct.pack("<Q", 1 << 40), "words.ends: sample 2999 has the ids from")):
+            ends.write_bytes(damaged)
+            _, told = self.trifold(*line, status=2)
+            self.assertIn(words, told)
 
     def test_mistakes_name_file_line_and_column(self):
         good = text_of(people(50))

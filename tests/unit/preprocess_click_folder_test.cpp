@@ -1,6 +1,8 @@
 // The folders that preprocess writes, opened: what fits them, what is damaged, and other files of clicks.
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "clicks/click_files.h"
 #include "unit/preprocess_testing.h"
@@ -28,7 +30,7 @@ TEST(ClickFolder, DamagedManifests) {
   };
   expect_has(with("{", "("), "is not JSON");
   expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
-  expect_has(with("\"version\": 1", "\"version\": 3"), "has version 3 of the format");
+  expect_has(with("\"version\": 1", "\"version\": 4"), "has version 4 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
@@ -37,6 +39,38 @@ TEST(ClickFolder, DamagedManifests) {
   test::write_file(path, good);
   test::write_file(dir.file("out/C1.ids"), "\2");
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");
+}
+
+TEST(ClickFolder, DamagedBags) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "y,c\n1,a b\n0,\n1,b\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.columns = NamedColumns{LabelRule::parse("y"), {}, {}, {{"c", ' '}}, ',', {}, 0};
+  options.format = "auto";
+  run(options);
+  const auto source = open_clicks(dir.file("out"), {}).source;
+  EXPECT_EQ(source->schema().table(0).max_ids, 2);
+  ClickBatchBuffer buffer(source->schema(), 3);
+  source->read(0, 3, buffer);
+  const auto* ids = buffer.batch().ids[0].as<int32_t>();
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{2, 3, 3}));
+
+  const std::string good = test::read_file(dir.file("out/c.ends"));
+  ASSERT_EQ(good, std::string("\2\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 24));
+  const auto with = [&](size_t byte, char value) {
+    std::string text = good;
+    text[byte] = value;
+    test::write_file(dir.file("out/c.ends"), text);
+    const auto damaged = open_clicks(dir.file("out"), {}).source;
+    return error_of([&] { damaged->read(0, 3, buffer); });
+  };
+  expect_has(with(0, 3), "c.ends: sample 0 has the ids from 0 to 3 of 3, and at most 2");
+  expect_has(with(8, 1), "c.ends: sample 1 has the ids from 2 to 1 of 3");
+  expect_has(with(16, 4), "c.ends: sample 2 has the ids from 2 to 4 of 3");
+  expect_has(with(23, '\x80'), "c.ends: sample 2 has the ids from 2 to 9223372036854775811 of 3");
+  test::write_file(dir.file("out/c.ends"), good.substr(8));
+  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
+             "has 16 bytes; 3 samples of 8 bytes need 24");
 }
 
 TEST(OpenClicks, FindsTheFormat) {
@@ -92,7 +126,7 @@ TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
   expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, but --dense-features is 2");
   expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
   expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no effect");
-  expect_has(with([](auto& o) { o.table_ids = {2}; }), "one id in each table");
+  expect_has(with([](auto& o) { o.table_ids = {2}; }), "leave out --table-max-ids");
 }
 
 }  // namespace
