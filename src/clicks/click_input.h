@@ -50,7 +50,7 @@ class ClickInput {
 };
 
 // The files that the paths name, in their order: a file itself; of a folder all text of clicks in it and its
-// folders (.csv, .tsv, .txt, day_*, packed or not), by path. BadInput for a path that does not exist, and a
+// folders (.csv, .tsv, .txt, day_*, packed or not; of arrays NAME_labels.npy), by path. BadInput for a path that does not exist, and a
 // folder without such a file.
 std::vector<std::string> click_inputs(const std::vector<std::string>& paths);
 

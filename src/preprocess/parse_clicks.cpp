@@ -1,8 +1,6 @@
 #include "preprocess/parse_clicks.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "core/random.h"
 
@@ -10,84 +8,92 @@ namespace trifold {
 
 namespace {
 
-// The transform of small whole numbers, which most dense numbers are, looked up.
-class TransformTable {
- public:
-  explicit TransformTable(DenseTransform transform) : transform_(transform) {
-    for (int i = 0; i < kSize; ++i)
-      values_[static_cast<size_t>(i)] = transform_dense(transform, static_cast<float>(i));
-  }
-  float operator()(float x) const {
-    if (x >= 0 && x < kSize) {
-      const auto index = static_cast<int>(x);
-      if (static_cast<float>(index) == x) return values_[static_cast<size_t>(index)];
-    }
-    return transform_dense(transform_, x);
-  }
+// Most dense numbers are small and whole: their transforms are looked up.
+constexpr int kTransformedNumbers = 4096;
 
- private:
-  static constexpr int kSize = 4096;
-  DenseTransform transform_;
-  std::array<float, kSize> values_;
-};
+// The least number of all samples is not known yet: LogMin is taken in a pass of its own.
+DenseTransform transform_of(const PreprocessOptions& options) {
+  return options.transform == DenseTransform::LogMin ? DenseTransform::None : options.transform;
+}
 
 }  // namespace
 
-void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
-                 const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece) {
-  // The least number of all samples is not known yet: LogMin is taken in a pass of its own.
-  const bool raw = options.transform == DenseTransform::LogMin;
-  const TransformTable transform(raw ? DenseTransform::None : options.transform);
-  const auto range = static_cast<uint64_t>(options.max_ind_range);
-  const char* const begin = text.data();
-  const auto dense = static_cast<size_t>(layout.dense);
-  std::vector<uint64_t> keys(static_cast<size_t>(layout.tables));
-  std::vector<std::vector<uint64_t>> bags(static_cast<size_t>(layout.bags));
-  const size_t first_bag = keys.size() - bags.size();
+PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& options, const DropRule& drop,
+                           ClickPiece& piece)
+    : drop_(drop),
+      piece_(piece),
+      dense_(static_cast<size_t>(layout.dense)),
+      first_bag_(static_cast<size_t>(layout.tables - layout.bags)),
+      range_(static_cast<uint64_t>(options.max_ind_range)),
+      transform_(transform_of(options)) {
+  for (int i = 0; i < kTransformedNumbers; ++i)
+    transformed_.push_back(transform_dense(transform_, static_cast<float>(i)));
   piece.too_long.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
   piece.labels.clear();
   piece.dense.clear();
-  piece.keys.resize(keys.size());
+  piece.keys.resize(static_cast<size_t>(layout.tables));
   for (auto& column : piece.keys) column.clear();
-  piece.lengths.resize(bags.size());
+  piece.lengths.resize(static_cast<size_t>(layout.bags));
   for (auto& column : piece.lengths) column.clear();
   piece.least = 0;
+}
+
+float* PieceBuilder::open() {
+  piece_.dense.resize(piece_.dense.size() + dense_);
+  return piece_.dense.data() + piece_.dense.size() - dense_;
+}
+
+void PieceBuilder::discard() { piece_.dense.resize(piece_.dense.size() - dense_); }
+
+void PieceBuilder::transform_row() {
+  for (float& x : std::span(piece_.dense).last(dense_)) {
+    const auto index = x >= 0 && x < kTransformedNumbers ? static_cast<int>(x) : -1;
+    x = index >= 0 && static_cast<float>(index) == x ? transformed_[static_cast<size_t>(index)]
+                                                     : transform_dense(transform_, x);
+    piece_.least = std::min(piece_.least, x);
+  }
+}
+
+void PieceBuilder::close(int label, int64_t at, std::span<const uint64_t> ids,
+                         std::span<const std::vector<uint64_t>> bags) {
+  if (drop_.share > 0 && label == 0 &&
+      philox_word(drop_.key, static_cast<uint64_t>(at)) < drop_.share * 4294967296.0)
+    return discard();
+  transform_row();
+  piece_.labels.push_back(static_cast<uint8_t>(label));
+  const auto key_of = [this](uint64_t hash) { return range_ == 0 ? hash : hash % range_; };
+  for (size_t t = 0; t < first_bag_; ++t) piece_.keys[t].push_back(key_of(ids[t]));
+  for (size_t b = 0; b < bags.size(); ++b) {
+    piece_.lengths[b].push_back(static_cast<uint32_t>(bags[b].size()));
+    for (const uint64_t hash : bags[b]) piece_.keys[first_bag_ + b].push_back(key_of(hash));
+  }
+}
+
+void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
+                 const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece) {
+  const char* const begin = text.data();
+  std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
+  std::vector<std::vector<uint64_t>> bags(static_cast<size_t>(layout.bags));
+  PieceBuilder builder(layout, options, drop, piece);
   while (!text.empty()) {
     const int64_t at = first_byte + (text.data() - begin);
-    const std::optional<std::string_view> taken = take_line(text);
-    if (!taken) {
+    const std::optional<std::string_view> line = take_line(text);
+    if (!line) {
       piece.too_long = piece.lines;
       return;
     }
-    const std::string_view line = *taken;
-    const size_t row = piece.dense.size();
-    piece.dense.resize(row + dense);
-    ClickLine out{0, piece.dense.data() + row, keys.data(), bags.data()};
-    const bool good = parse_line(layout, line, out);
-    if (!good) {
+    ClickLine out{0, builder.open(), ids.data(), bags.data()};
+    if (parse_line(layout, *line, out)) {
+      builder.close(out.label, at, ids, bags);
+    } else {
+      builder.discard();
       ++piece.malformed;
       if (std::ssize(piece.problems) < TextReport::kShown)
-        piece.problems.emplace_back(piece.lines, explain_line(layout, line));
+        piece.problems.emplace_back(piece.lines, explain_line(layout, *line));
     }
     ++piece.lines;
-    if (!good || (drop.share > 0 && out.label == 0 &&
-                  philox_word(drop.key, static_cast<uint64_t>(at)) < drop.share * 4294967296.0)) {
-      piece.dense.resize(row);
-      continue;
-    }
-    piece.labels.push_back(static_cast<uint8_t>(out.label));
-    for (size_t d = 0; d < dense; ++d) {
-      out.dense[d] = transform(out.dense[d]);
-      if (raw) piece.least = std::min(piece.least, out.dense[d]);
-    }
-    const auto key_of = [range](uint64_t hash) { return range == 0 ? hash : hash % range; };
-    for (size_t t = 0; t < first_bag; ++t) piece.keys[t].push_back(key_of(keys[t]));
-    for (size_t b = 0; b < bags.size(); ++b) {
-      piece.lengths[b].push_back(static_cast<uint32_t>(bags[b].size()));
-      for (const uint64_t hash : bags[b]) piece.keys[first_bag + b].push_back(key_of(hash));
-    }
   }
 }
 

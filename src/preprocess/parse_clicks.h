@@ -30,11 +30,43 @@ struct ClickPiece {
   int64_t samples() const { return std::ssize(labels); }
 };
 
-// Parses whole lines. `drop` and `first_byte` (of the text in its file) decide which samples are left out.
+// Which samples without a click are left out.
 struct DropRule {
   double share = 0;
   PhiloxKey key;
 };
+
+// Adds samples to a piece, with what the options do to them. A sample begins with room for its dense numbers:
+//
+//   float* dense = builder.open();         then either
+//   builder.close(label, at, ids, bags);   or
+//   builder.discard();
+class PieceBuilder {
+ public:
+  // Empties the piece. References must stay valid.
+  PieceBuilder(const TextLayout& layout, const PreprocessOptions& options, const DropRule& drop,
+               ClickPiece& piece);
+
+  float* open();  // for layout.dense numbers; NaN stands for a missing one
+  void discard();
+  // `at`, the sample's place in its input, decides whether it is left out; `ids` has room for all tables, those of
+  // bags are in `bags`.
+  void close(int label, int64_t at, std::span<const uint64_t> ids,
+             std::span<const std::vector<uint64_t>> bags);
+
+ private:
+  void transform_row();
+
+  const DropRule& drop_;
+  ClickPiece& piece_;
+  size_t dense_;      // numbers of a sample
+  size_t first_bag_;  // tables before the first of bags
+  uint64_t range_;    // of the ids; 0: all
+  DenseTransform transform_;
+  std::vector<float> transformed_;  // small whole numbers
+};
+
+// Parses whole lines. `first_byte` is that of the text in its file.
 void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
                  const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
+#include "preprocess/click_reader.h"
 #include "preprocess/number_ids.h"
 #include "preprocess/parse_clicks.h"
 
@@ -19,7 +21,6 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr int64_t kJudgedLines = 1'000'000;  // after which an input with too many malformed ones is given up
 
 // The folder on its way; removed unless it is complete.
@@ -62,7 +63,7 @@ class Job {
       check_dictionaries(*given_, *options.dictionaries_of);
     }
     // Each is open for its layout only, and again when its turn comes: there may be thousands.
-    for (const std::string& path : click_inputs(options.inputs)) add_layout(ClickInput(path));
+    for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
     describe(result_.folder);
   }
 
@@ -85,6 +86,7 @@ class Job {
     write_click_folder(folder, partial.path());
     partial.finish();
     result_.number_seconds = seconds_since(start);
+    result_.input_bytes = total_bytes_;
     return result_;
   }
 
@@ -106,57 +108,39 @@ class Job {
   // Criteo's hashes have 32 bits, and so has what is left of any id modulo a range.
   int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
 
-  void add_layout(const ClickInput& input) {
-    const TextLayout layout = find_layout(input.path(), input.beginning(), options_.format, options_.columns);
-    check_labels(layout, input.path());
-    if (!layouts_.empty() && layout.base != layout_.base)
-      bad_input("{}: its ids are {}, those of {} are {}: give --data-format", input.path(),
-                name_of(layout.base), paths_[0], name_of(layout_.base));
-    if (!layouts_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
-      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
-                layout.dense, layout.tables, paths_[0], layout_.dense, layout_.tables);
-    if (layouts_.empty()) layout_ = layout;
-    layouts_.push_back(layout);
-    paths_.push_back(input.path());
-    total_bytes_ += input.size();
+  void add_layout(const std::string& path) {
+    const std::unique_ptr<ClickReader> input = open_click_reader(path, options_);
+    const TextLayout& layout = input->layout();
+    check_labels(layout, path);
+    if (!paths_.empty() && layout.base != layout_.base)
+      bad_input("{}: its ids are {}, those of {} are {}: give --data-format", path, name_of(layout.base),
+                paths_[0], name_of(layout_.base));
+    if (!paths_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
+      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", path, layout.dense,
+                layout.tables, paths_[0], layout_.dense, layout_.tables);
+    if (paths_.empty()) layout_ = layout;
+    paths_.push_back(path);
+    total_bytes_ += input->size();
     if (given_ && (given_->dense != layout.dense || std::ssize(given_->tables) != layout.tables))
-      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", input.path(),
-                layout.dense, layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
+      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", path, layout.dense,
+                layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
   }
 
   void parse(size_t number, ClickColumnWriter& writer) {
-    ClickInput input(paths_[number]);
-    const TextLayout& layout = layouts_[number];
+    const std::unique_ptr<ClickReader> reader = open_click_reader(paths_[number], options_);
     const DropRule drop{options_.drop_negatives,
                         philox_key(options_.seed, fmt::format("negatives of file {}", number))};
-    ClickFolder::Source source{input.path(), 0, 0, writer.samples()};
-    int64_t line_number = 1;
+    ClickFolder::Source source{paths_[number], 0, 0, writer.samples()};
+    int64_t line_number = reader->first_line();
     std::vector<ClickPiece> pieces(static_cast<size_t>(pool_.size()));
-    std::vector<size_t> cuts(pieces.size() + 1);
-    bool has_header = layout.header;
-    while (const auto window = input.next(pieces.size() * kPieceBytes)) {
-      const std::string_view text = window->text;
-      cuts[0] = 0;
-      if (std::exchange(has_header, false)) {
-        std::string_view rest = text;
-        take_line(rest);
-        cuts[0] = text.size() - rest.size();
-        ++line_number;
-      }
-      for (size_t p = 1; p < cuts.size(); ++p) cuts[p] = click_line_start(text, cuts[p - 1] + kPieceBytes);
-      cuts.back() = text.size();
-      pool_.run([&](int worker) {
-        const auto p = static_cast<size_t>(worker);
-        parse_piece(layout, text.substr(cuts[p], cuts[p + 1] - cuts[p]),
-                    window->first_byte + static_cast<int64_t>(cuts[p]), options_, drop, pieces[p]);
-      });
+    while (reader->next(pieces, pool_, drop)) {
       writer.write(pieces, pool_);
       for (const ClickPiece& piece : pieces) take_in(piece, source, line_number);
       if (result_.report.lines > kJudgedLines) check_malformed();
-      const auto done = static_cast<int64_t>(window->share * static_cast<double>(input.size()));
+      const auto done = static_cast<int64_t>(reader->share() * static_cast<double>(reader->size()));
       progress_({total_bytes_, done_bytes_ + done, writer.samples(), layout_.tables, 0});
     }
-    done_bytes_ += input.size();
+    done_bytes_ += reader->size();
     source.samples = writer.samples() - source.samples;
     result_.folder.sources.push_back(source);
   }
@@ -291,8 +275,7 @@ class Job {
   FunctionRef<void(const PreprocessProgress&)> progress_;
   std::optional<ClickFolder> given_;
   std::vector<std::string> paths_;
-  std::vector<TextLayout> layouts_;  // of each
-  TextLayout layout_;                // of the first input: names and numbers of columns
+  TextLayout layout_;  // of the first input: names and numbers of columns
   int64_t total_bytes_ = 0;
   int64_t done_bytes_ = 0;
   float least_ = 0;
@@ -304,11 +287,7 @@ class Job {
 
 PreprocessResult preprocess(const PreprocessOptions& options, ThreadPool& pool,
                             FunctionRef<void(const PreprocessProgress&)> progress) {
-  Job job(options, pool, progress);
-  PreprocessResult result = job.run();
-  for (const ClickFolder::Source& source : result.folder.sources)
-    result.input_bytes += static_cast<int64_t>(std::filesystem::file_size(source.file));
-  return result;
+  return Job(options, pool, progress).run();
 }
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// preprocess: Criteo's text to the columns of clicks/click_format.h, `trifold preprocess`.
+// preprocess: text or arrays of clicks (preprocess/click_reader.h) to the columns of clicks/click_format.h, `trifold preprocess`.
 //
 // Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
 // and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
@@ -20,10 +20,9 @@
 namespace trifold {
 
 struct PreprocessOptions {
-  std::vector<std::string>
-      inputs;                   // text files, or folders of them (clicks/click_input.h), one after the other
-  std::string output;           // folder to make; it must not exist
-  std::string format = "auto";  // as for find_layout
+  std::vector<std::string> inputs;  // files, or folders of them (clicks/click_input.h), one after the other
+  std::string output;               // folder to make; it must not exist
+  std::string format = "auto";      // as for find_layout
   std::optional<NamedColumns> columns;  // the same
   DenseTransform transform = DenseTransform::Log1p;
   // Hashes are taken modulo this before anything else; 0: as they are.

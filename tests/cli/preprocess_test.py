@@ -190,6 +190,68 @@ class Preprocess(ProgramTest):
             _, told = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
             self.assertIn(words, told)
 
+    def npy(self, name, kind, shape, values, order="False"):
+        """Writes an array of NumPy's format, version 1: `kind` as in '<i4', for struct '<i'."""
+        letter = {"<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d", "|u1": "B", ">i4": "i"}[kind]
+        header = f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': ({', '.join(map(str, shape))},), }}"
+        header += " " * (-(len(header) + 11) % 64) + "\n"
+        body = struct.pack(f"<{len(values)}{letter}", *values)
+        self.write(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + body)
+
+    def test_arrays_are_as_text_with_the_same_numbers(self):
+        draw = random.Random(9)
+        rows = [(draw.randrange(2), [draw.randrange(50) for _ in range(3)], [draw.choice((0, 7, 1 << 31, (1 << 32) - 5)) for _ in range(2)])
+                for _ in range(40000)]
+        self.write("text.csv", "label,I1,I2,I3,C1,C2\n" + "".join(f"{y},{','.join(map(str, dense + ids))}\n" for y, dense, ids in rows))
+        options = ("--threads", 2, "--drop-negatives", 0)
+        self.preprocess("text.csv", "text", columns=options)
+        labels = [y for y, _, _ in rows]
+        dense = [x for _, numbers, _ in rows for x in numbers]
+        ids = [i for _, _, numbers in rows for i in numbers]
+        wrapped = [i - (1 << 32) if i >= 1 << 31 else i for i in ids]  # as int32 holds a hash
+        for kinds, stored in ((("<i4", "<f4", "<i4"), wrapped), (("|u1", "<f8", "<f8"), ids), (("<i8", "<i4", "<i8"), ids)):
+            self.npy("all/day_0_labels.npy", kinds[0], (len(rows), 1), labels)
+            self.npy("all/day_0_dense.npy", kinds[1], (len(rows), 3), dense)
+            self.npy("all/day_0_sparse.npy", kinds[2], (len(rows), 2), stored)
+            for source in ("all", "all/day_0_labels.npy"):
+                self.preprocess(source, "out", columns=options)
+                self.assertEqual(self.folder_of("out")[1:], self.folder_of("text")[1:], kinds)
+                shutil.rmtree(self.folder / "out")
+        # Several files, of which the second has the labels in one dim.
+        self.npy("all/day_1_labels.npy", "<i4", (2,), [1, 0])
+        self.npy("all/day_1_dense.npy", "<f4", (2, 3), [1, float("nan"), 3, 4, 5, 6])
+        self.npy("all/day_1_sparse.npy", "<i4", (2, 2), [7, 7, 7, 8])
+        self.preprocess("all", "out", columns=options)
+        _, found, numbers, _ = self.folder_of("out")
+        self.assertEqual(found, labels + [1, 0])
+        self.assertEqual(numbers[-5], 0)  # a missing number
+        self.npy("x_labels.npy", "<i4", (2,), [1, 0])
+        self.npy("x_dense.npy", "<f4", (2, 1), [1, 2])
+        for change, words in (
+                (("x_labels.npy", "<i4", (2, 2), [1, 0, 1, 0]), "x_labels.npy: its shape is 2 x 2, one label for each sample is needed"),
+                (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy: the label of sample 1 is 2, not 0 or 1"),
+                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is no id, which is a whole number"),
+                (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
+                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
+                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not integers or floats of 4 or 8 bytes, little-endian"),
+                (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: is in Fortran's order"),
+                (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
+            self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
+            before = {path.name: path.read_bytes() for path in self.folder.glob("x_*.npy")}
+            self.npy(*change)
+            _, told = self.preprocess("x_labels.npy", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, told)
+            for name, content in before.items():
+                (self.folder / name).write_bytes(content)
+        self.write("y_labels.npy", b"label,I1\n")
+        for source, more, words in (("y_labels.npy", (), "y_labels.npy: is no array of NumPy's format .npy"),
+                                    ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
+                                    ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no names of columns"),
+                                    ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
+            _, told = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
+            self.assertIn(words, told)
+        self.assertFalse((self.folder / "bad").exists())
+
     def test_names_of_columns_may_have_commas(self):
         self.write("c.csv", 'y,"last, first",city\n1,ab,x\n0,cd,x\n')
         self.preprocess("c.csv", "out", columns=("--label", "y", "--sparse", '"last, first",city', "--threads", 1))
