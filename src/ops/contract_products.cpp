@@ -77,6 +77,16 @@ void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bia
 
 namespace {
 
+// Queries of some positions, with keys and values of all.
+void expect_gathered(const char* op, const Attention& how, DType dtype) {
+  check(how.rows.length() == how.seq, "{}: rows are of a sequence of {} positions, not of {}", op,
+        how.rows.length(), how.seq);
+  check(how.causal && how.lengths.data == nullptr,
+        "{}: rows of a sequence are for causal attention without lengths, this one {}", op,
+        how.causal ? "has lengths" : "is not causal");
+  expect(op, "key_values", how.key_values, dtype, how.batch * how.seq * 2 * how.kv_heads * how.head_dim);
+}
+
 void expect_attention(const char* op, const Tensor& out, const Tensor& lse, const Tensor& qkv,
                       const Attention& how) {
   check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1, "{}: batch {}, seq {}, head_dim {} are invalid",
@@ -85,7 +95,7 @@ void expect_attention(const char* op, const Tensor& out, const Tensor& lse, cons
         "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
   if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
   if (how.first_keys.data != nullptr) {
-    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.seq);
+    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.queries());
     check(how.causal && how.lengths.data == nullptr,
           "{}: first_keys are for causal attention without lengths, this one {}", op,
           how.causal ? "has lengths" : "is not causal");
@@ -93,7 +103,8 @@ void expect_attention(const char* op, const Tensor& out, const Tensor& lse, cons
   check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
         "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);
-  const int64_t rows = how.batch * how.seq;
+  const int64_t rows = how.batch * how.queries();
+  if (how.rows.rows() > 0) expect_gathered(op, how, out.dtype);
   expect(op, "qkv", qkv, out.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
   expect(op, "out", out, out.dtype, rows * how.heads * how.head_dim);
   expect(op, "lse", lse, accumulate_type(out.dtype), rows * how.heads);
@@ -110,6 +121,9 @@ void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qk
   expect_attention("attention_backward", out, lse, qkv, how);
   expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   expect("attention_backward", "dout", dout, out.dtype, out.elements());
+  if (how.rows.rows() > 0)
+    expect("attention_backward", "dkey_values", how.dkey_values, accumulate_type(out.dtype),
+           how.key_values.elements());
 }
 
 }  // namespace trifold::contract

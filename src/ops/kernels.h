@@ -109,15 +109,19 @@ struct RotaryShape {
   bool inverse;
 };
 
-// One attention head of one sample. Rows of queries, keys, values and their gradients are `qkv_stride`
-// numbers apart, rows of outputs `out_stride`. `element` is the global index of (this sample and head, query
-// 0, key 0).
+// One attention head of one sample: the queries of positions [first_query, first_query + queries), of which
+// rows are given, with keys of all positions. Rows of queries and their gradients are `query_stride` numbers
+// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is
+// the global index of (this sample and head, query 0, key 0).
 struct HeadShape {
   int64_t seq;
-  int64_t keys;               // of seq, those that exist
-  const int32_t* first_keys;  // the first key of each query, as in Attention, or null: 0
+  int64_t keys;  // of seq, those that exist
+  int64_t first_query;
+  int64_t queries;
+  const int32_t* first_keys;  // the first key of each of these queries, as in Attention, or null: 0
   int64_t width;
-  int64_t qkv_stride;
+  int64_t query_stride;
+  int64_t key_stride;
   int64_t out_stride;
   bool causal;
   double scale;
@@ -131,11 +135,15 @@ struct HeadInput {
   const T* value;
 };
 
+// Gradients of keys and values are rounded to T where they are complete, unless there is a place for them as
+// they are.
 template <class T>
 struct HeadGradient {
   T* query;
   T* key;
   T* value;
+  Accumulate<T>* wide_key = nullptr;
+  Accumulate<T>* wide_value = nullptr;
 };
 
 // Attention's blocks, see kernels/attention_blocks.h. A panel copy is seq, rounded up to whole panels, times width.

@@ -15,6 +15,8 @@ struct Heads {
   explicit Heads(const Attention& how)
       : batch(how.batch),
         seq(how.seq),
+        rows(how.rows.rows() > 0 ? how.rows : SequenceRows(how.seq)),
+        gathered(how.rows.rows() > 0),
         heads(how.heads),
         kv_heads(how.kv_heads),
         head_dim(how.head_dim),
@@ -28,7 +30,13 @@ struct Heads {
     return tensor.data == nullptr ? nullptr : tensor.as<int32_t>();
   }
 
-  int64_t batch, seq, heads, kv_heads, head_dim, global_heads;
+  int64_t query_stride() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t key_stride() const { return gathered ? 2 * kv_heads * head_dim : query_stride(); }
+
+  int64_t batch, seq;
+  SequenceRows rows;  // of the queries
+  bool gathered;      // keys and values are in a matrix of their own
+  int64_t heads, kv_heads, head_dim, global_heads;
   bool causal;
   double scale;
   const int32_t* lengths;     // or null
@@ -41,38 +49,47 @@ int64_t scratch_of(const Heads& how, int64_t scores, int64_t blocks, int64_t pan
          (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
 }
 
-HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head) {
+HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head,
+                   const RowRun& run) {
   const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
   const auto seq = static_cast<uint64_t>(how.seq);
   const int64_t keys = how.lengths == nullptr ? how.seq : how.lengths[sample];
-  return {.seq = how.seq,
-          .keys = std::clamp<int64_t>(keys, 1, how.seq),
-          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq,
-          .width = how.head_dim,
-          .qkv_stride = (how.heads + 2 * how.kv_heads) * how.head_dim,
-          .out_stride = how.heads * how.head_dim,
-          .causal = how.causal,
-          .scale = how.scale,
-          .element = row * seq * seq};
+  const int64_t seen = how.causal ? run.end() : how.seq;
+  return {
+      .seq = how.seq,
+      .keys = std::clamp<int64_t>(keys, 1, seen),
+      .first_query = run.begin,
+      .queries = run.count,
+      .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.rows.rows() + run.row,
+      .width = how.head_dim,
+      .query_stride = how.query_stride(),
+      .key_stride = how.key_stride(),
+      .out_stride = how.heads * how.head_dim,
+      .causal = how.causal,
+      .scale = how.scale,
+      .element = row * seq * seq};
 }
 
-// Where the head's first query, key and value lie in a packed matrix, counted in numbers.
+// Where the first query of a run, and the first key and value of its head, lie in their matrices, counted in
+// numbers.
 struct Offsets {
   int64_t query, key, value;
 };
-Offsets offsets_of(const Heads& how, int64_t sample, int64_t head) {
-  const int64_t base = sample * how.seq * (how.heads + 2 * how.kv_heads) * how.head_dim;
+Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
+  const int64_t query = (sample * how.rows.rows() + run.row) * how.query_stride();
+  const int64_t keys = sample * how.seq * how.key_stride();
+  const int64_t first_key = how.gathered ? 0 : how.heads;
   const int64_t kv_head = head / (how.heads / how.kv_heads);
-  return {base + head * how.head_dim, base + (how.heads + kv_head) * how.head_dim,
-          base + (how.heads + how.kv_heads + kv_head) * how.head_dim};
+  return {query + head * how.head_dim, keys + (first_key + kv_head) * how.head_dim,
+          keys + (first_key + how.kv_heads + kv_head) * how.head_dim};
 }
 
-// The output's first row of a head, and its first log of the sum.
-int64_t out_offset(const Heads& how, int64_t sample, int64_t head) {
-  return (sample * how.seq * how.heads + head) * how.head_dim;
+// The output's first row of a run, and its first log of the sum.
+int64_t out_offset(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
+  return ((sample * how.rows.rows() + run.row) * how.heads + head) * how.head_dim;
 }
-int64_t lse_offset(const Heads& how, int64_t sample, int64_t head) {
-  return (sample * how.heads + head) * how.seq;
+int64_t lse_offset(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
+  return (sample * how.heads + head) * how.rows.rows() + run.row;
 }
 
 template <class T>
@@ -84,13 +101,16 @@ struct Forward {
   T* out;
   Accumulate<T>* lse;
   const T* qkv;
+  const T* keys;  // qkv, or keys and values of all positions
 
   void head(int64_t sample, int64_t head) const {
-    const Offsets at = offsets_of(how, sample, head);
-    kernels.attention_forward(out + out_offset(how, sample, head), lse + lse_offset(how, sample, head),
-                              {qkv + at.query, qkv + at.key, qkv + at.value},
-                              shape_of(how, first, sample, head), rule,
-                              scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
+    for (const RowRun& run : how.rows.runs()) {
+      const Offsets at = offsets_of(how, sample, head, run);
+      kernels.attention_forward(
+          out + out_offset(how, sample, head, run), lse + lse_offset(how, sample, head, run),
+          {qkv + at.query, keys + at.key, keys + at.value}, shape_of(how, first, sample, head, run), rule,
+          scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
+    }
   }
 };
 
@@ -101,8 +121,10 @@ struct Backward {
   LateIndex first;
   DropRule rule;
   T* dqkv;
+  Accumulate<T>* dkeys;  // of all positions, or null
   const T* dout;
   const T* qkv;
+  const T* keys;
   const T* out;
   const Accumulate<T>* lse;
 
@@ -111,14 +133,22 @@ struct Backward {
     const int64_t shared = how.heads / how.kv_heads;
     for (int64_t i = 0; i < shared; ++i) {
       const int64_t head = kv_head * shared + i;
-      const Offsets at = offsets_of(how, sample, head);
-      const int64_t row = out_offset(how, sample, head);
-      kernels.attention_backward({dqkv + at.query, dqkv + at.key, dqkv + at.value}, dout + row, out + row,
-                                 lse + lse_offset(how, sample, head),
-                                 {qkv + at.query, qkv + at.key, qkv + at.value},
-                                 shape_of(how, first, sample, head), rule, i == 0, i == shared - 1,
-                                 scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
+      const std::span<const RowRun> runs = how.rows.runs();
+      for (const RowRun& run : runs) {
+        const Offsets at = offsets_of(how, sample, head, run);
+        const int64_t row = out_offset(how, sample, head, run);
+        kernels.attention_backward(
+            gradient(at), dout + row, out + row, lse + lse_offset(how, sample, head, run),
+            {qkv + at.query, keys + at.key, keys + at.value}, shape_of(how, first, sample, head, run), rule,
+            i == 0 && &run == &runs.front(), i == shared - 1 && &run == &runs.back(),
+            scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
+      }
     }
+  }
+
+  HeadGradient<T> gradient(const Offsets& at) const {
+    if (!how.gathered) return {dqkv + at.query, dqkv + at.key, dqkv + at.value};
+    return {dqkv + at.query, nullptr, nullptr, dkeys + at.key, dkeys + at.value};
   }
 };
 
@@ -130,8 +160,15 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
   const LateIndex first = first_head("attention", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Forward<T> work{storage_kernels<T>(table), Heads(how), first, rule, out.as<T>(),
-                          lse.as<Accumulate<T>>(),   qkv.as<T>()};
+    const T* packed = qkv.as<T>();
+    const Forward<T> work{storage_kernels<T>(table),
+                          Heads(how),
+                          first,
+                          rule,
+                          out.as<T>(),
+                          lse.as<Accumulate<T>>(),
+                          packed,
+                          how.rows.rows() > 0 ? how.key_values.as<T>() : packed};
     stream.run([pool = &stream.pool(), work] {
       pool->parallel_for(work.how.batch * work.how.heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work.head(i / work.how.heads, i % work.how.heads);
@@ -146,13 +183,17 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   const LateIndex first = first_head("attention_backward", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
+    const bool gathered = how.rows.rows() > 0;
+    const T* packed = qkv.as<T>();
     const Backward<T> work{storage_kernels<T>(table),
                            Heads(how),
                            first,
                            rule,
                            dqkv.as<T>(),
+                           gathered ? how.dkey_values.as<Accumulate<T>>() : nullptr,
                            dout.as<T>(),
-                           qkv.as<T>(),
+                           packed,
+                           gathered ? how.key_values.as<T>() : packed,
                            out.as<T>(),
                            lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "core/random.h"
+#include "core/sequence_rows.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/recommender.h"
@@ -58,9 +59,15 @@ struct Dropout {
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
 // `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
 // / (heads / kv_heads).
+//
+// Where the positions of a sequence are cut over ranks (context parallelism), `rows` are those here: there are
+// rows.rows() rows of a sample instead of seq in qkv, out, lse and first_keys. Keys and values of all positions
+// are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
+// gradients in `dkey_values`, and leaves those in dqkv alone. A query has the bits that it has where all
+// positions are here, and so has its gradient.
 struct Attention {
   int64_t batch = 0;
-  int64_t seq = 0;
+  int64_t seq = 0;    // positions of a sequence
   int64_t heads = 0;  // held by this rank
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -71,8 +78,12 @@ struct Attention {
   Tensor lengths = {};
   // The first key that each query sees: with documents packed into a sample, where its own begins. At most the
   // query's own index, and never falling from one query of a sample to the next; work outside it is skipped.
-  // Of causal attention without lengths. i32 [batch, seq]; without memory: 0.
+  // Of causal attention without lengths. i32 [batch, queries()]; without memory: 0.
   Tensor first_keys = {};
+  SequenceRows rows = {};   // without any: all
+  Tensor key_values = {};   // [batch * seq, 2 kv_heads * D], with `rows`
+  Tensor dkey_values = {};  // the same in accumulate_type; of backward
+  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)
@@ -202,7 +213,8 @@ struct OpTable {
   void (*embedding_backward)(Stream&, Tensor dtable, Tensor dy, Tensor ids, Tensor order, int64_t first_id);
 
   // ---- attention: never holds [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
-  // out [B*T, heads*D]  lse [B, heads, T] (log of the sum of exponentials)  qkv [B*T, (heads + 2 kv_heads)*D]
+  // out [B*T, heads*D]  lse [B, heads, T] (log of the sum of exponentials)  qkv [B*T, (heads + 2 kv_heads)*D],
+  // T being how.queries()
   void (*attention)(Stream&, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
   void (*attention_backward)(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                              const Attention& how);

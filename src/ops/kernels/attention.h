@@ -28,14 +28,16 @@ inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
 template <class T>
 void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
                        const Rows<const Accumulate<T>>& values, const HeadShape& shape, const DropRule& rule,
-                       int64_t query, const Accumulate<T>* packed_keys, Accumulate<T>* scores) {
+                       int64_t query, int64_t query_end, const Accumulate<T>* packed_keys,
+                       Accumulate<T>* scores) {
   using Wide = Accumulate<T>;
-  ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
+  ScoreBlock block{query_end - query, 0, query, 0};
+  const int64_t row = query - shape.first_query;
   const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
   Wide* memory = scores + kScoreScratch;
   const Rows<const Wide> queries =
-      widened(in.query + query * shape.qkv_stride, shape.qkv_stride, block.rows, shape.width, memory);
-  T* stored = out + query * shape.out_stride;
+      widened(in.query + row * shape.query_stride, shape.query_stride, block.rows, shape.width, memory);
+  T* stored = out + row * shape.out_stride;
   const Rows<Wide> result =
       results_for(stored, shape.out_stride, shape.width, memory + kQueryBlock * shape.width);
   Wide max[kQueryBlock];
@@ -50,13 +52,13 @@ void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
     score_product(scores, Left<Wide>{queries.data, queries.stride, 1}, packed_keys, block, shape,
                   Wide(shape.scale));
     for (int64_t r = 0; r < block.rows; ++r) {
-      Wide* row = scores + r * kScoreStride;
-      const int64_t begin = begin_row(row, block, shape, r, kLowest<Wide>);
+      Wide* score = scores + r * kScoreStride;
+      const int64_t begin = begin_row(score, block, shape, r, kLowest<Wide>);
       const int64_t n = block.visible(shape, r) - begin;
-      row += begin;
-      const Wide factor = softmax_row(row, n, max[r], sum[r]);
+      score += begin;
+      const Wide factor = softmax_row(score, n, max[r], sum[r]);
       if (rule.active)
-        dropout<Wide>(row, nullptr, row, whole_groups(n),
+        dropout<Wide>(score, nullptr, score, whole_groups(n),
                       block.element(shape, r) + static_cast<uint64_t>(begin), rule);
       Wide* accumulated = result.at(r);
       if (block.key > start) Lane::each(shape.width, [=](int64_t i) { accumulated[i] *= factor; });
@@ -65,11 +67,11 @@ void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
                         block.key > start);
   }
   for (int64_t r = 0; r < block.rows; ++r) {
-    const Wide* row = result.at(r);
+    const Wide* from = result.at(r);
     T* to = stored + r * shape.out_stride;
     const Wide inverse = 1 / sum[r];
-    Lane::each(shape.width, [=](int64_t i) { put(to[i], row[i] * inverse); });
-    lse[query + r] = max[r] + log_of(sum[r]);
+    Lane::each(shape.width, [=](int64_t i) { put(to[i], from[i] * inverse); });
+    lse[row + r] = max[r] + log_of(sum[r]);
   }
 }
 
@@ -82,9 +84,12 @@ void attention_forward(T* out, Accumulate<T>* lse, const HeadInput<T>& in, const
   Wide* packed_keys = blocks + 2 * kQueryBlock * shape.width;
   Wide* memory = packed_keys + (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
   pack_panels(packed_keys, in.key, shape, blocks);
-  const Rows<const Wide> values = widened(in.value, shape.qkv_stride, shape.keys, shape.width, memory);
-  for (int64_t query = 0; query < shape.seq; query += kQueryBlock)
-    attention_queries(out, lse, in, values, shape, rule, query, packed_keys, scratch);
+  const Rows<const Wide> values = widened(in.value, shape.key_stride, shape.keys, shape.width, memory);
+  const int64_t end = shape.first_query + shape.queries;
+  for (int64_t query = shape.first_query, next = 0; query < end; query = next) {
+    next = end_of_block(shape, query);
+    attention_queries(out, lse, in, values, shape, rule, query, next, packed_keys, scratch);
+  }
 }
 
 }  // namespace

@@ -65,22 +65,23 @@ struct BackwardHead {
 template <class T>
 void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T* dout, const T* out,
                                 const Accumulate<T>* lse, const T* query_rows, const HeadShape& shape,
-                                const DropRule& rule, int64_t query, bool first) {
+                                const DropRule& rule, int64_t query, int64_t query_end, bool first) {
   using Wide = Accumulate<T>;
-  ScoreBlock block{at_most(kQueryBlock, shape.seq - query), 0, query, 0};
+  ScoreBlock block{query_end - query, 0, query, 0};
+  const int64_t row = query - shape.first_query;
   const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
-  const int64_t stride = shape.qkv_stride;
+  const int64_t stride = shape.query_stride;
   const int64_t width = shape.width;
   const auto scale = Wide(shape.scale);
   const Rows<const Wide> queries =
-      widened(query_rows + query * stride, stride, block.rows, width, head.block(0, width));
+      widened(query_rows + row * stride, stride, block.rows, width, head.block(0, width));
   const Rows<const Wide> dresult =
-      widened(dout + query * shape.out_stride, shape.out_stride, block.rows, width, head.block(1, width));
-  const Rows<Wide> dqueries = results_for(dquery + query * stride, stride, width, head.block(2, width));
+      widened(dout + row * shape.out_stride, shape.out_stride, block.rows, width, head.block(1, width));
+  const Rows<Wide> dqueries = results_for(dquery + row * stride, stride, width, head.block(2, width));
   Wide delta[kQueryBlock];
   for (int64_t r = 0; r < block.rows; ++r) {
     const Wide* a = dresult.at(r);
-    const T* b = out + (query + r) * shape.out_stride;
+    const T* b = out + (row + r) * shape.out_stride;
     delta[r] = Lane::sum<Wide>(width, [=](auto at) { return at(a) * at(b); });
   }
   const int64_t start = ScoreBlock::first_chunk(shape, query);
@@ -90,7 +91,7 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
                   scale);
     score_product(head.dscores, Left<Wide>{dresult.data, dresult.stride, 1}, head.packed_values, block, shape,
                   Wide(1));
-    gradient_rows(head.scores, head.dscores, lse + query, delta, block, shape, rule);
+    gradient_rows(head.scores, head.dscores, lse + row, delta, block, shape, rule);
     weighted_columns<Wide>({head.dvalues.at(block.key), head.dvalues.stride}, head.scores, dresult, block,
                            shape, Wide(1), !first);
     weighted_columns<Wide>({head.dkeys.at(block.key), head.dkeys.stride}, head.dscores, queries, block, shape,
@@ -98,7 +99,7 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
     weighted_rows<Wide>(dqueries, head.dscores, {head.keys.at(block.key), head.keys.stride}, block, shape,
                         scale, block.key > start);
   }
-  store(dquery + query * stride, stride, dqueries, block.rows, width);
+  store(dquery + row * stride, stride, dqueries, block.rows, width);
 }
 
 template <class T>
@@ -110,14 +111,14 @@ inline void clear_rows(Rows<T> rows, int64_t begin, int64_t end, int64_t width) 
 }
 
 // The last block of queries goes first. Where `assign` is set it assigns the gradients of keys and values, for
-// it sees every key; if first_keys hide some from it, they are cleared before. All other blocks, and all other
-// heads that share these keys, add to them. For 16-bit types
-// they grow in scratch, which stays from head to head, and are rounded when `last` is set.
+// it sees every key that exists; if first_keys hide some from it, they are cleared before. All other blocks,
+// runs of queries and heads that share these keys add to them. Gradients of 16-bit types grow in scratch,
+// which stays from call to call, and are rounded when `last` is set, unless they have a place of their own.
 template <class T>
 void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out, const Accumulate<T>* lse,
                         const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule, bool assign,
                         bool last, Accumulate<T>* scratch) {
-  const int64_t stride = shape.qkv_stride;
+  const int64_t stride = shape.key_stride;
   const int64_t whole = shape.seq * shape.width;
   const int64_t panels = (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
   BackwardHead<T> head;
@@ -130,22 +131,27 @@ void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out
   pack_panels(head.packed_keys, in.key, shape, head.blocks);
   pack_panels(head.packed_values, in.value, shape, head.blocks);
   head.keys = widened(in.key, stride, shape.keys, shape.width, memory);
-  head.dkeys = results_for(grad.key, stride, shape.width, memory + whole);
-  head.dvalues = results_for(grad.value, stride, shape.width, memory + 2 * whole);
+  const bool wide = grad.wide_key != nullptr;
+  head.dkeys = wide ? Rows<Accumulate<T>>{grad.wide_key, stride}
+                    : results_for(grad.key, stride, shape.width, memory + whole);
+  head.dvalues = wide ? Rows<Accumulate<T>>{grad.wide_value, stride}
+                      : results_for(grad.value, stride, shape.width, memory + 2 * whole);
   const bool clear = assign && shape.first_keys != nullptr;
   if (clear) {
     clear_rows(head.dkeys, 0, shape.keys, shape.width);
     clear_rows(head.dvalues, 0, shape.keys, shape.width);
   }
-  const int64_t final_block = (shape.seq - 1) / kQueryBlock * kQueryBlock;
-  for (int64_t query = final_block; query >= 0; query -= kQueryBlock)
-    attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query,
-                               assign && !clear && query == final_block);
+  const int64_t last_query = shape.first_query + shape.queries;
+  for (int64_t end = last_query, query = 0; end > shape.first_query; end = query) {
+    query = begin_of_block(shape, end);
+    attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query, end,
+                               assign && !clear && end == last_query);
+  }
   if (assign) {
     clear_rows(head.dkeys, shape.keys, shape.seq, shape.width);
     clear_rows(head.dvalues, shape.keys, shape.seq, shape.width);
   }
-  if (!last) return;
+  if (!last || wide) return;
   store(grad.key, stride, head.dkeys, shape.seq, shape.width);
   store(grad.value, stride, head.dvalues, shape.seq, shape.width);
 }

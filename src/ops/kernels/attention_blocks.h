@@ -22,22 +22,43 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Rows are worked on in whole groups of kGroup scores. Blocks begin at multiples of kGroup, and tiles are no
-// larger, so no product reads a score outside the groups from the first to the last visible one.
+// Rows are worked on in whole groups of kGroup scores. Tiles are no larger, and lie in one group of positions,
+// so no product reads a score outside the groups from the first to the last visible one.
 constexpr int64_t kGroup = 16;
 static_assert(kGroup % kTileRows == 0 && kQueryBlock % kGroup == 0 && kKeyChunk % kGroup == 0);
 
 inline int64_t whole_groups(int64_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
 inline int64_t group_of(int64_t i) { return i / kGroup * kGroup; }
 
+// Queries are taken in blocks that begin at multiples of kQueryBlock. Where a run of them begins or ends
+// elsewhere, the blocks at its ends are cut at multiples of kTileRows, and then at the ends themselves, so that
+// the queries of a tile have their last visible keys in one group.
+//
+// The end of the block that begins at position `query`.
+inline int64_t end_of_block(const HeadShape& shape, int64_t query) {
+  const int64_t step = query % kTileRows == 0 ? kQueryBlock : int64_t{kTileRows};
+  return at_most((query / step + 1) * step, shape.first_query + shape.queries);
+}
+// The beginning of the one that ends at position `end`.
+inline int64_t begin_of_block(const HeadShape& shape, int64_t end) {
+  const int64_t begin = (end - 1) / kQueryBlock * kQueryBlock;
+  if (begin >= shape.first_query) return begin;
+  const int64_t tile = (shape.first_query + kTileRows - 1) / kTileRows * kTileRows;
+  return tile < end ? tile : shape.first_query;
+}
+
 // A block of scores: `rows` queries from position `query`, `keys` keys from position `key`.
 struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
+  // The first key that the query at a position may look at.
+  static int64_t first_key(const HeadShape& shape, int64_t position) {
+    return shape.first_keys[position - shape.first_query];
+  }
   // The first chunk of keys that queries from `query` on may look at.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
-    return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
+    return shape.first_keys == nullptr ? 0 : first_key(shape, query) / kKeyChunk * kKeyChunk;
   }
 
   // How many keys of the block the query in row r may look at.
@@ -49,7 +70,7 @@ struct ScoreBlock {
   // How many of the block's first keys the query in row r may not look at. It never falls with r.
   int64_t hidden(const HeadShape& shape, int64_t r) const {
     if (shape.first_keys == nullptr) return 0;
-    const int64_t before = shape.first_keys[query + r] - key;
+    const int64_t before = first_key(shape, query + r) - key;
     return before < 0 ? 0 : at_most(before, keys);
   }
   // The first row that may look at key j of the block.
@@ -60,7 +81,7 @@ struct ScoreBlock {
   // The first row from `r` on that may not look at key j nor at any before it.
   int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
     if (shape.first_keys == nullptr) return rows;
-    while (r < rows && shape.first_keys[query + r] <= key + j) ++r;
+    while (r < rows && first_key(shape, query + r) <= key + j) ++r;
     return r;
   }
   // The global element index of (row r, first key of the block).
@@ -152,7 +173,7 @@ void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, A
     Wide* panel = panels + key * shape.width;
     const int64_t held = at_most(kPanel, shape.keys - key);
     const Rows<const Wide> keys =
-        widened(from + key * shape.qkv_stride, shape.qkv_stride, held, shape.width, memory);
+        widened(from + key * shape.key_stride, shape.key_stride, held, shape.width, memory);
     for (int64_t j = 0; j < kPanel; j += 4) {
       const bool whole = j + 4 <= held;
       if (whole)

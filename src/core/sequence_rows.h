@@ -1,0 +1,60 @@
+// SequenceRows: the positions of each sequence that one context-parallel rank holds, as runs of neighbours.
+//
+// Under a causal mask late positions see more keys than early ones, so a rank has a run from each end
+// (zig-zag): a sequence of T positions is cut into 2n runs of as many, and rank r of n holds runs r and
+// 2n-1-r. Then every rank has as many pairs of queries and keys (Llama 3, arXiv 2407.21783, section 3.3.2).
+// Rows follow each other in the order of their positions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/error.h"
+
+namespace trifold {
+
+// Positions [begin, begin + count) of a sequence, which are rows [row, row + count) here.
+struct RowRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t row = 0;
+  int64_t end() const { return begin + count; }
+  bool operator==(const RowRun&) const = default;
+};
+
+class SequenceRows {
+ public:
+  SequenceRows() = default;
+  // All positions.
+  explicit SequenceRows(int64_t length)
+      : length_(length), rows_(length), count_(1), runs_{{{0, length, 0}}} {}
+  // Those of rank `part` of `parts`; all of them where there is one. Throws where runs are not alike.
+  static SequenceRows zig_zag(int64_t length, int part, int parts) {
+    if (parts == 1) return SequenceRows(length);
+    check(length % (2 * parts) == 0,
+          "a sequence of {} positions cannot be cut into {} equal runs, two for each of {} context-parallel "
+          "ranks",
+          length, 2 * parts, parts);
+    const int64_t each = length / (2 * parts);
+    SequenceRows rows;
+    rows.length_ = length;
+    rows.rows_ = 2 * each;
+    rows.count_ = 2;
+    rows.runs_ = {{{part * each, each, 0}, {(2 * parts - 1 - part) * each, each, each}}};
+    return rows;
+  }
+
+  int64_t length() const { return length_; }  // of the sequence
+  int64_t rows() const { return rows_; }      // of them here
+  bool whole() const { return rows_ == length_; }
+  std::span<const RowRun> runs() const { return {runs_.data(), count_}; }
+
+ private:
+  int64_t length_ = 0;
+  int64_t rows_ = 0;
+  size_t count_ = 0;
+  std::array<RowRun, 2> runs_{};
+};
+
+}  // namespace trifold

@@ -1,0 +1,214 @@
+// Attention of some positions of a sequence, with keys and values of all: what context-parallel ranks compute.
+#include <map>
+
+#include "unit/ops_support.h"
+
+namespace trifold::ops_test {
+namespace {
+
+struct Case {
+  int64_t batch, seq, heads, kv_heads, width;
+  int parts;
+  double drop = 0;
+  std::vector<int64_t> documents = {};  // lengths, of each sample
+};
+
+std::vector<int32_t> document_begins(const Case& c) {
+  std::vector<int32_t> begins;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (const int64_t length : c.documents) {
+      const auto begin = static_cast<int32_t>(static_cast<int64_t>(begins.size()) % c.seq);
+      begins.insert(begins.end(), static_cast<size_t>(length), begin);
+    }
+  return begins;
+}
+
+// Rows of a matrix of all positions, [batch * seq, columns], that a rank has.
+template <class Number>
+std::vector<Number> rows_of(const std::vector<Number>& all, const Case& c, const SequenceRows& rows,
+                            int64_t columns) {
+  std::vector<Number> mine;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (const RowRun& run : rows.runs()) {
+      const auto at = all.begin() + (b * c.seq + run.begin) * columns;
+      mine.insert(mine.end(), at, at + run.count * columns);
+    }
+  return mine;
+}
+
+// The log-sums are [batch, heads, positions].
+Values lse_of(const Values& all, const Case& c, const SequenceRows& rows) {
+  Case by_head = c;
+  by_head.batch = c.batch * c.heads;
+  return rows_of(all, by_head, rows, 1);
+}
+
+// Columns [begin, end) of a matrix.
+Values columns_of(const Values& all, int64_t columns, int64_t begin, int64_t end) {
+  Values part;
+  for (size_t row = 0; row < all.size(); row += static_cast<size_t>(columns))
+    part.insert(part.end(), all.begin() + static_cast<int64_t>(row) + begin,
+                all.begin() + static_cast<int64_t>(row) + end);
+  return part;
+}
+
+Attention attention_of(const Case& c) {
+  Attention how;
+  how.batch = c.batch;
+  how.seq = c.seq;
+  how.heads = c.heads;
+  how.kv_heads = c.kv_heads;
+  how.head_dim = c.width;
+  how.scale = 1 / std::sqrt(static_cast<double>(c.width));
+  how.dropout = {c.drop, philox_key(5, "attention"), 0};
+  how.first_sample = 3;
+  how.first_head = c.heads;
+  how.global_heads = 2 * c.heads;
+  return how;
+}
+
+// What all positions at once, or those of one rank, give.
+struct Outputs3 {
+  Values out, lse, dqkv, dkeys;
+};
+
+class Rows {
+ public:
+  Rows(const Case& c, const OpTable& ops, Stream& stream, DType dtype)
+      : c_(c),
+        ops_(ops),
+        stream_(stream),
+        dtype_(dtype),
+        queries_(c.heads * c.width),
+        keys_(2 * c.kv_heads * c.width),
+        qkv_(random_values(c.batch * c.seq * (queries_ + keys_), 1)),
+        dout_(random_values(c.batch * c.seq * queries_, 2)),
+        begins_(document_begins(c)) {}
+
+  int64_t queries() const { return queries_; }
+  int64_t keys() const { return keys_; }
+
+  Outputs3 whole() const { return run(attention_of(c_), SequenceRows(c_.seq)); }
+
+  Outputs3 part(const SequenceRows& rows) const {
+    Attention how = attention_of(c_);
+    how.rows = rows;
+    const Shape shape{c_.batch * c_.seq, keys_};
+    const Host keys(dtype_, shape, columns_of(qkv_, queries_ + keys_, queries_, queries_ + keys_));
+    const Host dkeys(accumulate_type(dtype_), shape, Values(static_cast<size_t>(shape.elements()), NAN));
+    how.key_values = keys;
+    how.dkey_values = dkeys;
+    Outputs3 result = run(how, rows);
+    result.dkeys = dkeys.values();
+    return result;
+  }
+
+ private:
+  Outputs3 run(Attention how, const SequenceRows& rows) const {
+    const int64_t here = c_.batch * rows.rows();
+    Values packed = rows_of(qkv_, c_, rows, queries_ + keys_);
+    if (how.key_values.data != nullptr)  // its own keys and values are not read
+      for (size_t i = 0; i < packed.size(); ++i)
+        if (static_cast<int64_t>(i) % (queries_ + keys_) >= queries_) packed[i] = NAN;
+    std::vector<int32_t> begins;
+    if (!c_.documents.empty()) {
+      begins = rows_of(begins_, c_, rows, 1);
+      how.first_keys = {begins.data(), DType::I32, {here}};
+    }
+    const Host in(dtype_, {here, queries_ + keys_}, packed);
+    const Host out(dtype_, {here, queries_}, Values(static_cast<size_t>(here * queries_), NAN));
+    const Host lse(accumulate_type(dtype_), {c_.batch, c_.heads, rows.rows()});
+    const Host grad(dtype_, {here, queries_ + keys_}, Values(packed.size(), 7));
+    const Host dout(dtype_, {here, queries_}, rows_of(dout_, c_, rows, queries_));
+    ops_.attention(stream_, out, lse, in, how);
+    ops_.attention_backward(stream_, grad, dout, in, out, lse, how);
+    return {out.values(), lse.values(), grad.values(), {}};
+  }
+
+  Case c_;
+  const OpTable& ops_;
+  Stream& stream_;
+  DType dtype_;
+  int64_t queries_, keys_;
+  Values qkv_, dout_;
+  std::vector<int32_t> begins_;
+};
+
+// Queries have the bits they have on one rank, in and back; the gradients of keys and values add up to those
+// of one rank.
+void check_parts(const Case& c, DType dtype, double tolerance) {
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    SCOPED_TRACE(fmt::format("{} seq {} heads {}/{} width {} parts {} dropout {} documents {}",
+                             name_of(dtype), c.seq, c.heads, c.kv_heads, c.width, c.parts, c.drop,
+                             c.documents.size()));
+    const Rows rows(c, ops, stream, dtype);
+    const Outputs3 whole = rows.whole();
+    const int64_t columns = rows.queries() + rows.keys();
+    Values sum(static_cast<size_t>(c.batch * c.seq * rows.keys()));
+    for (int part = 0; part < c.parts; ++part) {
+      const SequenceRows mine = SequenceRows::zig_zag(c.seq, part, c.parts);
+      const Outputs3 got = rows.part(mine);
+      EXPECT_EQ(got.out, rows_of(whole.out, c, mine, rows.queries())) << part;
+      EXPECT_EQ(got.lse, lse_of(whole.lse, c, mine)) << part;
+      EXPECT_EQ(columns_of(got.dqkv, columns, 0, rows.queries()),
+                columns_of(rows_of(whole.dqkv, c, mine, columns), columns, 0, rows.queries()))
+          << part;
+      // Those of keys and values here are left alone.
+      EXPECT_EQ(columns_of(got.dqkv, columns, rows.queries(), columns),
+                Values(static_cast<size_t>(c.batch * mine.rows() * rows.keys()), 7));
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += got.dkeys[i];
+    }
+    EXPECT_LE(distance(sum, columns_of(whole.dqkv, columns, rows.queries(), columns)), tolerance);
+  });
+}
+
+// Runs smaller than a tile, of odd sizes, of whole blocks, and longer than a chunk of keys.
+const Case kCases[] = {{1, 12, 1, 1, 8, 3},
+                       {2, 16, 2, 2, 8, 4},
+                       {2, 28, 4, 2, 16, 2, 0.2},
+                       {1, 60, 3, 1, 24, 3, 0.2},
+                       {1, 256, 2, 1, 16, 2},
+                       {1, 1100, 2, 1, 8, 2, 0.1},
+                       {1, 1200, 1, 1, 8, 4},
+                       {1, 16, 1, 1, 8, 2, 0, {6, 10}},
+                       {2, 48, 4, 2, 16, 4, 0.2, {1, 5, 30, 12}},
+                       {1, 1100, 1, 1, 8, 2, 0.1, {600, 3, 497}},
+                       {1, 1104, 2, 2, 8, 4, 0, {512, 512, 80}}};
+
+TEST(AttentionRows, AreThoseOfTheWholeSequence) {
+  for (const Case& c : kCases) {
+    check_parts(c, DType::F64, 1e-12);
+    check_parts(c, DType::F32, 2e-5);
+  }
+}
+
+TEST(AttentionRows, AreThoseOfTheWholeSequenceIn16Bits) {
+  for (const Case& c : {kCases[2], kCases[8]}) {
+    check_parts(c, DType::BF16, 1e-2);
+    check_parts(c, DType::F16, 2e-3);
+  }
+}
+
+TEST(AttentionRows, AreOfCausalAttentionWithAllKeys) {
+  Attention how = attention_of(kCases[0]);
+  how.rows = SequenceRows::zig_zag(12, 0, 3);
+  const Host packed(DType::F32, {4, 24});
+  const Host out(DType::F32, {4, 8});
+  const Host lse(DType::F32, {1, 1, 4});
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);  // no keys
+    const Host keys(DType::F32, {12, 16});
+    how.key_values = keys;
+    EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
+    how.causal = false;
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.causal = true;
+    how.seq = 14;
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.seq = 12;
+    how.key_values = {};
+  });
+}
+
+}  // namespace
+}  // namespace trifold::ops_test
