@@ -1,6 +1,7 @@
 #include "data/batch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace trifold {
@@ -21,6 +22,28 @@ Batch first_samples(const Batch& whole, int64_t count) {
   for (Tensor* tensor : part.tensors())
     if (tensor->data != nullptr) *tensor = tensor->rows(0, count);
   return part;
+}
+
+// Rows only move towards the beginning, so none is overwritten before it has moved.
+void cut_rows(Batch& batch, const SequenceRows& rows) {
+  const Shape whole{batch.samples(), rows.length()};
+  check(batch.tokens.shape == whole, "rows of sequences of {} positions cannot be cut from a batch of {}",
+        rows.length(), to_string(batch.tokens.shape));
+  if (rows.whole()) return;
+  const Shape here{whole[0], rows.rows()};
+  for (Tensor* tensor : batch.tensors()) {
+    if (tensor->shape != whole) continue;
+    const size_t each = size_of(tensor->dtype);
+    auto* memory = static_cast<std::byte*>(tensor->data);
+    const auto at = [each](int64_t row) { return static_cast<size_t>(row) * each; };
+    if (memory != nullptr)
+      for (int64_t sample = 0; sample < whole[0]; ++sample)
+        for (const RowRun& run : rows.runs())
+          std::memmove(memory + at(sample * rows.rows() + run.row),
+                       memory + at(sample * rows.length() + run.begin), at(run.count));
+    tensor->shape = here;
+  }
+  batch.rows = rows;
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/sequence_rows.h"
 #include "core/tensor.h"
 
 namespace trifold {
@@ -39,6 +40,10 @@ struct Batch {
   // after the division by the labels each of the two losses is a mean.
   double pair_scale = 1;
 
+  // Which positions of each sample are here: T of them, all unless context parallelism cuts samples (cut_rows).
+  // Without any it is all.
+  SequenceRows rows;
+
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
   const BatchPart* part = nullptr;  // of the model's own kind, where it has one; not owned
@@ -49,7 +54,8 @@ struct Batch {
   Tensor loss_factors;  // f64 [3], Run::loss_scale, that times pair_scale, pair_scale
 
   int64_t samples() const { return tokens.dim(0); }
-  int64_t seq_length() const { return tokens.dim(1); }
+  int64_t seq_length() const { return tokens.dim(1); }  // T, of the positions here
+  SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
   // All of them, in this order.
   std::array<Tensor*, 11> tensors() {
     return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &token_types,
@@ -86,6 +92,11 @@ class DataSource {
 
 // Its first `count` samples, as views.
 Batch first_samples(const Batch& whole, int64_t count);
+
+// Leaves these positions of each sample of a batch that has all of them, in place: what follows in the memory
+// of its tensors is of no use. This is where context parallelism cuts samples. Labels come from the source, so
+// they are those of the next position even where that is another rank's. With all positions it does nothing.
+void cut_rows(Batch& batch, const SequenceRows& rows);
 
 // Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:
 // they become padding, token 0 throughout with a loss weight of 0, and the source does not read them.

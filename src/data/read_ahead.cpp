@@ -53,9 +53,9 @@ ReadAhead::ReadAhead(const DataSource& source, const ReadOrder& order, int held,
     : source_(source),
       order_(order),
       slots_(make_slots(source, order, held + ahead)),
+      cut_(slots_.size()),
       reader_(
-          order.count, held, ahead,
-          [this](int64_t index) { read_padded(source_, slot(index), first_sample(index), order_.end); },
+          order.count, held, ahead, [this](int64_t index) { read(index); },
           [this](int64_t index) { return fmt::format("samples from {} on", first_sample(index)); }) {}
 
 int64_t ReadAhead::first_sample(int64_t index) const {
@@ -65,6 +65,14 @@ int64_t ReadAhead::first_sample(int64_t index) const {
   return order_.first_sample + micro * order_.stride;
 }
 
-const Batch& ReadAhead::get(std::chrono::milliseconds timeout) { return slot(reader_.get(timeout)); }
+void ReadAhead::read(int64_t index) {
+  Batch& whole = slots_[slot(index)].batch();
+  read_padded(source_, whole, first_sample(index), order_.end);
+  Batch& part = cut_[slot(index)];
+  part = whole;
+  if (order_.rows.rows() > 0) cut_rows(part, order_.rows);
+}
+
+const Batch& ReadAhead::get(std::chrono::milliseconds timeout) { return cut_[slot(reader_.get(timeout))]; }
 
 }  // namespace trifold

@@ -43,6 +43,8 @@ struct ReadOrder {
   int64_t count = 0;             // micro-batches in all
   // Samples from here on do not exist; micro-batches have padding in their place (data/batch.h).
   int64_t end = std::numeric_limits<int64_t>::max();
+  // Of each sample, where it is cut (cut_rows); without any: all.
+  SequenceRows rows = {};
   // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
   std::vector<int> permutation = {};
 };
@@ -60,11 +62,13 @@ class ReadAhead {
 
  private:
   int64_t first_sample(int64_t index) const;  // of the index-th batch given out
-  Batch& slot(int64_t index) { return slots_[static_cast<size_t>(index) % slots_.size()].batch(); }
+  size_t slot(int64_t index) const { return static_cast<size_t>(index) % slots_.size(); }
+  void read(int64_t index);
 
   const DataSource& source_;
   ReadOrder order_;
   std::vector<BatchBuffer> slots_;  // batch i is in slot i % size
+  std::vector<Batch> cut_;          // what of each slot's batch is given out
   SlotReader reader_;               // last: its thread uses the others
 };
 
