@@ -45,12 +45,12 @@ Evaluation prepare(const EvaluateConfig& config) {
   DataConfig data = config.data;
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
   // The last batch may hold a single sequence.
-  if (config.mesh.sequence_parallel &&
-      checkpoint.model.seq_length % config.mesh.tensor_model_parallel_size != 0)
+  const int64_t positions = checkpoint.model.seq_length / config.mesh.context_parallel_size;
+  if (config.mesh.sequence_parallel && positions % config.mesh.tensor_model_parallel_size != 0)
     bad_input(
         "--sequence-parallel cuts each sequence over --tensor-model-parallel-size {}, which does not "
-        "divide the model's {} positions: leave it out",
-        config.mesh.tensor_model_parallel_size, checkpoint.model.seq_length);
+        "divide the {} positions of it that a rank has: leave it out",
+        config.mesh.tensor_model_parallel_size, positions);
   const Split part = config.part;
   const std::unique_ptr<TrainingText> text =
       language_family(checkpoint.model).open_text(checkpoint.model, data);

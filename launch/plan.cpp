@@ -72,12 +72,16 @@ void print_ranks(const PlanReport& report) {
     fmt::print("  {} of each is work space of cuBLASLt and cuDNN on its device\n",
                bytes_text(report.memory[0].workspace));
   fmt::print("traffic     bytes that a rank sends in a step\n");
-  fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", "rank", "tensor", "pipeline", "data");
+  const auto line = [&](const auto& rank, const auto& tensor, const auto& context, const auto& pipeline,
+                        const auto& data) {
+    fmt::print("  {:>9}  {:>11} {}{:>11} {:>11}\n", rank, tensor,
+               report.context > 1 ? fmt::format("{:>11} ", context) : "", pipeline, data);
+  };
+  line("rank", "tensor", "context", "pipeline", "data");
   for (const size_t rank : shown) {
     const TrafficReport& traffic = report.traffic[rank];
-    fmt::print("  {:>9}  {:>11} {:>11} {:>11}\n", rank, bytes_text(static_cast<size_t>(traffic.tensor)),
-               bytes_text(static_cast<size_t>(traffic.pipeline)),
-               bytes_text(static_cast<size_t>(traffic.data)));
+    const auto text = [](double bytes) { return bytes_text(static_cast<size_t>(bytes)); };
+    line(rank, text(traffic.tensor), text(traffic.context), text(traffic.pipeline), text(traffic.data));
   }
 }
 
@@ -188,10 +192,11 @@ std::string automatic_text(const AutomaticChoice& choice) {
 }
 
 void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
-  const int64_t ranks = int64_t{report.tensor} * report.data * report.pipeline;
+  const int64_t ranks = int64_t{report.tensor} * report.context * report.data * report.pipeline;
+  const std::string context = report.context > 1 ? fmt::format(" x cp {}", report.context) : "";
   const BatchConfig& batch = config.run.batch;
-  fmt::print("mesh        dp {} x pp {} x tp {} = {} ranks\n", report.data, report.pipeline, report.tensor,
-             ranks);
+  fmt::print("mesh        dp {}{} x pp {} x tp {} = {} ranks\n", report.data, context, report.pipeline,
+             report.tensor, ranks);
   fmt::print(
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
       "recomputation not counted)\n",
@@ -229,19 +234,22 @@ Json rank_json(const PlanReport& report, size_t rank) {
   const MemoryReport& memory = report.memory[rank];
   const TrafficReport& traffic = report.traffic[rank];
   const SimulatedRank& simulated = report.simulation.ranks[rank];
-  return {
-      {"busy_seconds", simulated.busy},
-      {"idle_seconds", simulated.idle},
-      {"peak_in_flight", simulated.peak_in_flight},
-      {"weight_versions", simulated.versions},
-      {"weight_bytes", memory.parameters},
-      {"gradient_bytes", memory.gradients},
-      {"optimizer_bytes", memory.optimizer},
-      {"activation_bytes", memory.predicted_activations},
-      {"workspace_bytes", memory.workspace},
-      {"bytes", memory.predicted_total()},
-      {"offloaded_bytes", memory.offloaded},
-      {"sent_bytes", {{"tensor", traffic.tensor}, {"pipeline", traffic.pipeline}, {"data", traffic.data}}}};
+  return {{"busy_seconds", simulated.busy},
+          {"idle_seconds", simulated.idle},
+          {"peak_in_flight", simulated.peak_in_flight},
+          {"weight_versions", simulated.versions},
+          {"weight_bytes", memory.parameters},
+          {"gradient_bytes", memory.gradients},
+          {"optimizer_bytes", memory.optimizer},
+          {"activation_bytes", memory.predicted_activations},
+          {"workspace_bytes", memory.workspace},
+          {"bytes", memory.predicted_total()},
+          {"offloaded_bytes", memory.offloaded},
+          {"sent_bytes",
+           {{"tensor", traffic.tensor},
+            {"context", traffic.context},
+            {"pipeline", traffic.pipeline},
+            {"data", traffic.data}}}};
 }
 
 Json automatic_json(const std::optional<AutomaticChoice>& choice) {
@@ -282,6 +290,7 @@ Json to_json(const PlanReport& report, const ZeroTable& zero) {
   }
   Json all = {
       {"tensor_model_parallel_size", report.tensor},
+      {"context_parallel_size", report.context},
       {"data_parallel_size", report.data},
       {"pipeline_model_parallel_size", report.pipeline},
       {"parameters", report.parameters},

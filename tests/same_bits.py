@@ -59,6 +59,7 @@ VARIANTS = {
     "sgd": ["--optimizer", "sgd", "--dp", 2],
     "adagrad": ["--optimizer", "adagrad", "--pp", 2],
     "dropout": ["--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--tp", 2],
+    "context": ["--cp", 2, "--hidden-dropout", 0.1, "--attention-dropout", 0.1],
     "recompute_full": ["--recompute-granularity", "full", "--pp", 2],
     "recompute_selective": ["--recompute-granularity", "selective", "--tp", 2],
     "zero_each": ["--dp", 4, "--zero-stage", 2, "--zero-reduce", "each", "--zero-group-size", 2],
@@ -85,7 +86,7 @@ PLANS = ["gpt-7.5b", "gpt-175b", "llama-8b", "bert-large-phase1"]
 def ranks_of(options):
     count = 1
     for option, value in zip(options, options[1:]):
-        if option in ("--tp", "--pp", "--dp"):
+        if option in ("--tp", "--cp", "--pp", "--dp"):
             count *= int(value)
     return count
 

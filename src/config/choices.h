@@ -73,6 +73,13 @@ struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
+// What context-parallel ranks exchange for attention: keys and values, gathered before the product.
+enum class ContextExchange { AllGather };
+template <>
+struct Names<ContextExchange> {
+  static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"}};
+};
+
 enum class ComputeDevice { Cpu, Cuda, Auto };
 template <>
 struct Names<ComputeDevice> {

@@ -89,11 +89,13 @@ struct MeshConfig {
   int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
+  int context_parallel_size = 1;  // ranks that the positions of each sample are cut over
+  ContextExchange cp_comm_type = ContextExchange::AllGather;
   // Activations between the tensor-parallel regions are cut by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   StageCutConfig cut;
-  std::optional<int> data_parallel_size;  // ranks / (tensor * pipeline)
+  std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   ComputeDevice device = ComputeDevice::Auto;

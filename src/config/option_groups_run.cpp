@@ -40,6 +40,16 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("pp")
       .of_execution();
   table
+      .add("context-parallel-size", &mesh.context_parallel_size,
+           "Ranks that the positions of each sample are cut over; not BERT, not on CUDA devices.")
+      .range(1, kMaxRanks)
+      .also("cp")
+      .of_execution();
+  table
+      .add("cp-comm-type", &mesh.cp_comm_type,
+           "Exchange of keys and values between context ranks for attention.")
+      .of_execution();
+  table
       .add(
           "sequence-parallel", &mesh.sequence_parallel,
           "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")
@@ -48,7 +58,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .add("data-parallel-size", &mesh.data_parallel_size,
            "Replicas of the model; each processes a part of the batch.")
       .range(1, kMaxRanks)
-      .absent("ranks / (tensor x pipeline)")
+      .absent("ranks / (tensor x context x pipeline)")
       .also("dp")
       .of_execution();
   table

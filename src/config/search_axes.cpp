@@ -16,8 +16,8 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
   const ModelConfig& model = job.run.model;
   const int64_t keys = key_heads(model);
   std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= std::min<int64_t>(job.run.mesh.ranks, job.devices_per_node); ++size) {
-    const bool even = job.run.mesh.ranks % size == 0 && job.devices_per_node % size == 0 &&
+  for (int64_t size = 1; size <= std::min<int64_t>(job.ranks(), job.devices_per_node); ++size) {
+    const bool even = job.ranks() % size == 0 && job.devices_per_node % size == 0 &&
                       model.num_attention_heads % size == 0 && model.hidden_size % size == 0 &&
                       inner_width(model) % size == 0;
     if (even && (keys % size == 0 || size % keys == 0)) sizes.push_back(size);
@@ -27,7 +27,7 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
 
 // Every stage has a layer, and data-parallel ranks divide the batch.
 std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t rest = job.run.mesh.ranks / before[SearchAxis::Tensor];
+  const int64_t rest = job.ranks() / before[SearchAxis::Tensor];
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size <= std::min(rest, job.run.model.num_layers); ++size)
     if (rest % size == 0 && *job.run.batch.global_batch_size % (rest / size) == 0) sizes.push_back(size);
@@ -82,7 +82,8 @@ std::vector<int64_t> micro_batch_candidates(const SearchJob& job, const Layout& 
 }
 
 std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t rows = job.run.model.seq_length * before[SearchAxis::MicroBatch];
+  const int64_t rows =
+      job.run.model.seq_length * before[SearchAxis::MicroBatch] / job.run.mesh.context_parallel_size;
   const int64_t tensor = before[SearchAxis::Tensor];
   if (tensor == 1 || rows % tensor != 0) return {0};
   return {0, 1};
@@ -90,7 +91,7 @@ std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const La
 
 // Sharded weights would be gathered for every micro-batch of every stage of a pipeline.
 std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
-  if (job.data(before) == 1) return {0};
+  if (job.data(before) * job.run.mesh.context_parallel_size == 1) return {0};
   if (before[SearchAxis::Pipeline] > 1) return {0, 1, 2};
   return {0, 1, 2, 3};
 }
@@ -258,7 +259,8 @@ Layout layout_of(const PretrainConfig& run) {
 
 void write_layout(const Layout& layout, std::span<const SearchAxis> axes, PretrainConfig& run) {
   for (const SearchAxis axis : axes) info_of(axis).write(layout, run);
-  const int64_t model = layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline];
+  const int64_t model =
+      layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline] * run.mesh.context_parallel_size;
   run.mesh.data_parallel_size = static_cast<int>(run.mesh.ranks / model);
 }
 

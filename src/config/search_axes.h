@@ -39,8 +39,10 @@ struct SearchJob {
   int64_t devices_per_node = 1;
   std::vector<Schedule> schedules = {};
 
+  // Those that the axes divide among them: the context axis is as the options say.
+  int64_t ranks() const { return run.mesh.ranks / run.mesh.context_parallel_size; }
   int64_t data(const Layout& layout) const {
-    return run.mesh.ranks / (layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline]);
+    return ranks() / (layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline]);
   }
   int64_t micros(const Layout& layout) const {
     return *run.batch.global_batch_size / (data(layout) * layout[SearchAxis::MicroBatch]);

@@ -13,8 +13,8 @@ namespace {
 // Named here without advice: leave the option out.
 constexpr std::string_view kUnavailable[] = {
     // parallelism
-    "microbatch-group-size-per-virtual-pipeline-stage", "context-parallel-size", "expert-model-parallel-size",
-    "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
+    "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
+    "expert-model-parallel-size", "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
     // data parallel and ZeRO
     "num-distributed-optimizer-instances", "overlap-param-gather", "overlap-param-gather-with-optimizer-step",
     "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",

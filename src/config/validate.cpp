@@ -131,6 +131,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
   check_tensor(config, problems);
+  check_context(config, problems);
   check_pipeline(config, problems);
   check_zero(config, problems);
   check_graphs(config.mesh, problems);

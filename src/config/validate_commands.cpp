@@ -159,12 +159,13 @@ InspectConfig resolve(InspectConfig config) { return without_problems(std::move(
 // The mesh is looked at with the model, which is in the checkpoint.
 std::vector<Problem> problems(const ReshardConfig& config) {
   Problems problems = problems_of_options(config);
-  const bool mesh = config.mesh.tensor_model_parallel_size > 1 ||
+  const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
                     config.mesh.pipeline_model_parallel_size > 1 ||
                     config.mesh.data_parallel_size.value_or(1) > 1;
   if (config.files && mesh)
     problems
-        .about("files", "tensor-model-parallel-size", "pipeline-model-parallel-size", "data-parallel-size")
+        .about("files", "tensor-model-parallel-size", "context-parallel-size", "pipeline-model-parallel-size",
+               "data-parallel-size")
         .wrong("--files {} and a mesh exclude each other", *config.files)
         .right("give one of them");
   check_folders(config.load, config.save, problems);

@@ -1,17 +1,35 @@
 #include "config/validate_mesh.h"
 
+#include "config/model_family.h"
 #include "config/pipeline_choice.h"
 
 namespace trifold {
 
 bool sound_sizes(const Problems& problems) {
-  return problems.sound(
-      {"ranks", "data-parallel-size", "tensor-model-parallel-size", "pipeline-model-parallel-size"});
+  return problems.sound({"ranks", "data-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
+                         "pipeline-model-parallel-size"});
 }
+
+namespace {
+
+// Of one copy of the model, with the copies of its weights that context ranks are; at most 2^60.
+int64_t ranks_of_copy(const MeshConfig& mesh) {
+  return int64_t{mesh.tensor_model_parallel_size} * mesh.context_parallel_size *
+         mesh.pipeline_model_parallel_size;
+}
+
+// "tensor 2 x pipeline 2".
+std::string factors_of_copy(const MeshConfig& mesh) {
+  const int context = mesh.context_parallel_size;
+  return fmt::format("tensor {}{} x pipeline {}", mesh.tensor_model_parallel_size,
+                     context > 1 ? fmt::format(" x context {}", context) : "",
+                     mesh.pipeline_model_parallel_size);
+}
+
+}  // namespace
 
 void check_mesh(const MeshConfig& mesh, Problems& problems) {
   const int tensor = mesh.tensor_model_parallel_size;
-  const int pipeline = mesh.pipeline_model_parallel_size;
   if (problems.sound({"tensor-model-parallel-size"}) && tensor == 1 && mesh.sequence_parallel)
     problems.about("sequence-parallel", "tensor-model-parallel-size")
         .wrong("--sequence-parallel has no effect with --tensor-model-parallel-size 1")
@@ -21,22 +39,24 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
     problems.about("ranks", "ranks-per-node")
         .wrong("--ranks {} is not a multiple of --ranks-per-node {}", mesh.ranks, *mesh.ranks_per_node)
         .right("{}", multiples_around(mesh.ranks, *mesh.ranks_per_node));
-  const int64_t model_ranks = int64_t{tensor} * pipeline;
+  const int64_t model_ranks = ranks_of_copy(mesh);
   if (!mesh.data_parallel_size && mesh.ranks % model_ranks != 0) {
-    problems.about("ranks", "tensor-model-parallel-size", "pipeline-model-parallel-size")
-        .wrong("--ranks {} is not divisible by tensor {} x pipeline {} = {}", mesh.ranks, tensor, pipeline,
-               model_ranks)
+    problems
+        .about("ranks", "tensor-model-parallel-size", "context-parallel-size", "pipeline-model-parallel-size")
+        .wrong("--ranks {} is not divisible by {} = {}", mesh.ranks, factors_of_copy(mesh), model_ranks)
         .right("{}", multiples_around(mesh.ranks, model_ranks));
   } else if (mesh.data_parallel_size && model_ranks == 1 && mesh.ranks != *mesh.data_parallel_size) {
     problems.about("ranks", "data-parallel-size")
         .wrong("--ranks {} is not --data-parallel-size {}", mesh.ranks, *mesh.data_parallel_size)
         .right("give --ranks {} or --data-parallel-size {}", *mesh.data_parallel_size, mesh.ranks);
   } else if (mesh.data_parallel_size) {
-    const int64_t all = model_ranks * *mesh.data_parallel_size;  // at most 2^60
+    int64_t all = 0;
+    if (__builtin_mul_overflow(model_ranks, int64_t{*mesh.data_parallel_size}, &all)) all = INT64_MAX;
     if (mesh.ranks != all)
       problems
-          .about("ranks", "tensor-model-parallel-size", "pipeline-model-parallel-size", "data-parallel-size")
-          .wrong("--ranks {} is not tensor {} x pipeline {} x data {} = {}", mesh.ranks, tensor, pipeline,
+          .about("ranks", "tensor-model-parallel-size", "context-parallel-size",
+                 "pipeline-model-parallel-size", "data-parallel-size")
+          .wrong("--ranks {} is not {} x data {} = {}", mesh.ranks, factors_of_copy(mesh),
                  *mesh.data_parallel_size, all)
           .right("give --ranks {}{}", all,
                  mesh.ranks % model_ranks != 0
@@ -51,9 +71,12 @@ std::optional<int> given_group_size(const ZeroConfig& zero) {
 }
 
 int64_t data_parallel_size(const MeshConfig& mesh) {
-  const int64_t derived =
-      mesh.ranks / (int64_t{mesh.tensor_model_parallel_size} * mesh.pipeline_model_parallel_size);
+  const int64_t derived = mesh.ranks / ranks_of_copy(mesh);
   return mesh.data_parallel_size ? *mesh.data_parallel_size : std::max<int64_t>(derived, 1);
+}
+
+int64_t gradient_ranks(const MeshConfig& mesh) {
+  return data_parallel_size(mesh) * mesh.context_parallel_size;
 }
 
 void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems) {
@@ -95,15 +118,47 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
     divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
   else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0)
     divisible("ffn-hidden-size", inner_width(model), ", its default,");
-  const int64_t rows = model.seq_length * config.batch.micro_batch_size;  // at most 2^60
-  if (config.mesh.sequence_parallel && problems.sound({"seq-length", "micro-batch-size"}) &&
-      rows % tensor != 0)
-    problems.about("sequence-parallel", "seq-length", "micro-batch-size", "tensor-model-parallel-size")
+  if (!config.mesh.sequence_parallel ||
+      !problems.sound({"seq-length", "micro-batch-size", "context-parallel-size"}))
+    return;
+  // At most 2^60. Where the context axis does not divide them, it says so itself.
+  const int64_t rows = model.seq_length * config.batch.micro_batch_size / config.mesh.context_parallel_size;
+  if (rows % tensor != 0)
+    problems
+        .about("sequence-parallel", "seq-length", "micro-batch-size", "context-parallel-size",
+               "tensor-model-parallel-size")
         .wrong(
-            "--sequence-parallel cuts the --seq-length {} x --micro-batch-size {} = {} rows of a micro-batch "
-            "over --tensor-model-parallel-size {}, which does not divide them",
-            model.seq_length, config.batch.micro_batch_size, rows, tensor)
+            "--sequence-parallel cuts the --seq-length {} x --micro-batch-size {}{} = {} rows of a "
+            "micro-batch over --tensor-model-parallel-size {}, which does not divide them",
+            model.seq_length, config.batch.micro_batch_size,
+            config.mesh.context_parallel_size > 1
+                ? fmt::format(" / --context-parallel-size {}", config.mesh.context_parallel_size)
+                : "",
+            rows, tensor)
         .right("give a --seq-length that {} divides", tensor);
+}
+
+void check_context(const PretrainConfig& config, Problems& problems) {
+  const int64_t context = config.mesh.context_parallel_size;
+  if (!problems.sound({"context-parallel-size"}) || context == 1) return;
+  if (!family_of_model(config.model).causal)
+    problems.about("context-parallel-size", "model-type")
+        .wrong(
+            "--context-parallel-size {} is not possible with --model-type {}, whose positions see all others",
+            context, name_of(config.model.model_type))
+        .right("give tensor, pipeline or data-parallel ranks instead");
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("context-parallel-size", "device")
+        .wrong("--context-parallel-size {} is not possible with --device cuda yet", context)
+        .right("give --device cpu, or tensor, pipeline or data-parallel ranks instead");
+  if (problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
+    problems.about("context-parallel-size", "seq-length")
+        .wrong(
+            "--seq-length {} is not a multiple of 2 x --context-parallel-size {} = {}: each rank has "
+            "positions "
+            "from both ends of a sample, so that all have as much work",
+            config.model.seq_length, context, 2 * context)
+        .right("{}", multiples_around(config.model.seq_length, 2 * context));
 }
 
 namespace {
@@ -128,7 +183,7 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
 // Between groups a slice is cut into as many parts, each of one element at least (DataSums); slices have 256.
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
-  const int64_t data = data_parallel_size(config.mesh);
+  const int64_t data = gradient_ranks(config.mesh);
   if (data == 1)
     problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
         .wrong("--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends no gradients")
@@ -211,7 +266,7 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
   if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);
   const std::optional<int> group = given_group_size(config.zero);
   if (!group || !sound_sizes(problems)) return;
-  const int64_t data = data_parallel_size(config.mesh);
+  const int64_t data = gradient_ranks(config.mesh);
   if (data % *group != 0)
     problems.about("zero-group-size", "ranks", "data-parallel-size")
         .wrong("--zero-group-size {} does not divide the data-parallel size {}", *group, data)

@@ -13,12 +13,16 @@ namespace trifold {
 bool sound_sizes(const Problems& problems);
 // The sizes of the mesh against each other.
 void check_mesh(const MeshConfig& mesh, Problems& problems);
-// What is given, else ranks / (tensor x pipeline), at least 1. The sizes must be sound.
+// What is given, else ranks / (tensor x context x pipeline), at least 1. The sizes must be sound.
 int64_t data_parallel_size(const MeshConfig& mesh);
+// The ranks that sum the gradients of what they hold alike, and may share it out: data x context.
+int64_t gradient_ranks(const MeshConfig& mesh);
 // The global batch against micro-batch and data parallel size.
 void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems);
 // The model against the tensor axis.
 void check_tensor(const PretrainConfig& config, Problems& problems);
+// The model and its positions against the context axis.
+void check_context(const PretrainConfig& config, Problems& problems);
 // Stages, schedule and number of micro-batches; for asynchronous schedules also what needs a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);

@@ -141,10 +141,7 @@ ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo
 
 CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config) {
   CheckpointMeta meta = from.meta();
-  if (!config.files) {
-    const MeshSizes sizes = mesh_sizes(config.mesh);
-    meta.mesh = {{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
-  }
+  if (!config.files) meta.mesh = to_json(mesh_sizes(config.mesh));
   if (config.dtype) meta.state["dtype"] = std::string(name_of(*config.dtype));
   return meta;
 }

@@ -9,12 +9,14 @@ namespace trifold {
 
 namespace {
 
-// Ranks that follow each other on the data axis and live on one node: the length of each such run, for the
+// Ranks that follow each other on the data axes and live on one node: the length of each such run, for the
 // ranks with these coordinates on the other axes.
 std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<const int> nodes) {
   std::vector<int> runs;
   int last = -1;
-  for (at[Axis::Dp] = 0; at[Axis::Dp] < sizes[Axis::Dp]; ++at[Axis::Dp]) {
+  for (int place = 0; place < sizes.ranks(kDataAxes); ++place) {
+    at[Axis::Cp] = place % sizes[Axis::Cp];
+    at[Axis::Dp] = place / sizes[Axis::Cp];
     const int node = nodes.empty() ? 0 : nodes[static_cast<size_t>(rank_of(at, sizes))];
     if (runs.empty() || node != last) runs.push_back(0);
     ++runs.back();
@@ -26,7 +28,7 @@ std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<
 // The data-parallel ranks that share.
 int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
   if (!config.zero_group_size || !config.zero_group_size->follows_nodes())
-    return given_group_size(config).value_or(sizes[Axis::Dp]);
+    return given_group_size(config).value_or(sizes.ranks(kDataAxes));
   const int group = runs_on_nodes(sizes, {}, nodes).front();
   MeshCoords at;
   for (at[Axis::Pp] = 0; at[Axis::Pp] < sizes[Axis::Pp]; ++at[Axis::Pp])
@@ -38,7 +40,7 @@ int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const
               "the same number of ranks to every node, a multiple of tensor {} ranks, or a number for "
               "--zero-group-size",
               group, run, sizes[Axis::Tp]);
-  if (group == 1 && sizes[Axis::Dp] > 1)
+  if (group == 1 && sizes.ranks(kDataAxes) > 1)
     bad_input(
         "--zero-group-size node: every node has one data-parallel rank of each group, so nothing would be "
         "sharded; leave it out, or give fewer tensor ranks than a node has ranks");

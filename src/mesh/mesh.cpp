@@ -121,7 +121,8 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) 
 }
 
 std::string label_of(const MeshCoords& coords) {
-  return fmt::format("dp{}.pp{}.tp{}", coords[Axis::Dp], coords[Axis::Pp], coords[Axis::Tp]);
+  const std::string context = coords[Axis::Cp] > 0 ? fmt::format(".cp{}", coords[Axis::Cp]) : "";
+  return fmt::format("dp{}{}.pp{}.tp{}", coords[Axis::Dp], context, coords[Axis::Pp], coords[Axis::Tp]);
 }
 
 Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
@@ -134,6 +135,7 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_
   for (const AxisSet axes :
        {tensor, kDataAxes, pipeline, kStageAxes, tensor | pipeline, kDataAxes | pipeline})
     comm(axes);
+  if (sizes[Axis::Cp] > 1) comm({Axis::Cp});
 }
 
 Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)

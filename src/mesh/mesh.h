@@ -19,12 +19,13 @@
 #include <utility>
 
 #include "comm/communicator.h"
+#include "core/sequence_rows.h"
 
 namespace trifold {
 
 enum class Axis : uint8_t {
   Tp,   // tensor
-  Cp,   // context: no run cuts this axis yet
+  Cp,   // context: positions of a sequence
   Dp,   // data
   Etp,  // tensor, of experts: no run cuts this or the next axis yet
   Ep,   // expert
@@ -96,14 +97,18 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 // The index among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
 // An Error if the axes are of both grids.
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
-// "dp1.pp0.tp3": for messages.
+// The positions of a sequence that a rank holds.
+inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
+  return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
+}
+// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first: for messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
   // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
-  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one);
-  // any other set has to be asked for by every rank in the same order.
+  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
+  // and that of the context axis where it is cut; any other set has to be asked for by every rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
   // The mesh as the rank at `coords` of the dense grid would see it, without any rank: nothing is allocated.

@@ -1,11 +1,20 @@
 #include "mesh/mesh_sizes.h"
 
+#include <nlohmann/json.hpp>
+
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config) {
   return {{Axis::Tp, config.tensor_model_parallel_size},
+          {Axis::Cp, config.context_parallel_size},
           {Axis::Dp, config.data_parallel_size.value_or(1)},
           {Axis::Pp, config.pipeline_model_parallel_size}};
+}
+
+nlohmann::json to_json(const MeshSizes& sizes) {
+  nlohmann::json json{{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
+  if (sizes[Axis::Cp] > 1) json["cp"] = sizes[Axis::Cp];
+  return json;
 }
 
 }  // namespace trifold

@@ -1,11 +1,15 @@
 // The mesh that a configuration asks for.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "config/config.h"
 #include "mesh/mesh.h"
 
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config);
+// What a checkpoint says of the mesh it was written on; the context axis only where it is cut.
+nlohmann::json to_json(const MeshSizes& sizes);
 
 }  // namespace trifold

@@ -12,13 +12,9 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
                  {Init::Kind::Normal, config.init_method_std}, 2),
       norm_(builder, "embedding.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon) {}
 
-Dropout BertEmbedding::mask(const Run& run, Tensor y) const {
-  return activation_dropout(run, run.training ? dropout_ : 0.0, key_, row_part_, y);
-}
-
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   const Tensor y = norm_.forward(run, embedding_.forward(run, no_input, saved), saved);
-  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run, y));
+  if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
 }
 
@@ -26,7 +22,7 @@ Tensor BertEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Tensor dnorm = dy;
   if (dropout_ > 0 && run.training) {
     dnorm = run.flow.take(run.dtype, dy.shape);
-    run.ops.dropout(run.stream, dnorm, dy, mask(run, dy));
+    drop_activation(run, dnorm, dy, dropout_, key_, row_part_);
   }
   return embedding_.backward_input(run, norm_.backward_input(run, dnorm, saved), saved);
 }

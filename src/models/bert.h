@@ -28,8 +28,6 @@ class BertEmbedding final : public Layer {
   ParamId tokens() const { return embedding_.tokens(); }
 
  private:
-  Dropout mask(const Run& run, Tensor y) const;
-
   double dropout_;
   int row_part_;
   PhiloxKey key_;

@@ -34,4 +34,8 @@ TensorSums sums_of_layer(const MeshConfig& layout) {
   return sums;
 }
 
+KeyExchanges exchanges_of_layer(const MeshConfig& layout) {
+  return {1, layout.recompute_granularity == RecomputeGranularity::Full ? 2.0 : 1.0, 1};
+}
+
 }  // namespace trifold

@@ -14,13 +14,9 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
                      : 0,
                  config.hidden_size, {Init::Kind::Normal, config.init_method_std}) {}
 
-Dropout GptEmbedding::mask(const Run& run, Tensor y) const {
-  return activation_dropout(run, run.training ? dropout_ : 0.0, key_, row_part_, y);
-}
-
 Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   const Tensor y = embedding_.forward(run, no_input, saved);
-  if (dropout_ > 0 && run.training) run.ops.dropout(run.stream, y, y, mask(run, y));
+  if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
 }
 
@@ -28,7 +24,7 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Tensor dx = dy;
   if (dropout_ > 0 && run.training) {
     dx = run.flow.take(run.dtype, dy.shape);
-    run.ops.dropout(run.stream, dx, dy, mask(run, dy));
+    drop_activation(run, dx, dy, dropout_, key_, row_part_);
   }
   return embedding_.backward_input(run, dx, saved);
 }

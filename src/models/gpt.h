@@ -22,8 +22,6 @@ class GptEmbedding final : public Layer {
   ParamId tokens() const { return embedding_.tokens(); }
 
  private:
-  Dropout mask(const Run& run, Tensor y) const;
-
   double dropout_;
   int row_part_;
   PhiloxKey key_;

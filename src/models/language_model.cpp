@@ -81,7 +81,8 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .flops = flops,
                             .cost = flops,
                             .parts = flops_of_layer(config, layout.recompute_granularity),
-                            .tensor_sums = sums_of_layer(layout)});
+                            .tensor_sums = sums_of_layer(layout),
+                            .key_exchanges = exchanges_of_layer(layout)});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);

@@ -34,6 +34,14 @@ struct TensorSums {
   double weight = 0;
 };
 
+// How often one micro-batch gathers the keys and values of all positions over the context axis, in F and in I,
+// and sums their gradients, in I (nn/gathered_keys.h).
+struct KeyExchanges {
+  double forward = 0;
+  double input = 0;
+  double sums = 0;
+};
+
 struct Block {
   std::unique_ptr<Layer> layer;
   BlockKind kind = BlockKind::Layer;
@@ -43,6 +51,7 @@ struct Block {
   // What plans count: matrix products, and for an embedding, which has none, its moves as in `cost`.
   BlockFlops parts = {};
   TensorSums tensor_sums = {};
+  KeyExchanges key_exchanges = {};
 };
 
 struct Model {

@@ -1,5 +1,7 @@
 #include "nn/layer.h"
 
+#include <algorithm>
+
 namespace trifold {
 
 ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Rect& local, AxisSet replicated,
@@ -34,6 +36,32 @@ ParamId BlockBuilder::tied(ParamId of, const std::string& use) {
   spec.block = block_;
   spec.tied_to = of;
   return params_.add(std::move(spec));
+}
+
+void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row_part, const Tensor& x,
+                      FunctionRef<void(int64_t, int64_t, const Dropout&)> body) {
+  const int64_t width = x.last_dim();
+  const int64_t first = row_part * x.row_count();  // of the rows here
+  const int64_t last = first + x.row_count();
+  const SequenceRows rows = run.batch->held_rows();
+  const auto call = [&](int64_t begin, int64_t end, int64_t row_of_whole) {
+    body(begin - first, end - first,
+         sample_dropout(run, probability, key, row_of_whole * width, rows.length() * width));
+  };
+  if (rows.whole()) return call(first, last, first);
+  for (int64_t sample = first / rows.rows(); sample * rows.rows() < last; ++sample)
+    for (const RowRun& piece : rows.runs()) {
+      const int64_t row = sample * rows.rows() + piece.row;
+      const int64_t begin = std::max(first, row);
+      const int64_t end = std::min(last, row + piece.count);
+      if (begin < end) call(begin, end, sample * rows.length() + piece.begin + begin - row);
+    }
+}
+
+void drop_activation(const Run& run, Tensor y, Tensor x, double probability, PhiloxKey key, int row_part) {
+  for_each_dropout(run, probability, key, row_part, x, [&](int64_t begin, int64_t end, const Dropout& how) {
+    run.ops.dropout(run.stream, y.rows(begin, end), x.rows(begin, end), how);
+  });
 }
 
 bool Run::adds_to(ParamId id, std::optional<ParamId> other) const {

@@ -25,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "data/batch.h"
@@ -196,12 +197,13 @@ inline Dropout sample_dropout(const Run& run, double probability, PhiloxKey key,
   return {probability, key, static_cast<uint64_t>(batch.first_sample * each + first)};
 }
 
-// Dropout of an activation x [R, C] that is slice `row_part` of the micro-batch.
-inline Dropout activation_dropout(const Run& run, double probability, PhiloxKey key, int row_part,
-                                  const Tensor& x) {
-  return sample_dropout(run, probability, key, row_part * x.row_count() * x.last_dim(),
-                        run.batch->seq_length() * x.last_dim());
-}
+// Dropout of an activation x [R, C] that is slice `row_part` of the micro-batch's rows here: body(begin, end,
+// how) for each run of its rows [begin, end) that follow each other in the samples; all of them in one call
+// where samples are not cut.
+void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row_part, const Tensor& x,
+                      FunctionRef<void(int64_t begin, int64_t end, const Dropout& how)> body);
+// y = drop(x) of such an activation; y may be x.
+void drop_activation(const Run& run, Tensor y, Tensor x, double probability, PhiloxKey key, int row_part);
 
 class Layer {
  public:

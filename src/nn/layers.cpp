@@ -118,14 +118,14 @@ Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dx;
 }
 
-Dropout DropoutAdd::mask(const Run& run, Tensor x) const {
-  return activation_dropout(run, probability_, key_, row_part_, x);
-}
-
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
   if (drops(run))
-    run.ops.dropout_add(run.stream, y, residual, x, mask(run, x));
+    for_each_dropout(run, probability_, key_, row_part_, x,
+                     [&](int64_t begin, int64_t end, const Dropout& how) {
+                       run.ops.dropout_add(run.stream, y.rows(begin, end), residual.rows(begin, end),
+                                           x.rows(begin, end), how);
+                     });
   else
     run.ops.add(run.stream, y, residual, x);
   show_sum(run, y);
@@ -135,7 +135,7 @@ Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
 Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
   if (!drops(run)) return dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  run.ops.dropout(run.stream, dx, dy, mask(run, dy));
+  drop_activation(run, dx, dy, probability_, key_, row_part_);
   run.show(name_, "input gradient", dx);
   return dx;
 }
@@ -165,6 +165,7 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
       sight_(sight),
       score_scale_(score_scale),
       key_(philox_key(builder.seed(), name)),
+      keys_(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim),
       qkv_(builder.slot()),
       out_(builder.slot()),
       lse_(builder.slot()) {}
@@ -172,7 +173,8 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
 Attention AttentionCore::shape(const Run& run) const {
   Attention how;
   how.batch = run.batch->samples();
-  how.seq = run.batch->seq_length();
+  how.seq = run.batch->held_rows().length();
+  if (keys_.cut()) how.rows = run.batch->rows;
   how.heads = heads_.local;
   how.kv_heads = heads_.local_kv;
   how.head_dim = heads_.head_dim;
@@ -192,18 +194,29 @@ Attention AttentionCore::shape(const Run& run) const {
 }
 
 Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
-  const Attention how = shape(run);
+  Attention how = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
-  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_.local, how.seq});
+  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_.local, how.queries()});
+  const Arena::Mark mark = run.scratch.mark();
+  if (keys_.cut()) how.key_values = keys_.gather(run, qkv);
   run.ops.attention(run.stream, saved[out_], saved[lse_], qkv, how);
+  run.scratch.release(mark);
   run.show(name_, "output", saved[out_]);
   return saved[out_];
 }
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
   const Tensor dqkv = run.flow.take(run.dtype, saved[qkv_].shape);
-  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], shape(run));
+  Attention how = shape(run);
+  const Arena::Mark mark = run.scratch.mark();
+  if (keys_.cut()) how.dkey_values = keys_.take_gradients(run);
+  const Arena::Mark gathered = run.scratch.mark();
+  if (keys_.cut()) how.key_values = keys_.gather(run, saved[qkv_]);
+  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
+  run.scratch.release(gathered);
+  if (keys_.cut()) keys_.scatter(run, dqkv, how.dkey_values);
+  run.scratch.release(mark);
   run.show(name_, "input gradient", dqkv);
   return dqkv;
 }

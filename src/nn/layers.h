@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "nn/gathered_keys.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -93,8 +94,6 @@ class DropoutAdd {
   void show_sum(Run& run, Tensor y) const { run.show(name_, "output", y); }
 
  private:
-  Dropout mask(const Run& run, Tensor x) const;
-
   std::string name_;
   double probability_;
   int row_part_;
@@ -119,7 +118,7 @@ struct AttentionHeads {
 // sample but the padding behind batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
+// Softmax attention over packed projections, whose keys other ranks may have (nn/gathered_keys.h), [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
 // Scores are multiplied by score_scale / sqrt(head_dim).
 class AttentionCore final : public Layer {
  public:
@@ -138,6 +137,7 @@ class AttentionCore final : public Layer {
   AttentionSight sight_;
   double score_scale_;
   PhiloxKey key_;
+  GatheredKeys keys_;
   SlotId qkv_, out_, lse_;
 };
 

@@ -122,15 +122,16 @@ class Costs {
     return cost;
   }
 
-  // Key and value heads travel around the context axis behind attention, and their gradients back.
+  // Key and value heads travel around the context axis, and their gradients back.
   void add_context(BlockCost& cost, const PartSeconds& core) const {
     if (work_.context < 2) return;
     const double bytes = 2 * work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
                          std::max(1.0, work_.key_heads / work_.tensor);
     const double ring = gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
-    const double forward = left(ring, core.forward, 1);
+    const double share = work_.hides_context ? 1 : 0;
+    const double forward = left(ring, core.forward, share);
     cost.tensor.forward += forward;
-    cost.tensor.input += left(2 * ring, core.input, 1);
+    cost.tensor.input += left(2 * ring, core.input, share);
     if (work_.recompute == RecomputeGranularity::Full) cost.tensor.input += forward;
   }
 

@@ -52,7 +52,7 @@ const std::vector<SoftwareField>& fields() {
        Number{&Software::adapters_per_collective, 0, kAny}},
       {{"recompute-fraction", "0 to 1", "fraction of the layers that are recomputed"},
        Number{&Software::recompute_fraction, 0, 1}},
-      {{"context-parallel", "1 or more", "ranks that the rows of a sample are cut over"},
+      {{"context-parallel", "1 or more", "ranks that another program cuts the rows of a sample over"},
        Number{&Software::context, 1, kAny}},
       {{"balanced-context", "0 or 1", "context-parallel ranks have as many scores each"},
        Flag{&Software::balanced_context}},

@@ -26,7 +26,7 @@ struct Software {
   double gradient_bytes = 0;           // bytes of a gradient on the network; 0: as the configuration says
   double adapters_per_collective = 0;  // adapters of a node that a collective uses; 0: one a rank
   double recompute_fraction = 1;       // layers that are recomputed, of those that could be
-  double context = 1;                  // context-parallel ranks: rows of a sample are cut over them
+  double context = 1;                  // context-parallel ranks of another program; 1: as the options say
   bool balanced_context = true;  // each has rows from both ends of a sample, so as many scores as others
 };
 

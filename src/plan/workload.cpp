@@ -36,6 +36,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.tied = !model.untie_embeddings_and_output_weights;
   work.positions = model.position_embedding_type == PositionEmbedding::LearnedAbsolute;
   work.tensor = mesh.tensor_model_parallel_size;
+  work.context = mesh.context_parallel_size;
   work.data = mesh.data_parallel_size.value_or(1);
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
@@ -52,6 +53,12 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.gradient_bytes = static_cast<double>(size_of(reduce_type(run.precision)));
   work.copy_of_weights = work.element_bytes < 4;
   return work;
+}
+
+void assume_context(const Software& software, Workload& work) {
+  if (software.context == 1) return;
+  work.context = software.context;
+  work.hides_context = true;
 }
 
 std::vector<int> even_layers(int layers, int stages) {

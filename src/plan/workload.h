@@ -8,6 +8,7 @@
 #include "config/choices.h"
 #include "config/config.h"
 #include "config/schedule.h"
+#include "plan/software.h"
 
 namespace trifold {
 
@@ -28,9 +29,10 @@ struct Workload {
   bool tied = true;       // the head multiplies with the token embedding
   bool positions = true;  // learned positions
 
-  // The mesh. `context` ranks cut the rows of a sample; the engine has 1, other programs more.
+  // The mesh. `context` ranks cut the rows of a sample.
   double tensor = 1;
   double context = 1;
+  bool hides_context = false;  // keys and values travel behind attention: not the engine's, other programs'
   double data = 1;
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
@@ -59,6 +61,9 @@ struct Workload {
 
 // `run` must be resolved. `stage_layers` stays empty.
 Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
+
+// Where `software` says that another program cuts rows over ranks, `work` is that program's.
+void assume_context(const Software& software, Workload& work);
 
 // Transformer layers of each stage where the layers are divided evenly; stages further ahead take one more.
 std::vector<int> even_layers(int layers, int stages);

@@ -51,6 +51,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
   for_each_block(mesh, block, end, poll, [&](int64_t first) {
     Batch batch = first_samples(buffer.batch(), std::min(block, end - first));
     source.read(batch, first);
+    cut_rows(batch, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));
     batch.pair_scale = pair_scale;
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
@@ -80,11 +81,13 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
 std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
                                        int64_t samples, bool has_pairs, StepWatch* watch,
                                        const std::atomic<int>* signal) {
-  Executor executor(replica.place(), replica.mesh(), replica.ops(), replica.weights(), nullptr,
-                    replica.compute(), replica.side(), replica.dtype(),
-                    Executor::measure_forward(replica.place(), replica.model().params, replica.mesh(),
-                                              batch_without_memory(micro_batch_size, source.seq_length()),
-                                              replica.dtype()));
+  const Mesh& mesh = replica.mesh();
+  Batch shapes = batch_without_memory(micro_batch_size, source.seq_length());
+  cut_rows(shapes, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));
+  Executor executor(
+      replica.place(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(), replica.side(),
+      replica.dtype(),
+      Executor::measure_forward(replica.place(), replica.model().params, mesh, shapes, replica.dtype()));
   BatchBuffer buffer(source, micro_batch_size);
   std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {

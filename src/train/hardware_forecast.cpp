@@ -21,7 +21,7 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   forecast.software = machine.software;
   const int tensor = config.run.mesh.tensor_model_parallel_size;
   forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
-  forecast.work.context = forecast.software.context;
+  assume_context(forecast.software, forecast.work);
   const int stages = forecast.work.pipeline * forecast.work.chunks;
   forecast.work.stage_layers = layers_of(model, cut_stages(config.run.mesh, model, stages));
   forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);

@@ -187,7 +187,7 @@ class Searcher {
   StepTime time_of(const PretrainConfig& run, const std::vector<int>& layers) const {
     const int tensor = run.mesh.tensor_model_parallel_size;
     Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
-    work.context = machine_.software.context;
+    assume_context(machine_.software, work);
     work.stage_layers = layers;
     return step_time(machine_.hardware, machine_.software, work);
   }

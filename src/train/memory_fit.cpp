@@ -11,6 +11,7 @@
 #include "comm/mpi_module.h"
 #include "config/option_groups.h"
 #include "config/validate.h"
+#include "config/validate_mesh.h"
 #include "core/error.h"
 #include "mesh/mesh_sizes.h"
 #include "train/host_memory.h"
@@ -106,7 +107,7 @@ std::vector<Other> recomputations(const PretrainConfig& config) {
 
 std::vector<Other> zero_stages(const PretrainConfig& config) {
   std::vector<Other> list;
-  if (*config.mesh.data_parallel_size < 2) return list;
+  if (gradient_ranks(config.mesh) < 2) return list;
   for (int stage = config.zero.zero_stage + 1; stage <= 3; ++stage) {
     list.push_back({fmt::format("--zero-stage {}", stage), config});
     list.back().config.zero.zero_stage = stage;

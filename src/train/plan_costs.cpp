@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
+#include "config/model_family.h"
 #include "core/error.h"
 #include "core/read_json.h"
 
@@ -12,11 +14,29 @@ namespace trifold {
 namespace {
 
 size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
+size_t sum_bytes(const PretrainConfig& config) {
+  return size_of(accumulate_type(compute_type(config.precision)));
+}
+
+// Positions of a micro-batch, on all context ranks.
+double positions(const PretrainConfig& config) {
+  return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length);
+}
 
 // Elements of the activation [R, C] of a micro-batch before it is cut over the tensor axis.
 double activation_elements(const PretrainConfig& config) {
-  return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length) *
+  return positions(config) / config.mesh.context_parallel_size *
          static_cast<double>(config.model.hidden_size);
+}
+
+// What a rank sends to gather the keys and values of all positions in elements of `each` bytes; to sum their
+// gradients is as much.
+double key_bytes(const PretrainConfig& config, size_t each) {
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const double context = config.mesh.context_parallel_size;
+  const auto keys = static_cast<double>(std::max(tensor, key_heads(config.model)) / tensor);
+  return (context - 1) / context * positions(config) * 2 * keys *
+         static_cast<double>(head_width(config.model)) * static_cast<double>(each);
 }
 
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
@@ -25,16 +45,22 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   costs.message_latency = config.link_latency * 1e-6;
   costs.bytes_per_second = config.link_bandwidth * 1e9;
   const int tensor = run.mesh.tensor_model_parallel_size;
+  const int context = run.mesh.context_parallel_size;
   const double per_flop =
-      static_cast<double>(run.batch.micro_batch_size) / tensor / (config.peak_gflops * 1e9);
+      static_cast<double>(run.batch.micro_batch_size) / (tensor * context) / (config.peak_gflops * 1e9);
   const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
   const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
+  const double latency = (context - 1) * costs.message_latency;
+  const double gather = key_bytes(run, element_bytes(run)) / costs.bytes_per_second + latency;
+  const double scatter = key_bytes(run, sum_bytes(run)) / costs.bytes_per_second + latency;
   for (const Block& block : model.blocks) {
     const BlockFlops& flops = block.parts;
     const TensorSums& sums = block.tensor_sums;
-    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum,
-                            flops.input * per_flop + sums.input * sum,
-                            flops.weight * per_flop + sums.weight * sum, 0});
+    const KeyExchanges& keys = block.key_exchanges;
+    costs.blocks.push_back(
+        {flops.forward * per_flop + sums.forward * sum + keys.forward * gather,
+         flops.input * per_flop + sums.input * sum + keys.input * gather + keys.sums * scatter,
+         flops.weight * per_flop + sums.weight * sum, 0});
   }
   return costs;
 }
@@ -104,6 +130,9 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   check_measured(blocks, "seq_length", run.model.seq_length);
   check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
   check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
+  const int context = run.mesh.context_parallel_size;
+  if (context > 1 || blocks.has("context_parallel_size"))
+    check_measured(blocks, "context_parallel_size", context);
   PlanCosts costs;
   costs.message_latency = seconds_from(blocks, "message_latency");
   costs.bytes_per_second = blocks.at("bytes_per_second").number();
@@ -177,6 +206,17 @@ std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& mode
   for (const Block& block : model.blocks) {
     const TensorSums& sums = block.tensor_sums;
     bytes.push_back((sums.forward + sums.input + sums.weight) * sum);
+  }
+  return bytes;
+}
+
+std::vector<double> context_bytes(const PretrainConfig& config, const Model& model) {
+  const double gather = key_bytes(config, element_bytes(config));
+  const double scatter = key_bytes(config, sum_bytes(config));
+  std::vector<double> bytes;
+  for (const Block& block : model.blocks) {
+    const KeyExchanges& keys = block.key_exchanges;
+    bytes.push_back((keys.forward + keys.input) * gather + keys.sums * scatter);
   }
   return bytes;
 }

@@ -56,7 +56,9 @@ class Builder {
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
       const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
       report_.memory.push_back(use.memory);
-      report_.traffic.push_back({tensor_traffic(rank), 0, use.data_bytes / order_.batches});
+      report_.traffic.push_back({traffic_of(rank, tensor_bytes(run_, model_.model)),
+                                 traffic_of(rank, context_bytes(run_, model_.model)), 0,
+                                 use.data_bytes / order_.batches});
     }
     check_memory_limit(run_, report_.memory);
     compare_reductions();
@@ -129,6 +131,7 @@ class Builder {
 
   void describe_run() {
     report_.tensor = sizes_[Axis::Tp];
+    report_.context = sizes_[Axis::Cp];
     report_.data = sizes_[Axis::Dp];
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
@@ -197,7 +200,7 @@ class Builder {
       }
       const auto sum_seconds = [&](size_t element) {
         return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element),
-                            sizes_[Axis::Dp], costs_.bytes_per_second, costs_.message_latency);
+                            sizes_.ranks(kDataAxes), costs_.bytes_per_second, costs_.message_latency);
       };
       const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
       // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
@@ -223,8 +226,8 @@ class Builder {
     return 0;
   }
 
-  double tensor_traffic(int rank) const {
-    const std::vector<double> bytes = tensor_bytes(run_, model_.model);
+  // In a step, of what the blocks send in a micro-batch.
+  double traffic_of(int rank, const std::vector<double>& bytes) const {
     double sum = 0;
     for (const Stage& stage : layouts_[static_cast<size_t>(rank)].stages())
       for (const StageBlock& block : stage.blocks)

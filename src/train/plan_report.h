@@ -26,6 +26,7 @@ namespace trifold {
 // Bytes that one rank sends in a step.
 struct TrafficReport {
   double tensor = 0;
+  double context = 0;
   double pipeline = 0;
   double data = 0;
 };
@@ -40,7 +41,7 @@ struct ReductionReport {
 };
 
 struct PlanReport {
-  int tensor = 1, data = 1, pipeline = 1;
+  int tensor = 1, context = 1, data = 1, pipeline = 1;
   int64_t parameters = 0;  // of the model; tied ones once
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // of --schedule auto

@@ -98,9 +98,10 @@ RankPlan Replica::with_residency(const RankPlan& row) {
 
 std::string Replica::description() const {
   const MeshSizes& sizes = mesh_.sizes();
+  const std::string context = sizes[Axis::Cp] > 1 ? fmt::format(" x cp {}", sizes[Axis::Cp]) : "";
   std::string text =
-      fmt::format("dp {} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp], sizes[Axis::Pp],
-                  sizes[Axis::Tp], world_.backend(), threads(), threads() == 1 ? "" : "s");
+      fmt::format("dp {}{} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp], context,
+                  sizes[Axis::Pp], sizes[Axis::Tp], world_.backend(), threads(), threads() == 1 ? "" : "s");
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);

@@ -120,6 +120,7 @@ ReadOrder Trainer::read_order() const {
   order.stride = mesh.size(Axis::Dp) * micro_batch;
   order.micro_batch_size = micro_batch;
   order.count = (config_.batch.train_iters - steps_done_) * order_.micros;
+  order.rows = rows_here(train_.seq_length(), mesh.sizes(), mesh.coords());
   order.permutation = activations_.micro_order;
   if (config_.batch.train_samples) order.end = *config_.batch.train_samples;
   return order;

@@ -34,12 +34,11 @@ std::vector<NamedTensor> Trainer::held_tensors() {
 }
 
 CheckpointMeta Trainer::checkpoint_meta() const {
-  const MeshSizes& sizes = replica_.mesh().sizes();
   CheckpointMeta meta;
   meta.step = steps_done_;
   meta.consumed_samples = consumed_samples_;
   meta.model = to_json(config_.model);
-  meta.mesh = {{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
+  meta.mesh = to_json(replica_.mesh().sizes());
   meta.config = to_json(config_);
   meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
                 // Of what is saved: masters, where the weights are in 16 bits.

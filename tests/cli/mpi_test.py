@@ -52,6 +52,13 @@ class Mpi(ProgramTest):
         for one, two in zip(self.losses("one.jsonl"), self.losses("mpi.jsonl")):
             self.assertLess(abs(one - two), 1e-11 * one)
 
+    def test_context_ranks_give_the_losses_of_threads(self):
+        run = ["--train-iters", 10, "--cp", 2, "--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--zero-stage", 1]
+        self.pretrain(*run, "--ranks", 2, "--log-json", "threads.jsonl")
+        self.pretrain(*run, "--log-json", "mpi.jsonl", prefix=self.mpi(2))
+        self.assertEqual(len(self.losses("mpi.jsonl")), 10)
+        self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
+
     # What is sharded changes no bit, and neither does where the ranks live.
     def check_zero_stages(self, ranks, *arguments):
         run = ["--train-iters", 5, "--num-layers", 4, "--global-batch-size", 8, "--hidden-dropout", 0.1,

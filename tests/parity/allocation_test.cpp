@@ -72,6 +72,8 @@ std::vector<Case> cases() {
   });
   add("tensor", on_mesh(run, 1, 2), nothing);
   add("sequence", on_mesh(run, 1, 2), [](PretrainConfig& config) { config.mesh.sequence_parallel = true; });
+  add("context", scheduled(on_mesh(run, 1, 1, 2, 2), "1f1b"),
+      [](PretrainConfig& config) { config.model.hidden_dropout = config.model.attention_dropout = 0.1; });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

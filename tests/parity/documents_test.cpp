@@ -172,15 +172,18 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
       int chunks;
       RecomputeGranularity recompute;
       int zero;
+      int cp = 1;
     } const cases[] = {{1, 1, 8, "1f1b", 1, RecomputeGranularity::None, 0},
                        {8, 1, 1, "1f1b", 1, RecomputeGranularity::Selective, 3},
                        {2, 2, 2, "zb-h1", 1, RecomputeGranularity::None, 2},
                        {2, 2, 2, "interleaved", 2, RecomputeGranularity::Full, 1},
-                       {2, 1, 4, "zb-v", 2, RecomputeGranularity::Selective, 1}};
+                       {2, 1, 4, "zb-v", 2, RecomputeGranularity::Selective, 1},
+                       {2, 1, 1, "1f1b", 1, RecomputeGranularity::None, 3, 4},
+                       {1, 2, 2, "zb-h1", 1, RecomputeGranularity::Full, 1, 2}};
     for (const auto& c : cases) {
-      SCOPED_TRACE(fmt::format("f64 {} dp {} tp {} pp {} {}", f64, c.dp, c.tp, c.pp, c.schedule));
+      SCOPED_TRACE(fmt::format("f64 {} dp {} cp {} tp {} pp {} {}", f64, c.dp, c.cp, c.tp, c.pp, c.schedule));
       const auto on = [&](int pp) {
-        PretrainConfig cut = on_mesh(config, c.dp, c.tp, pp);
+        PretrainConfig cut = on_mesh(config, c.dp, c.tp, pp, c.cp);
         cut.mesh.sequence_parallel = c.tp > 1;
         return cut;
       };

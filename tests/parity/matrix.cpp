@@ -22,7 +22,7 @@ const char* name_of(RecomputeGranularity granularity) {
 
 // Small enough for thousands of steps a minute; heads, rows and vocabulary can be cut 8 times.
 PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
-  PretrainConfig config = on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp);
+  PretrainConfig config = on_mesh(small_run(), mesh.dp, mesh.tp, mesh.pp, mesh.cp);
   config.model.num_layers = c.model.layers;
   config.model.num_attention_heads = 8;
   config.model.ffn_hidden_size = 64;
@@ -60,7 +60,7 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 }  // namespace
 
 std::string name_of(const MatrixMesh& mesh) {
-  return fmt::format("pp{}_dp{}_tp{}{}", mesh.pp, mesh.dp, mesh.tp,
+  return fmt::format("pp{}_dp{}_cp{}_tp{}{}", mesh.pp, mesh.dp, mesh.cp, mesh.tp,
                      mesh.sequence_parallel ? "_sequence" : "");
 }
 
@@ -81,8 +81,9 @@ std::string name_of(const MatrixCase& c) {
 }
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
-  const Key key{mesh.dp,         mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp, c.model.layers,
-                c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads,    c.model.bert};
+  const Key key{mesh.dp,        mesh.cp,         mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp,
+                c.model.layers, c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads,
+                c.model.bert};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;
@@ -97,7 +98,7 @@ void Matrix::check(const MatrixCase& c) {
   ASSERT_EQ(curve.losses.size(), 20U);
   const Curve& one = reference(c, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
-  expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel}));
+  expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp}));
   EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
 }
 

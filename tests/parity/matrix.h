@@ -1,7 +1,7 @@
 // One place in the matrix of meshes, schedules and modes, and what must hold there.
 //
-// A run on pp x dp x tp ranks gives the bits of the run with the same dp, tp and sequence parallelism on one
-// stage, whatever the schedule and whatever is computed a second time; and, within rounding, the curve of one
+// A run on pp x dp x cp x tp ranks gives the bits of the run with the same dp, cp, tp and sequence parallelism
+// on one stage, whatever the schedule and whatever is computed a second time; and, within rounding, the curve of one
 // rank. A curve is all losses, all gradient norms and the loss on validation data at the end.
 #pragma once
 
@@ -17,6 +17,7 @@ namespace trifold::test {
 struct MatrixMesh {
   int pp = 1, dp = 1, tp = 1;
   bool sequence_parallel = false;
+  int cp = 1;
 };
 
 struct MatrixModel {
@@ -51,7 +52,7 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key = std::tuple<int, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
+  using Key = std::tuple<int, int, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
   std::map<Key, Curve> known_;
 };
 

@@ -105,6 +105,24 @@ TEST(Matrix, Llama) {
   });
 }
 
+// The positions of each sample are cut over the context ranks, a run from each end.
+TEST(Matrix, Context) {
+  const MatrixModel llama{7, 0.2, true, false, 2}, shared{7, 0.2, false, false, 1};
+  check_all({
+      {{1, 1, 1, false, 2}, "1f1b", 1, 2, kExact},
+      {{1, 1, 1, false, 4}, "1f1b", 1, 3, kDropout, kSelective},
+      {{1, 2, 1, false, 4}, "1f1b", 1, 2, kExact, kFull},
+      {{1, 1, 4, true, 2}, "1f1b", 1, 2, kExact},
+      {{2, 2, 1, false, 2}, "zb-h1", 1, 4, kDropout},
+      {{2, 1, 2, true, 2}, "interleaved", 2, 4, kExact, kSelective},
+      {{2, 1, 2, false, 2}, "zb-v", 2, 5, llama},
+      {{2, 1, 1, false, 4}, "dualpipe-v", 2, 4, kDropout, kFull},
+      {{4, 1, 1, false, 2}, "gpipe", 1, 4, kPlain},
+      {{4, 1, 1, false, 2}, "zb-h2", 1, 8, kExact},
+      {{1, 2, 2, true, 2}, "1f1b", 1, 2, shared, kSelective},
+  });
+}
+
 // Its second loss is divided by the pairs, its first by the masked tokens of a whole global batch, whichever
 // rank has them; under sequence parallelism a sample's first row is on one of the ranks.
 TEST(Matrix, Bert) {

@@ -55,8 +55,9 @@ inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.untie_embeddings_and_output_weights = true;
 }
 
-inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp = 1) {
-  config.mesh.ranks = dp * tp * pp;
+inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp = 1, int cp = 1) {
+  config.mesh.ranks = dp * tp * pp * cp;
+  config.mesh.context_parallel_size = cp;
   config.mesh.data_parallel_size = dp;
   config.mesh.tensor_model_parallel_size = tp;
   config.mesh.pipeline_model_parallel_size = pp;

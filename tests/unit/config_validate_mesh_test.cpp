@@ -46,9 +46,32 @@ void schedule(PretrainConfig& c, const char* name, std::optional<int> chunks = {
   c.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
 }
 
+// Every copy of the model on one pipeline rank.
+void context(PretrainConfig& c, int size) {
+  c.mesh.context_parallel_size = size;
+  c.mesh.pipeline_model_parallel_size = 1;
+  c.pipeline = {};
+}
+
 const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
+      {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",
+       [](C& c) { context(c, 2), c.model.seq_length = 66; }},
+      {"--context-parallel-size 2 is not possible with --model-type bert, whose positions see all others",
+       [](C& c) { context(c, 2), c.model.model_type = ModelType::Bert; }},
+      {"--context-parallel-size 2 is not possible with --device cuda yet",
+       [](C& c) { context(c, 2), c.mesh.device = ComputeDevice::Cuda; }},
+      {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",
+       [](C& c) { context(c, 3), c.model.seq_length = 60, c.batch.global_batch_size.reset(); }},
+      {"--ranks 8 is not tensor 1 x context 2 x pipeline 1 x data 8 = 16: give --ranks 16",
+       [](C& c) { context(c, 2), c.mesh.data_parallel_size = 8; }},
+      {"--sequence-parallel cuts the --seq-length 12 x --micro-batch-size 1 / --context-parallel-size 2 = 6 "
+       "rows of a micro-batch over --tensor-model-parallel-size 4",
+       [](C& c) {
+         context(c, 2), c.mesh.tensor_model_parallel_size = 4, c.mesh.sequence_parallel = true;
+         c.model.seq_length = 12, c.batch.micro_batch_size = 1;
+       }},
       {"--num-attention-heads 5 is not divisible by --tensor-model-parallel-size 2: 4 and 6 are",
        [](C& c) { tensor(c, 2), c.model.num_attention_heads = 5, c.model.hidden_size = 130; }},
       {"--num-query-groups 3 and --tensor-model-parallel-size 2 do not divide each other: one must",

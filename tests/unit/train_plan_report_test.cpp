@@ -151,6 +151,48 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
         }
 }
 
+// Keys and values gathered forward and back, and their gradients summed, on each pipeline rank.
+TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
+  for (const bool bf16 : {false, true})
+    for (const auto& recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
+      PretrainConfig config = on_mesh(small_run(), 1, 2, 2, 2);
+      make_llama(config.model, 2);
+      config.model.num_layers = 5;
+      config.mesh.sequence_parallel = true;
+      config.mesh.recompute_granularity = recompute;
+      config.precision.bf16 = bf16;
+      config.zero.zero_stage = 1;
+      const PlanReport report = make_plan_report(plan_of(config));
+      EXPECT_EQ(report.context, 2);
+      const SyntheticTokens data(config.model.seq_length, 7, 11);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, data, nullptr);
+        const Mesh& mesh = trainer.replica().mesh();
+        const int64_t before = mesh.comm({Axis::Cp}).bytes_sent();
+        trainer.step();
+        const auto rank = static_cast<size_t>(mesh.coord(Axis::Pp));
+        EXPECT_EQ(static_cast<double>(mesh.comm({Axis::Cp}).bytes_sent() - before),
+                  report.traffic[rank].context);
+        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[rank].predicted_activations);
+        EXPECT_EQ(trainer.memory().optimizer, report.memory[rank].optimizer);
+      });
+    }
+}
+
+// More ranks for the positions: less to hold, less to compute, more to send.
+TEST(PlanReport, ContextRanksTradeTrafficForMemory) {
+  PretrainConfig config = small_run();
+  config.model.seq_length = config.model.max_position_embeddings.emplace(256);
+  const PlanReport one = make_plan_report(plan_of(config));
+  const PlanReport four = make_plan_report(plan_of(on_mesh(config, 1, 1, 1, 4)));
+  EXPECT_EQ(one.traffic[0].context, 0);
+  // Three quarters of keys and values of 8 samples of 256 positions, in 2 layers: two gathers and a sum.
+  EXPECT_EQ(four.traffic[0].context, 0.75 * 8 * 256 * 2 * 32 * 4 * 2 * 3);
+  EXPECT_LT(2 * four.memory[0].predicted_activations, one.memory[0].predicted_activations);
+  EXPECT_LT(four.step_seconds, one.step_seconds / 2);
+  EXPECT_EQ(four.flops, one.flops);
+}
+
 // Each policy as if it had been chosen: less held, more sent.
 TEST(PlanReport, ComparesThePoliciesOfReduction) {
   PretrainConfig config = on_mesh(small_run(), 4);
