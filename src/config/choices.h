@@ -73,11 +73,13 @@ struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
-// What context-parallel ranks exchange for attention: keys and values, gathered before the product.
-enum class ContextExchange { AllGather };
+// What context-parallel ranks share for attention: keys and values, gathered before the product; or heads, each
+// rank taking some of them for all positions.
+enum class ContextExchange { AllGather, AllToAll };
 template <>
 struct Names<ContextExchange> {
-  static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"}};
+  static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"},
+                                                    {ContextExchange::AllToAll, "a2a"}};
 };
 
 enum class ComputeDevice { Cpu, Cuda, Auto };

@@ -47,7 +47,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("cp-comm-type", &mesh.cp_comm_type,
-           "Exchange of keys and values between context ranks for attention.")
+           "Attention over context ranks: gather keys and values, or exchange heads.")
       .of_execution();
   table
       .add(

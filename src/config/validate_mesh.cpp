@@ -138,6 +138,28 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .right("give a --seq-length that {} divides", tensor);
 }
 
+namespace {
+
+// What a tensor rank has of the heads is cut once more. Where tensor ranks do not divide them, that is said.
+void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
+  if (!problems.sound({"num-attention-heads", "num-query-groups", "tensor-model-parallel-size"})) return;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t context = config.mesh.context_parallel_size;
+  const int64_t heads = config.model.num_attention_heads / tensor;
+  const int64_t keys = std::max(tensor, key_heads(config.model)) / tensor;
+  if (heads % context != 0 || keys % context != 0)
+    problems
+        .about("cp-comm-type", "context-parallel-size", "num-attention-heads", "num-query-groups",
+               "tensor-model-parallel-size")
+        .wrong(
+            "--cp-comm-type a2a cuts the {} query heads and {} key heads of a tensor rank over "
+            "--context-parallel-size {}, which does not divide them",
+            heads, keys, context)
+        .right("give a divisor of both, or --cp-comm-type all_gather");
+}
+
+}  // namespace
+
 void check_context(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   if (!problems.sound({"context-parallel-size"}) || context == 1) return;
@@ -151,6 +173,7 @@ void check_context(const PretrainConfig& config, Problems& problems) {
     problems.about("context-parallel-size", "device")
         .wrong("--context-parallel-size {} is not possible with --device cuda yet", context)
         .right("give --device cpu, or tensor, pipeline or data-parallel ranks instead");
+  if (config.mesh.cp_comm_type == ContextExchange::AllToAll) check_exchanged_heads(config, problems);
   if (problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
     problems.about("context-parallel-size", "seq-length")
         .wrong(

@@ -32,7 +32,7 @@ void cut_rows(Batch& batch, const SequenceRows& rows) {
   if (rows.whole()) return;
   const Shape here{whole[0], rows.rows()};
   for (Tensor* tensor : batch.tensors()) {
-    if (tensor->shape != whole) continue;
+    if (tensor == &batch.document_begin || tensor->shape != whole) continue;
     const size_t each = size_of(tensor->dtype);
     auto* memory = static_cast<std::byte*>(tensor->data);
     const auto at = [each](int64_t row) { return static_cast<size_t>(row) * each; };

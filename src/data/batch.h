@@ -26,8 +26,9 @@ struct Batch {
   Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
 
   // The position in the sample at which the document of each token begins; attention does not look beyond it.
-  // Without memory where documents may see each other (DataSource::separates_documents).
-  Tensor document_begin;  // i32 [b, T]
+  // Without memory where documents may see each other (DataSource::separates_documents). Of all positions, also
+  // where `rows` are only some.
+  Tensor document_begin;  // i32 [b, positions]
 
   // Pairs of sentences; other sources do not set them and other models do not read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
@@ -95,7 +96,8 @@ Batch first_samples(const Batch& whole, int64_t count);
 
 // Leaves these positions of each sample of a batch that has all of them, in place: what follows in the memory
 // of its tensors is of no use. This is where context parallelism cuts samples. Labels come from the source, so
-// they are those of the next position even where that is another rank's. With all positions it does nothing.
+// they are those of the next position even where that is another rank's; where documents begin stays known of
+// all positions. With all positions it does nothing.
 void cut_rows(Batch& batch, const SequenceRows& rows);
 
 // Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:

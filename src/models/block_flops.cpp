@@ -1,5 +1,7 @@
 #include "models/block_flops.h"
 
+#include <algorithm>
+
 #include "config/model_family.h"
 
 namespace trifold {
@@ -34,8 +36,22 @@ TensorSums sums_of_layer(const MeshConfig& layout) {
   return sums;
 }
 
-KeyExchanges exchanges_of_layer(const MeshConfig& layout) {
-  return {1, layout.recompute_granularity == RecomputeGranularity::Full ? 2.0 : 1.0, 1};
+// Keys and values are gathered in F and again in I, which sums their gradients (nn/gathered_keys.h); or
+// projections and outputs are exchanged in F, and their gradients in I (nn/exchanged_heads.h).
+ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
+  const int64_t tensor = layout.tensor_model_parallel_size;
+  const auto queries = static_cast<double>(config.num_attention_heads / tensor * head_width(config));
+  const auto keys =
+      static_cast<double>(2 * std::max(tensor, key_heads(config)) / tensor * head_width(config));
+  const double moved = (2 * queries + keys) / layout.context_parallel_size;
+  ContextNumbers numbers = layout.cp_comm_type == ContextExchange::AllToAll
+                               ? ContextNumbers{moved, moved, 0, 2, 2}
+                               : ContextNumbers{keys, keys, keys, 1, 2};
+  if (layout.recompute_granularity == RecomputeGranularity::Full) {
+    numbers.input += numbers.forward;
+    numbers.input_calls += numbers.forward_calls;
+  }
+  return numbers;
 }
 
 }  // namespace trifold

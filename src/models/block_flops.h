@@ -17,6 +17,6 @@ double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab)
 
 // Of a transformer block.
 TensorSums sums_of_layer(const MeshConfig& layout);
-KeyExchanges exchanges_of_layer(const MeshConfig& layout);
+ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout);
 
 }  // namespace trifold

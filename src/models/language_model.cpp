@@ -36,6 +36,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
+  if (layout.cp_comm_type == ContextExchange::AllToAll) shape.context_sharing = ContextSharing::ExchangeHeads;
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }
@@ -82,7 +83,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .cost = flops,
                             .parts = flops_of_layer(config, layout.recompute_granularity),
                             .tensor_sums = sums_of_layer(layout),
-                            .key_exchanges = exchanges_of_layer(layout)});
+                            .context = context_of_layer(config, layout)});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);

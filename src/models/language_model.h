@@ -8,7 +8,7 @@
 namespace trifold {
 
 // `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. Of `layout` only
-// sequence_parallel, recompute_granularity and device are read.
+// sequence_parallel, recompute_granularity, cp_comm_type and device are read, and sizes for what plans count.
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
 
 }  // namespace trifold

@@ -34,12 +34,12 @@ struct TensorSums {
   double weight = 0;
 };
 
-// How often one micro-batch gathers the keys and values of all positions over the context axis, in F and in I,
-// and sums their gradients, in I (nn/gathered_keys.h).
-struct KeyExchanges {
-  double forward = 0;
-  double input = 0;
-  double sums = 0;
+// What a rank has a part in sending over the context axis for each position of a micro-batch, in F and in I,
+// counted in numbers of which it sends (ranks - 1) / ranks itself; `sums` are gradients in the type of sums. And
+// in how many collectives.
+struct ContextNumbers {
+  double forward = 0, input = 0, sums = 0;
+  int forward_calls = 0, input_calls = 0;
 };
 
 struct Block {
@@ -51,7 +51,7 @@ struct Block {
   // What plans count: matrix products, and for an embedding, which has none, its moves as in `cost`.
   BlockFlops parts = {};
   TensorSums tensor_sums = {};
-  KeyExchanges key_exchanges = {};
+  ContextNumbers context = {};
 };
 
 struct Model {

@@ -25,7 +25,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
       qkv_(builder, name + ".attention", heads, projections_of(shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Causal,
-                 shape.score_scale),
+                 shape.score_scale, shape.context_sharing),
       out_(builder, name + ".attention.out", shape.width, shape.heads * shape.head_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),

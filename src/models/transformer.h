@@ -29,6 +29,7 @@ struct TransformerShape {
   double output_init_std = 0.02;  // of the two projections that end in the residual stream
   double hidden_dropout = 0;
   double attention_dropout = 0;
+  ContextSharing context_sharing = ContextSharing::GatherKeys;
   // Keep the results of matrix products and of attention, but compute the norms and the activation again in
   // backward: cheap to compute, and a third of what is kept. (Attention itself never keeps its T x T
   // probabilities, which are what arXiv 2205.05198 recomputes under this name.)

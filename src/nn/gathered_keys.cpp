@@ -1,22 +1,8 @@
 #include "nn/gathered_keys.h"
 
+#include "nn/context_rows.h"
+
 namespace trifold {
-
-int64_t GatheredKeys::rows_of_all(const Run& run) const {
-  return run.batch->samples() * run.batch->rows.length();
-}
-
-template <class Body>
-void GatheredKeys::for_each_run(const Run& run, Body body) const {
-  const int64_t length = run.batch->rows.length();
-  for (int part = 0; part < parts_; ++part) {
-    const SequenceRows rows = SequenceRows::zig_zag(length, part, parts_);
-    for (int64_t sample = 0; sample < run.batch->samples(); ++sample)
-      for (const RowRun& piece : rows.runs())
-        body(sample * length + piece.begin, (part * run.batch->samples() + sample) * rows.rows() + piece.row,
-             piece.count);
-  }
-}
 
 Tensor GatheredKeys::gather(Run& run, Tensor packed) const {
   const Shape shape{rows_of_all(run), columns_};
@@ -25,12 +11,9 @@ Tensor GatheredKeys::gather(Run& run, Tensor packed) const {
   const Tensor by_rank = run.scratch.take(run.dtype, shape);
   const int64_t rows = packed.row_count();
   const Tensor mine = by_rank.rows(part_ * rows, (part_ + 1) * rows);
-  run.ops.rotary(run.stream, mine, packed, run.batch->positions.flat(),
-                 {{}, 0, 0, columns_, first_, 0, false});
+  move_columns(run, mine, 0, packed, first_, columns_);
   run.mesh.comm({Axis::Cp}).all_gather(by_rank, mine, run.stream);
-  for_each_run(run, [&](int64_t in_order, int64_t from, int64_t count) {
-    run.ops.copy(run.stream, all.rows(in_order, in_order + count), by_rank.rows(from, from + count));
-  });
+  to_order(run, all, by_rank);
   run.scratch.release(mark);
   return all;
 }
@@ -42,9 +25,7 @@ Tensor GatheredKeys::take_gradients(Run& run) const {
 void GatheredKeys::scatter(Run& run, Tensor dpacked, Tensor gradients) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor by_rank = run.scratch.take(gradients.dtype, gradients.shape);
-  for_each_run(run, [&](int64_t in_order, int64_t to, int64_t count) {
-    run.ops.copy(run.stream, by_rank.rows(to, to + count), gradients.rows(in_order, in_order + count));
-  });
+  to_ranks(run, by_rank, gradients);
   const int64_t rows = dpacked.row_count();
   Tensor mine = by_rank.rows(part_ * rows, (part_ + 1) * rows);
   run.mesh.comm({Axis::Cp}).reduce_scatter(mine, by_rank, Reduce::Sum, run.stream);
@@ -53,8 +34,7 @@ void GatheredKeys::scatter(Run& run, Tensor dpacked, Tensor gradients) const {
     run.ops.convert(run.stream, rounded, mine);
     mine = rounded;
   }
-  run.ops.rotary(run.stream, dpacked, mine, run.batch->positions.flat(),
-                 {{}, 0, 0, columns_, 0, first_, false});
+  move_columns(run, dpacked, first_, mine, 0, columns_);
   run.scratch.release(mark);
 }
 

@@ -4,8 +4,6 @@
 // rank, and so are the bits of the output and of the gradients of queries. Going back keys and values are
 // gathered once more, which is why only those of the own positions are kept, and the gradients of all of them
 // are summed over the ranks, of which each takes its own positions', in the type that sums have.
-//
-// With one rank on the axis there is nothing to gather, and nobody asks.
 #pragma once
 
 #include "nn/layer.h"
@@ -17,7 +15,6 @@ class GatheredKeys {
   // Of packed projections that have their keys and values in `columns` columns from `first` on.
   GatheredKeys(const Mesh& mesh, int64_t first, int64_t columns)
       : parts_(mesh.size(Axis::Cp)), part_(mesh.coord(Axis::Cp)), first_(first), columns_(columns) {}
-  bool cut() const { return parts_ > 1; }
 
   // Of all positions, [samples * positions, columns], in run.scratch. `packed` has the rows here.
   Tensor gather(Run& run, Tensor packed) const;
@@ -27,12 +24,6 @@ class GatheredKeys {
   void scatter(Run& run, Tensor dpacked, Tensor gradients) const;
 
  private:
-  int64_t rows_of_all(const Run& run) const;
-  // Calls body(in_order, by_rank, count) for runs of rows: where they are in a matrix of all positions, and
-  // where in one that has the rows of a rank after those of the rank before.
-  template <class Body>
-  void for_each_run(const Run& run, Body body) const;
-
   int parts_, part_;
   int64_t first_, columns_;
 };

@@ -158,25 +158,30 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
-                             double dropout, AttentionSight sight, double score_scale)
+                             double dropout, AttentionSight sight, double score_scale, ContextSharing sharing)
     : name_(name),
       heads_(heads),
       dropout_(dropout),
       sight_(sight),
       score_scale_(score_scale),
       key_(philox_key(builder.seed(), name)),
-      keys_(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim),
       qkv_(builder.slot()),
       out_(builder.slot()),
-      lse_(builder.slot()) {}
+      lse_(builder.slot()) {
+  if (builder.mesh().size(Axis::Cp) == 1) return;
+  if (sharing == ContextSharing::ExchangeHeads)
+    exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
+  else
+    keys_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
+}
 
 Attention AttentionCore::shape(const Run& run) const {
   Attention how;
   how.batch = run.batch->samples();
   how.seq = run.batch->held_rows().length();
-  if (keys_.cut()) how.rows = run.batch->rows;
-  how.heads = heads_.local;
-  how.kv_heads = heads_.local_kv;
+  if (keys_) how.rows = run.batch->rows;
+  how.heads = exchanged_ ? exchanged_->heads() : heads_.local;
+  how.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
   how.head_dim = heads_.head_dim;
   if (sight_ == AttentionSight::Both) {
     how.causal = false;
@@ -188,37 +193,71 @@ Attention AttentionCore::shape(const Run& run) const {
   how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
   how.sample = run.batch->sample;
   how.first_sample = how.sample.data != nullptr ? 0 : run.batch->first_sample;
-  how.first_head = heads_.first;
+  how.first_head = heads_.first + (exchanged_ ? exchanged_->first() : 0);
   how.global_heads = heads_.heads;
   return how;
 }
 
 Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
+  const Tensor out = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
+  if (exchanged_)
+    forward_exchanging(run, out, qkv, saved);
+  else
+    forward_gathering(run, out, qkv, saved);
+  run.show(name_, "output", out);
+  return out;
+}
+
+void AttentionCore::forward_gathering(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
   Attention how = shape(run);
   saved[qkv_] = qkv;
-  saved[out_] = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
-  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, heads_.local, how.queries()});
+  saved[out_] = out;
+  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
   const Arena::Mark mark = run.scratch.mark();
-  if (keys_.cut()) how.key_values = keys_.gather(run, qkv);
-  run.ops.attention(run.stream, saved[out_], saved[lse_], qkv, how);
+  if (keys_) how.key_values = keys_->gather(run, qkv);
+  run.ops.attention(run.stream, out, saved[lse_], qkv, how);
   run.scratch.release(mark);
-  run.show(name_, "output", saved[out_]);
-  return saved[out_];
+}
+
+// What is kept for backward is what this rank's heads have of all positions.
+void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
+  const Attention how = shape(run);
+  saved[qkv_] = exchanged_->projections_of_heads(run, run.keep, qkv);
+  saved[out_] = run.keep.take(run.dtype, {how.batch * how.seq, how.heads * how.head_dim});
+  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.seq});
+  run.ops.attention(run.stream, saved[out_], saved[lse_], saved[qkv_], how);
+  exchanged_->outputs_of_rows(run, out, saved[out_]);
 }
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
-  const Tensor dqkv = run.flow.take(run.dtype, saved[qkv_].shape);
-  Attention how = shape(run);
-  const Arena::Mark mark = run.scratch.mark();
-  if (keys_.cut()) how.dkey_values = keys_.take_gradients(run);
-  const Arena::Mark gathered = run.scratch.mark();
-  if (keys_.cut()) how.key_values = keys_.gather(run, saved[qkv_]);
-  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
-  run.scratch.release(gathered);
-  if (keys_.cut()) keys_.scatter(run, dqkv, how.dkey_values);
-  run.scratch.release(mark);
+  const Tensor dqkv = run.flow.take(run.dtype, {dout.row_count(), heads_.packed_columns()});
+  if (exchanged_)
+    backward_exchanging(run, dqkv, dout, saved);
+  else
+    backward_gathering(run, dqkv, dout, saved);
   run.show(name_, "input gradient", dqkv);
   return dqkv;
+}
+
+void AttentionCore::backward_gathering(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
+  Attention how = shape(run);
+  const Arena::Mark mark = run.scratch.mark();
+  if (keys_) how.dkey_values = keys_->take_gradients(run);
+  const Arena::Mark gathered = run.scratch.mark();
+  if (keys_) how.key_values = keys_->gather(run, saved[qkv_]);
+  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
+  run.scratch.release(gathered);
+  if (keys_) keys_->scatter(run, dqkv, how.dkey_values);
+  run.scratch.release(mark);
+}
+
+void AttentionCore::backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor gradient = run.scratch.take(run.dtype, saved[qkv_].shape);
+  run.ops.attention_backward(run.stream, gradient, exchanged_->outputs_of_heads(run, run.scratch, dout),
+                             saved[qkv_], saved[out_], saved[lse_], shape(run));
+  exchanged_->projections_of_rows(run, dqkv, gradient);
+  run.scratch.release(mark);
 }
 
 }  // namespace trifold

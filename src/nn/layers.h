@@ -2,9 +2,11 @@
 // attention core. R = rows of the micro-batch (samples * positions) that are here, C = width.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "nn/exchanged_heads.h"
 #include "nn/gathered_keys.h"
 #include "nn/layer.h"
 
@@ -118,18 +120,26 @@ struct AttentionHeads {
 // sample but the padding behind batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// Softmax attention over packed projections, whose keys other ranks may have (nn/gathered_keys.h), [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
+// How ranks that positions are cut over share them for attention: nn/gathered_keys.h, nn/exchanged_heads.h.
+enum class ContextSharing { GatherKeys, ExchangeHeads };
+
+// Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
 // Scores are multiplied by score_scale / sqrt(head_dim).
 class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
-                AttentionSight sight = AttentionSight::Causal, double score_scale = 1);
+                AttentionSight sight = AttentionSight::Causal, double score_scale = 1,
+                ContextSharing sharing = ContextSharing::GatherKeys);
   Tensor forward(Run& run, Tensor qkv, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dout, Saved& saved) const override;
   void backward_weight(Run&, Saved&) const override {}
 
  private:
   Attention shape(const Run& run) const;
+  void forward_gathering(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
+  void forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
+  void backward_gathering(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
+  void backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
 
   std::string name_;
   AttentionHeads heads_;
@@ -137,7 +147,9 @@ class AttentionCore final : public Layer {
   AttentionSight sight_;
   double score_scale_;
   PhiloxKey key_;
-  GatheredKeys keys_;
+  // At most one of them, and none where positions are not cut.
+  std::optional<GatheredKeys> keys_;
+  std::optional<ExchangedHeads> exchanged_;
   SlotId qkv_, out_, lse_;
 };
 

@@ -95,7 +95,7 @@ void expect_attention(const char* op, const Tensor& out, const Tensor& lse, cons
         "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
   if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
   if (how.first_keys.data != nullptr) {
-    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.queries());
+    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.seq);
     check(how.causal && how.lengths.data == nullptr,
           "{}: first_keys are for causal attention without lengths, this one {}", op,
           how.causal ? "has lengths" : "is not causal");

@@ -118,7 +118,7 @@ struct HeadShape {
   int64_t keys;  // of seq, those that exist
   int64_t first_query;
   int64_t queries;
-  const int32_t* first_keys;  // the first key of each of these queries, as in Attention, or null: 0
+  const int32_t* first_keys;  // the first key of each of seq queries, as in Attention, or null: 0
   int64_t width;
   int64_t query_stride;
   int64_t key_stride;

@@ -55,19 +55,18 @@ HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int
   const auto seq = static_cast<uint64_t>(how.seq);
   const int64_t keys = how.lengths == nullptr ? how.seq : how.lengths[sample];
   const int64_t seen = how.causal ? run.end() : how.seq;
-  return {
-      .seq = how.seq,
-      .keys = std::clamp<int64_t>(keys, 1, seen),
-      .first_query = run.begin,
-      .queries = run.count,
-      .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.rows.rows() + run.row,
-      .width = how.head_dim,
-      .query_stride = how.query_stride(),
-      .key_stride = how.key_stride(),
-      .out_stride = how.heads * how.head_dim,
-      .causal = how.causal,
-      .scale = how.scale,
-      .element = row * seq * seq};
+  return {.seq = how.seq,
+          .keys = std::clamp<int64_t>(keys, 1, seen),
+          .first_query = run.begin,
+          .queries = run.count,
+          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq,
+          .width = how.head_dim,
+          .query_stride = how.query_stride(),
+          .key_stride = how.key_stride(),
+          .out_stride = how.heads * how.head_dim,
+          .causal = how.causal,
+          .scale = how.scale,
+          .element = row * seq * seq};
 }
 
 // Where the first query of a run, and the first key and value of its head, lie in their matrices, counted in

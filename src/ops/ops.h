@@ -61,10 +61,10 @@ struct Dropout {
 // / (heads / kv_heads).
 //
 // Where the positions of a sequence are cut over ranks (context parallelism), `rows` are those here: there are
-// rows.rows() rows of a sample instead of seq in qkv, out, lse and first_keys. Keys and values of all positions
+// rows.rows() rows of a sample instead of seq in qkv, out and lse. Keys and values of all positions
 // are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
-// gradients in `dkey_values`, and leaves those in dqkv alone. A query has the bits that it has where all
-// positions are here, and so has its gradient.
+// gradients in `dkey_values`, and leaves those in dqkv alone. A query and its gradient have the bits that
+// they have where all positions are here, if runs of rows are multiples of 8.
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;    // positions of a sequence
@@ -78,7 +78,7 @@ struct Attention {
   Tensor lengths = {};
   // The first key that each query sees: with documents packed into a sample, where its own begins. At most the
   // query's own index, and never falling from one query of a sample to the next; work outside it is skipped.
-  // Of causal attention without lengths. i32 [batch, queries()]; without memory: 0.
+  // Of causal attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
   SequenceRows rows = {};   // without any: all
   Tensor key_values = {};   // [batch * seq, 2 kv_heads * D], with `rows`

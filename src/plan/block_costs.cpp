@@ -122,16 +122,19 @@ class Costs {
     return cost;
   }
 
-  // Key and value heads travel around the context axis, and their gradients back.
+  // Key and value heads travel around the context axis, and their gradients back; or projections and outputs
+  // are exchanged in forward, their gradients in backward.
   void add_context(BlockCost& cost, const PartSeconds& core) const {
     if (work_.context < 2) return;
-    const double bytes = 2 * work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
-                         std::max(1.0, work_.key_heads / work_.tensor);
+    const double keys = 2 * std::max(1.0, work_.key_heads / work_.tensor);
+    const double moved = (2 * work_.heads / work_.tensor + keys) / work_.context;
+    const double bytes = work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
+                         (work_.exchanges_heads ? moved : keys);
     const double ring = gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
     const double share = work_.hides_context ? 1 : 0;
     const double forward = left(ring, core.forward, share);
     cost.tensor.forward += forward;
-    cost.tensor.input += left(2 * ring, core.input, share);
+    cost.tensor.input += left((work_.exchanges_heads ? 1 : 2) * ring, core.input, share);
     if (work_.recompute == RecomputeGranularity::Full) cost.tensor.input += forward;
   }
 

@@ -37,6 +37,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.positions = model.position_embedding_type == PositionEmbedding::LearnedAbsolute;
   work.tensor = mesh.tensor_model_parallel_size;
   work.context = mesh.context_parallel_size;
+  work.exchanges_heads = mesh.cp_comm_type == ContextExchange::AllToAll;
   work.data = mesh.data_parallel_size.value_or(1);
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
@@ -58,6 +59,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
 void assume_context(const Software& software, Workload& work) {
   if (software.context == 1) return;
   work.context = software.context;
+  work.exchanges_heads = false;
   work.hides_context = true;
 }
 

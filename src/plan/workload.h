@@ -32,7 +32,8 @@ struct Workload {
   // The mesh. `context` ranks cut the rows of a sample.
   double tensor = 1;
   double context = 1;
-  bool hides_context = false;  // keys and values travel behind attention: not the engine's, other programs'
+  bool exchanges_heads = false;  // over the context axis: not keys and values, but heads (--cp-comm-type a2a)
+  bool hides_context = false;    // keys and values travel behind attention: not the engine's, other programs'
   double data = 1;
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank

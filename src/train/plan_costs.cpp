@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 
-#include "config/model_family.h"
 #include "core/error.h"
 #include "core/read_json.h"
 
@@ -14,9 +12,6 @@ namespace trifold {
 namespace {
 
 size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
-size_t sum_bytes(const PretrainConfig& config) {
-  return size_of(accumulate_type(compute_type(config.precision)));
-}
 
 // Positions of a micro-batch, on all context ranks.
 double positions(const PretrainConfig& config) {
@@ -29,14 +24,16 @@ double activation_elements(const PretrainConfig& config) {
          static_cast<double>(config.model.hidden_size);
 }
 
-// What a rank sends to gather the keys and values of all positions in elements of `each` bytes; to sum their
-// gradients is as much.
-double key_bytes(const PretrainConfig& config, size_t each) {
-  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+// What a rank sends over the context axis for one micro-batch in one block.
+struct ContextBytes {
+  double forward = 0, input = 0;
+};
+ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers& numbers) {
   const double context = config.mesh.context_parallel_size;
-  const auto keys = static_cast<double>(std::max(tensor, key_heads(config.model)) / tensor);
-  return (context - 1) / context * positions(config) * 2 * keys *
-         static_cast<double>(head_width(config.model)) * static_cast<double>(each);
+  const double each = (context - 1) / context * positions(config);
+  const auto bytes = static_cast<double>(element_bytes(config));
+  const auto of_sums = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
+  return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums)};
 }
 
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
@@ -50,17 +47,17 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
       static_cast<double>(run.batch.micro_batch_size) / (tensor * context) / (config.peak_gflops * 1e9);
   const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
   const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
-  const double latency = (context - 1) * costs.message_latency;
-  const double gather = key_bytes(run, element_bytes(run)) / costs.bytes_per_second + latency;
-  const double scatter = key_bytes(run, sum_bytes(run)) / costs.bytes_per_second + latency;
   for (const Block& block : model.blocks) {
     const BlockFlops& flops = block.parts;
     const TensorSums& sums = block.tensor_sums;
-    const KeyExchanges& keys = block.key_exchanges;
-    costs.blocks.push_back(
-        {flops.forward * per_flop + sums.forward * sum + keys.forward * gather,
-         flops.input * per_flop + sums.input * sum + keys.input * gather + keys.sums * scatter,
-         flops.weight * per_flop + sums.weight * sum, 0});
+    const ContextBytes moved = context_bytes_of(run, block.context);
+    const double latency = (context - 1) * costs.message_latency;
+    const double keys_forward =
+        moved.forward / costs.bytes_per_second + block.context.forward_calls * latency;
+    const double keys_input = moved.input / costs.bytes_per_second + block.context.input_calls * latency;
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + keys_forward,
+                            flops.input * per_flop + sums.input * sum + keys_input,
+                            flops.weight * per_flop + sums.weight * sum, 0});
   }
   return costs;
 }
@@ -211,12 +208,10 @@ std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& mode
 }
 
 std::vector<double> context_bytes(const PretrainConfig& config, const Model& model) {
-  const double gather = key_bytes(config, element_bytes(config));
-  const double scatter = key_bytes(config, sum_bytes(config));
   std::vector<double> bytes;
   for (const Block& block : model.blocks) {
-    const KeyExchanges& keys = block.key_exchanges;
-    bytes.push_back((keys.forward + keys.input) * gather + keys.sums * scatter);
+    const ContextBytes moved = context_bytes_of(config, block.context);
+    bytes.push_back(moved.forward + moved.input);
   }
   return bytes;
 }

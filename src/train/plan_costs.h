@@ -49,7 +49,7 @@ CostModel computing_costs(const PretrainConfig& run, const CutModel& model, cons
 // Bytes that a rank sends over the tensor axis for one micro-batch in one block, forward and backward.
 std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model);
 
-// The same over the context axis: keys, values and their gradients.
+// The same over the context axis.
 std::vector<double> context_bytes(const PretrainConfig& config, const Model& model);
 
 // Bytes of one activation [R, C] as this rank holds it between stages.

@@ -33,6 +33,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   if (c.model.bert) config.model.model_type = ModelType::Bert;
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
+  config.mesh.cp_comm_type = mesh.exchange;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
   config.batch.micro_batch_size = 1;
   config.batch.global_batch_size = int64_t{c.micros} * c.mesh.dp;
@@ -60,7 +61,8 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 }  // namespace
 
 std::string name_of(const MatrixMesh& mesh) {
-  return fmt::format("pp{}_dp{}_cp{}_tp{}{}", mesh.pp, mesh.dp, mesh.cp, mesh.tp,
+  const char* exchange = mesh.exchange == ContextExchange::AllToAll ? "_a2a" : "";
+  return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
                      mesh.sequence_parallel ? "_sequence" : "");
 }
 
@@ -81,8 +83,17 @@ std::string name_of(const MatrixCase& c) {
 }
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
-  const Key key{mesh.dp,        mesh.cp,         mesh.tp,     mesh.sequence_parallel, c.micros * c.mesh.dp,
-                c.model.layers, c.model.dropout, c.model.f64, c.model.tied,           c.model.key_heads,
+  const Key key{mesh.dp,
+                mesh.cp,
+                mesh.exchange,
+                mesh.tp,
+                mesh.sequence_parallel,
+                c.micros * c.mesh.dp,
+                c.model.layers,
+                c.model.dropout,
+                c.model.f64,
+                c.model.tied,
+                c.model.key_heads,
                 c.model.bert};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
@@ -98,7 +109,8 @@ void Matrix::check(const MatrixCase& c) {
   ASSERT_EQ(curve.losses.size(), 20U);
   const Curve& one = reference(c, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
-  expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp}));
+  expect_bits(curve,
+              reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp, c.mesh.exchange}));
   EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
 }
 

@@ -18,6 +18,7 @@ struct MatrixMesh {
   int pp = 1, dp = 1, tp = 1;
   bool sequence_parallel = false;
   int cp = 1;
+  ContextExchange exchange = ContextExchange::AllGather;
 };
 
 struct MatrixModel {
@@ -52,7 +53,8 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key = std::tuple<int, int, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
+  using Key =
+      std::tuple<int, int, ContextExchange, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
   std::map<Key, Curve> known_;
 };
 

@@ -123,6 +123,19 @@ TEST(Matrix, Context) {
   });
 }
 
+// Context ranks that take some heads each of all positions.
+TEST(Matrix, ContextOfHeads) {
+  constexpr ContextExchange kHeads = ContextExchange::AllToAll;
+  const MatrixModel llama{7, 0.2, true, false, 4};
+  check_all({
+      {{1, 1, 1, false, 4, kHeads}, "1f1b", 1, 2, kDropout},
+      {{1, 2, 1, false, 4, kHeads}, "1f1b", 1, 2, kExact, kFull},
+      {{1, 1, 2, true, 2, kHeads}, "1f1b", 1, 2, llama, kSelective},
+      {{2, 1, 2, true, 2, kHeads}, "zb-h1", 1, 4, kExact},
+      {{4, 1, 1, false, 2, kHeads}, "zb-v", 2, 8, llama, kFull},
+  });
+}
+
 // Its second loss is divided by the pairs, its first by the masked tokens of a whole global batch, whichever
 // rank has them; under sequence parallelism a sample's first row is on one of the ranks.
 TEST(Matrix, Bert) {

@@ -60,6 +60,9 @@ const std::vector<Case>& cases() {
        [](C& c) { context(c, 2), c.model.seq_length = 66; }},
       {"--context-parallel-size 2 is not possible with --model-type bert, whose positions see all others",
        [](C& c) { context(c, 2), c.model.model_type = ModelType::Bert; }},
+      {"--cp-comm-type a2a cuts the 4 query heads and 4 key heads of a tensor rank over "
+       "--context-parallel-size 8, which does not divide them: give a divisor of both",
+       [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},
       {"--context-parallel-size 2 is not possible with --device cuda yet",
        [](C& c) { context(c, 2), c.mesh.device = ComputeDevice::Cuda; }},
       {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",

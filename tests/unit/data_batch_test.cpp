@@ -49,8 +49,10 @@ void expect_cut(const Batch& batch, int32_t first) {
     EXPECT_EQ(batch.labels.as<int32_t>()[i], expected[i] + 1);
     EXPECT_EQ(batch.positions.as<int32_t>()[i], expected[i] % 12);
     EXPECT_EQ(batch.loss_weight.as<float>()[i], static_cast<float>(expected[i]));
-    EXPECT_EQ(batch.document_begin.as<int32_t>()[i], expected[i] / 5);
   }
+  EXPECT_EQ(batch.document_begin.shape, (Shape{2, kPositions}));  // of all
+  for (int64_t i = 0; i < 2 * kPositions; ++i)
+    EXPECT_EQ(batch.document_begin.as<int32_t>()[i], (base + static_cast<int32_t>(i)) / 5);
   EXPECT_EQ(numbers(batch.lengths), (std::vector<int32_t>{first, first + 1}));
   EXPECT_EQ(batch.first_sample, first);
   EXPECT_EQ(batch.rows.length(), kPositions);

@@ -151,13 +151,16 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
         }
 }
 
-// Keys and values gathered forward and back, and their gradients summed, on each pipeline rank.
+// Keys and values gathered forward and back, and their gradients summed, or heads exchanged, on each pipeline
+// rank.
 TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
-  for (const bool bf16 : {false, true})
-    for (const auto& recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
+  for (const auto exchange : {ContextExchange::AllGather, ContextExchange::AllToAll})
+    for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
+      const bool bf16 = recompute == RecomputeGranularity::Full;
       PretrainConfig config = on_mesh(small_run(), 1, 2, 2, 2);
-      make_llama(config.model, 2);
+      make_llama(config.model, 4);
       config.model.num_layers = 5;
+      config.mesh.cp_comm_type = exchange;
       config.mesh.sequence_parallel = true;
       config.mesh.recompute_granularity = recompute;
       config.precision.bf16 = bf16;
@@ -184,7 +187,10 @@ TEST(PlanReport, ContextRanksTradeTrafficForMemory) {
   PretrainConfig config = small_run();
   config.model.seq_length = config.model.max_position_embeddings.emplace(256);
   const PlanReport one = make_plan_report(plan_of(config));
-  const PlanReport four = make_plan_report(plan_of(on_mesh(config, 1, 1, 1, 4)));
+  PlanConfig cut = plan_of(on_mesh(config, 1, 1, 1, 4));
+  cut.link_latency = 0;  // the model is small
+  cut.link_bandwidth = 1e6;
+  const PlanReport four = make_plan_report(cut);
   EXPECT_EQ(one.traffic[0].context, 0);
   // Three quarters of keys and values of 8 samples of 256 positions, in 2 layers: two gathers and a sum.
   EXPECT_EQ(four.traffic[0].context, 0.75 * 8 * 256 * 2 * 32 * 4 * 2 * 3);

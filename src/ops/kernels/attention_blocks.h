@@ -52,13 +52,9 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
-  // The first key that the query at a position may look at.
-  static int64_t first_key(const HeadShape& shape, int64_t position) {
-    return shape.first_keys[position - shape.first_query];
-  }
   // The first chunk of keys that queries from `query` on may look at.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
-    return shape.first_keys == nullptr ? 0 : first_key(shape, query) / kKeyChunk * kKeyChunk;
+    return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
   }
 
   // How many keys of the block the query in row r may look at.
@@ -70,7 +66,7 @@ struct ScoreBlock {
   // How many of the block's first keys the query in row r may not look at. It never falls with r.
   int64_t hidden(const HeadShape& shape, int64_t r) const {
     if (shape.first_keys == nullptr) return 0;
-    const int64_t before = first_key(shape, query + r) - key;
+    const int64_t before = shape.first_keys[query + r] - key;
     return before < 0 ? 0 : at_most(before, keys);
   }
   // The first row that may look at key j of the block.
@@ -81,7 +77,7 @@ struct ScoreBlock {
   // The first row from `r` on that may not look at key j nor at any before it.
   int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
     if (shape.first_keys == nullptr) return rows;
-    while (r < rows && first_key(shape, query + r) <= key + j) ++r;
+    while (r < rows && shape.first_keys[query + r] <= key + j) ++r;
     return r;
   }
   // The global element index of (row r, first key of the block).
