@@ -8,7 +8,7 @@ model, devices, global batch and program (as tools/published_runs.py describes t
 had: none had zero-bubble schedules, Megatron-LM no sharded weights and gradients and until 2022 no sequence parallelism,
 DeepSpeed's pipeline neither. Memory is counted as Trifold needs it: runs of programs that kept the scores of attention
 recompute as they were published, because nothing else would fit them. Runs with context-parallel ranks, which the
-search does not have, are left out. Printed
+search does not choose, are left out. Printed
 for each case: layouts looked at, those that fit, the seconds it took, the place of the published mesh (tp, pp, dp)
 among the meshes found, each by its best layout, and the regret: how much longer the published layout is forecast to
 take than the best one found, both in closed form and with layers cut by cost.

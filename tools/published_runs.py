@@ -11,7 +11,7 @@ as many devices in another way and were measured to differ by more than 5 %. The
 
 The last column counts how often the forecast is right about whether a run fits in the memory of its devices: all rows
 ran but those whose notes say OOM. Bytes are what Trifold needs for the same layout. Not counted are runs with
-context-parallel ranks, because it has none, and those of which it is not known what they recomputed.
+context-parallel ranks, which are planned as an assumption about their program, and those of which it is not known what they recomputed.
 
 The default forecasts in closed form, and estimates bytes. --simulate runs every plan through the simulator instead (minutes).
 --most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.
