@@ -27,8 +27,9 @@ Batch first_samples(const Batch& whole, int64_t count) {
 // Rows only move towards the beginning, so none is overwritten before it has moved.
 void cut_rows(Batch& batch, const SequenceRows& rows) {
   const Shape whole{batch.samples(), rows.length()};
-  check(batch.tokens.shape == whole, "rows of sequences of {} positions cannot be cut from a batch of {}",
-        rows.length(), to_string(batch.tokens.shape));
+  if (batch.tokens.shape != whole)  // not `check`: its texts would be made for every batch
+    fail("rows of sequences of {} positions cannot be cut from a batch of {}", rows.length(),
+         to_string(batch.tokens.shape));
   if (rows.whole()) return;
   const Shape here{whole[0], rows.rows()};
   for (Tensor* tensor : batch.tensors()) {
