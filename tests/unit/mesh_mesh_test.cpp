@@ -118,5 +118,24 @@ TEST(Mesh, CommunicatorsJoinTheRanksThatDifferAlongTheAxes) {
   });
 }
 
+// tp 2 x cp 2 x dp 2, written out. Along cp ranks share a sample, along cp and dp gradients.
+TEST(Mesh, ContextRanksLieBetweenTensorAndDataRanks) {
+  using Ranks = std::vector<int32_t>;
+  const std::vector<Ranks> context{{0, 2}, {1, 3}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {4, 6}, {5, 7}};
+  const MeshSizes sizes{{Axis::Tp, 2}, {Axis::Cp, 2}, {Axis::Dp, 2}};
+  run_ranks(8, [&](Communicator& world) {
+    const Mesh mesh(world, sizes);
+    const int rank = world.rank();
+    const int32_t first = rank % 2;
+    EXPECT_EQ(members_of(mesh.comm({Axis::Cp}), rank), context[static_cast<size_t>(rank)]);
+    EXPECT_EQ(members_of(mesh.comm(kDataAxes), rank), (Ranks{first, first + 2, first + 4, first + 6}));
+    EXPECT_EQ(label_of(mesh.coords()),
+              fmt::format("dp{}{}.pp0.tp{}", rank / 4, rank / 2 % 2 == 1 ? ".cp1" : "", rank % 2));
+  });
+  const SequenceRows rows = rows_here(16, sizes, coords_of(3, sizes));
+  EXPECT_EQ(rows.runs()[0].begin, 4);
+  EXPECT_EQ(rows.runs()[1].begin, 8);
+}
+
 }  // namespace
 }  // namespace trifold::test
