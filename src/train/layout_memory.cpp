@@ -39,7 +39,7 @@ PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
   run.model.num_layers = two_layers ? 2 * kWalkedStages : kWalkedStages;
   run.mesh.pipeline_model_parallel_size = kWalkedStages;
   run.mesh.data_parallel_size = 1;
-  run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size;
+  run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size;
   run.mesh.cut = {};
   run.mesh.cut.pipeline_model_parallel_layout = two_layers ? "Ett|tt|ttL" : "Et|t|tL";
   run.zero = {};
@@ -243,8 +243,9 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
 }
 
 const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split) {
-  const BlockKey key{run.mesh.tensor_model_parallel_size, run.batch.micro_batch_size,
-                     run.mesh.sequence_parallel, run.mesh.recompute_granularity, split};
+  const BlockKey key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
+                     run.batch.micro_batch_size,          run.mesh.sequence_parallel,
+                     run.mesh.recompute_granularity,      split};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(key, walk_blocks(run, split)).first->second;

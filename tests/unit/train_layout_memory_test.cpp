@@ -27,6 +27,7 @@ struct MemoryCase {
   int zero_stage = 0;
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool untied = false;
+  int context = 1;
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -40,7 +41,8 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
   run.model.vocab_size = 24000;
   run.model.untie_embeddings_and_output_weights = layout.untied;
   run.precision.bf16 = true;
-  run.mesh.ranks = layout.tensor * layout.pipeline * layout.data;
+  run.mesh.ranks = layout.tensor * layout.pipeline * layout.data * layout.context;
+  run.mesh.context_parallel_size = layout.context;
   run.mesh.tensor_model_parallel_size = layout.tensor;
   run.mesh.pipeline_model_parallel_size = layout.pipeline;
   run.mesh.sequence_parallel = layout.sequence_parallel;
@@ -94,6 +96,8 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"zero 2, pipeline", 1, 2, 4, Schedule::OneFOneB, 1, 1, 4, false, 2},
       {"zero 3", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 3},
       {"zero 3, untied, tensor", 2, 1, 8, Schedule::OneFOneB, 1, 1, 2, true, 3, kFull, true},
+      {"context ranks", 1, 1, 1, Schedule::OneFOneB, 1, 4, 4, false, 1, kSelective, false, 4},
+      {"context, tensor, pipeline", 2, 2, 2, Schedule::ZbH1, 1, 2, 8, true, 1, kFull, false, 2},
   };
   for (const MemoryCase& layout : cases) {
     const PlanConfig config = plan_of_case(layout);
