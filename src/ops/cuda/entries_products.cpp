@@ -27,6 +27,7 @@ void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, 
 namespace {
 
 PlainAttention plain(const char* op, const Attention& how) {
+  check(how.rows.rows() == 0, "{}: some of a sequence's positions alone are not computed on CUDA", op);
   check(how.head_dim <= kPlainAttentionWidth,
         "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, how.head_dim,
         kPlainAttentionWidth);
