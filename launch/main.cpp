@@ -1,9 +1,11 @@
 // `trifold`: reads the command line and runs one command. Text that was asked for goes to stdout, progress
 // and errors go to stderr.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -29,6 +31,22 @@ int terminal_width() {
   if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
     return size.ws_col;
   return 80;
+}
+
+// Whoever starts the program may close a standard stream (nohup by hand, a daemon). The next file that is opened would
+// get its number, and what is printed would end up in that file.
+void reserve_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
+}
+
+// The status of a command that ended with `status`, once what it printed has arrived: the text was what was asked for.
+int after_output(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  launch::say(
+      stderr,
+      "trifold: the standard output cannot be written; is the disk full, or was its reader closed?\n");
+  return status == launch::kDone ? launch::kFailed : status;
 }
 
 // A message may quote what a file holds, which must not reach the terminal as it is.
@@ -114,14 +132,17 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  reserve_standard_streams();
   try {
-    return dispatch(argc, argv);
+    return after_output(dispatch(argc, argv));
   } catch (const Error& error) {
     if (!is_told_elsewhere(error)) tell(error);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     launch::say(stderr, "trifold: out of memory\n");
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0)
+      return after_output(launch::kFailed);  // fmt does not say which stream it is
     tell(error);
   }
   return launch::kFailed;

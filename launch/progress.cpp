@@ -228,6 +228,6 @@ void Progress::on_saved(int64_t, const std::string& directory) { tell_saved(dire
 
 void Progress::on_warning(const std::string& text) { tell_warning(text); }
 
-void print_warning(const std::string& text) { fmt::print(stderr, "WARNING     {}\n", text); }
+void print_warning(const std::string& text) { say(stderr, fmt::format("WARNING     {}\n", text)); }
 
 }  // namespace trifold::launch

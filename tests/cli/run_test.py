@@ -167,6 +167,20 @@ class Run(ProgramTest):
         out, _ = self.trifold("inspect", "d", "--verify")
         self.assertIn("step", out)
 
+    def test_a_standard_stream_that_is_closed_leaves_the_files_alone(self):
+        # A file that gets the number of the closed stream would hold the lines of progress.
+        closed = ("sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh")
+        self.pretrain("--train-iters", 2, "--log-json", "log.jsonl", "--save", "d", "--save-interval", 1, prefix=closed)
+        self.assertEqual([line["step"] for line in self.log()], [1, 2])
+        self.trifold("inspect", "d", "--verify")
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        self.pretrain("--train-iters", 1, "--save", "d")
+        full = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
+        for command in (["inspect", "d"], ["generate", "--load", "d", "--max-new-tokens", 2], ["pretrain", "--help"]):
+            _, message = self.trifold(*command, prefix=full, status=1)
+            self.assertIn("the standard output cannot be written", message)
+
     def test_print_config_is_a_config(self):
         text, _ = self.pretrain("--train-iters", 3, "--print-config")
         (self.folder / "run.ini").write_text(text)
