@@ -181,7 +181,8 @@ std::string to_text(const VerifyReport& report) {
   const std::string what =
       fmt::format("{} files, {} tensors, {}", report.files, report.tensors, bytes_text(report.bytes));
   if (report.ok()) return text + fmt::format("every byte is as it was written ({})\n", what);
-  return text + fmt::format("DAMAGED: {} problems ({})\n", report.problems.size(), what);
+  return text + fmt::format("DAMAGED: {} problem{} ({})\n", report.problems.size(),
+                            report.problems.size() == 1 ? "" : "s", what);
 }
 
 CheckpointDifference difference(CheckpointReader& left, CheckpointReader& right) {

@@ -128,7 +128,7 @@ std::string CheckpointReader::tensors_of(int file) const {
 // Opens a shard and looks at all of it that is not elements, once.
 File CheckpointReader::open_shard(int number) {
   const FileInfo& info = manifest_.files[static_cast<size_t>(number)];
-  const std::string holds = fmt::format("which holds {}", tensors_of(number));
+  const std::string holds = tensors_of(number);
   try {
     File file(directory_ / info.name, File::Mode::Read);
     if (checked_.contains(number)) return file;
@@ -138,7 +138,7 @@ File CheckpointReader::open_shard(int number) {
     checked_.insert(number);
     return file;
   } catch (const Error& error) {
-    bad_input("checkpoint {} is damaged: {}, {}", directory_.string(), error.what(), holds);
+    bad_input("checkpoint {} is damaged: {}; it holds {}", directory_.string(), error.what(), holds);
   }
 }
 
