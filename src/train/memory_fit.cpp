@@ -85,9 +85,13 @@ struct Other {
   PretrainConfig config;
 };
 
+// Down to as many micro-batches as can be planned in a moment.
 std::vector<Other> smaller_micro_batches(const PretrainConfig& config) {
+  constexpr int64_t kMostMicroBatches = 1 << 16;
   std::vector<Other> list;
+  const int64_t samples = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
   for (int64_t size = config.batch.micro_batch_size / 2; size >= 1; size /= 2) {
+    if (samples / size > kMostMicroBatches) break;
     list.push_back({fmt::format("--micro-batch-size {}", size), config});
     list.back().config.batch.micro_batch_size = size;
   }

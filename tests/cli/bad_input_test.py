@@ -30,6 +30,9 @@ class BadInput(ProgramTest):
         self.refused("--num-attention-heads", "5", "--global-batch-size", "7", "--clip-grad", "-1",
                      words=["--num-attention-heads", "--global-batch-size", "--clip-grad"])
 
+    def test_a_batch_far_beyond_the_memory_is_refused_in_a_moment(self):
+        self.refused("--micro-batch-size", 10**8, "--global-batch-size", 10**8, words=["GiB of memory", "--micro-batch-size"])
+
     def test_cuda_where_there_is_none(self):
         # No module where it was not built; else a module that finds no driver.
         if shutil.which("nvidia-smi"):
