@@ -144,6 +144,7 @@ class Reader {
       return read_config_file(file);
     } catch (const Error& error) {
       parsed_.problems.emplace_back(error.what());
+      parsed_.file_is_unread = true;
       return {};
     }
   }

@@ -19,6 +19,7 @@ struct Parsed {
   std::vector<std::string> positional;  // words that belong to no option
   std::vector<std::string> problems;    // one line for people each; empty: all is well
   std::set<std::string> doubtful;  // options that a problem above is about, so that their fields mean nothing
+  bool file_is_unread = false;     // the file of --config: options that are not given may be in it
   bool help = false;               // --help or -h
   bool print_config = false;       // --print-config
 };

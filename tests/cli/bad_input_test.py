@@ -26,6 +26,15 @@ class BadInput(ProgramTest):
         _, message = self.trifold("pretrian", status=2)
         self.assertIn("pretrain", message)
 
+    def test_a_config_that_cannot_be_read_is_the_only_problem(self):
+        (self.folder / "broken.cfg").write_text("num-layers = 2\n--lr 3\n")
+        for name, why in (("no.cfg", "No such file"), ("broken.cfg", "broken.cfg:2: ")):
+            _, message = self.trifold("pretrain", "--config", name, "--ranks", 2, status=2)
+            self.assertIn(why, message)
+            self.assertNotIn("needs a value", message)
+        _, message = self.trifold("pretrain", "--config", "no.cfg", "--lr", -1, status=2)
+        self.assertIn("--lr -1 is not possible", message)
+
     def test_all_contradictions_at_once(self):
         self.refused("--num-attention-heads", "5", "--global-batch-size", "7", "--clip-grad", "-1",
                      words=["--num-attention-heads", "--global-batch-size", "--clip-grad"])
