@@ -49,7 +49,11 @@ ClickRules rules_of(const ClickFileOptions& options, bool counts) {
 
 OpenClicks open_text(const std::string& path, const std::string& format, const ClickFileOptions& options) {
   if (options.table_rows.empty())
-    bad_input("{}: the file does not record the rows of its tables: give --table-rows", path);
+    bad_input(
+        "{}: a text file does not record the rows of its tables: give --table-rows, or convert it with "
+        "trifold "
+        "preprocess, whose output records them",
+        path);
   auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
                                            format == "text" ? "auto" : format, options.needs_labels);
   ClickFileOptions given = options;

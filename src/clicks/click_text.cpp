@@ -330,9 +330,9 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
                        wanted(layout, column.kind));
   }
-  return fmt::format("column {}: the line ends after {} fields; {} are expected, at least {}",
+  return fmt::format("column {}: the line ends after {} field{}; {} are expected, at least {}",
                      layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
-                     layout.columns.size(), layout.least_fields);
+                     fields.size() == 1 ? "" : "s", layout.columns.size(), layout.least_fields);
 }
 
 std::string shown_id(const TextLayout& layout, std::string_view line, int table) {

@@ -74,7 +74,7 @@ class Job {
     for (size_t i = 0; i < paths_.size(); ++i) parse(i, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
-    if (folder.samples == 0) bad_input("{}: no line is left\n{}", options_.inputs[0], result_.report.text());
+    if (folder.samples == 0) refuse_no_samples();
     check_malformed();
     if (options_.transform == DenseTransform::LogMin) {
       folder.least = given_ ? given_->least : least_;
@@ -91,6 +91,12 @@ class Job {
   }
 
  private:
+  [[noreturn]] void refuse_no_samples() const {
+    const std::string malformed = result_.report.text();
+    bad_input("{}: {}", options_.inputs[0],
+              malformed.empty() ? "there is no sample in it" : "no line is left\n" + malformed);
+  }
+
   void check_options() const {
     const PreprocessOptions& o = options_;
     if (o.inputs.empty()) bad_input("there is no input");

@@ -143,7 +143,7 @@ class Crash(KillTest):
             process.send_signal(10)  # SIGUSR1
             message = process.stderr.read()
             self.assertEqual(process.wait(timeout=60), 75, message)
-        self.assertIn("go on with the same line", message)
+        self.assertIn("run the same command", message)
         last = self.committed("d")[-1]
         _, text = self.complete(self.line("d", "--ranks", "2", steps=last + 3))
         self.assertIn(f"steps       {last + 1} to {last + 3}", text)

@@ -148,7 +148,9 @@ TEST(ClickText, FindsTheLayout) {
   EXPECT_EQ(line.ids, (std::vector<uint64_t>{10, 171}));
   EXPECT_FALSE(layout_of("I1,C1\n").labels);
   expect_has(error_of([&] { layout_of(""); }), "is empty");
-  expect_has(error_of([&] { layout_of("label,I1\n"); }), "names no column of ids");
+  expect_has(
+      error_of([&] { layout_of("label,I1\n"); }),
+      "names no column of ids (C1, C2 ... or cat_0, cat_1 ...); a table with other names becomes clicks");
   expect_has(error_of([&] { layout_of("label,C1,C3\n"); }), "lacks a column before C3");
   expect_has(error_of([&] { layout_of("label,C1,c1\n"); }), "column c1 twice");
   expect_has(error_of([&] { layout_of("label,click,C1\n"); }), "2 columns of labels");
