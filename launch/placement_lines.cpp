@@ -3,10 +3,29 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <string_view>
 
 #include "launch/progress.h"
 
 namespace trifold::launch {
+
+namespace {
+
+std::string_view cut_text(PlacementKind kind) {
+  switch (kind) {
+    case PlacementKind::Table:
+      return "whole";
+    case PlacementKind::Row:
+      return "by rows";
+    case PlacementKind::Column:
+      return "by columns";
+    case PlacementKind::Replicated:
+      return "replicated";
+  }
+  return "";
+}
+
+}  // namespace
 
 std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
                                          const std::vector<TablePlacement>& placement,
@@ -18,7 +37,7 @@ std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tabl
     rows += tables[t].rows;
   }
   std::vector<std::string> parts;
-  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} by {}", count, name_of(kind)));
+  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} {}", count, cut_text(kind)));
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{} with {} rows in all{}", tables.size(), rows,
                               loads.size() > 1 ? fmt::format(": {}", fmt::join(parts, ", ")) : ""));

@@ -17,15 +17,17 @@ namespace {
 // Says what a run that a signal ended leaves; its exit status.
 int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
   if (end == RunEnd::NotBegun) {
-    say(stderr, "trifold: stopped on a signal before the first step; begin again with the same line\n");
+    say(stderr, "trifold: stopped on a signal before the first step; run the same command to begin again\n");
     return kInterrupted;
   }
   if (!checkpoint.save) {
     say(stderr, "trifold: stopped on a signal; nothing was saved because --save was not given\n");
     return kFailed;
   }
-  say(stderr, fmt::format("trifold: stopped on a signal with a checkpoint saved; go on with {}\n",
-                          checkpoint.auto_resume ? "the same line" : "--load " + *checkpoint.save));
+  say(stderr,
+      fmt::format(
+          "trifold: stopped on a signal with a checkpoint saved; to continue, run the same command{}\n",
+          checkpoint.auto_resume ? "" : " with --load " + *checkpoint.save));
   return kInterrupted;
 }
 

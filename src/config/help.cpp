@@ -80,7 +80,7 @@ std::string program_help() {
   size_t width = 0;
   for (const CommandInfo& command : commands()) width = std::max(width, command.name.size());
   for (const CommandInfo& command : commands())
-    text += fmt::format("  {:<{}} {}\n", command.name, width, command.summary);
+    text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
   return text +
          "\ntrifold COMMAND --help explains the options of a command; trifold --version prints the "
          "version.\n";
