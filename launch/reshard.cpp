@@ -13,8 +13,9 @@ int run(const ReshardConfig& config) {
   CheckpointReader from(config.load);
   const std::string at = reshard(from, config, print_warning).string();
   const CheckpointReader written(at);
-  fmt::print("{} -> {}: {} tensors in {} files\n", from.directory().string(), at, written.tensors().size(),
-             written.manifest().files.size() - 1);
+  const size_t files = written.manifest().files.size() - 1;  // less view.h5
+  fmt::print("{} -> {}: {} tensors in {} file{}\n", from.directory().string(), at, written.tensors().size(),
+             files, files == 1 ? "" : "s");
   return kDone;
 }
 

@@ -224,7 +224,8 @@ std::vector<std::string> differing_fields(const nlohmann::json& left, const nloh
   for (const auto& [key, values] : fields) {
     if (values.first == values.second) continue;
     const auto shown = [](const std::string& value) {
-      return value.empty() ? std::string("nothing") : value;
+      if (value.empty()) return std::string("nothing");
+      return value == "null" ? std::string("none") : value;
     };
     out.push_back(fmt::format("{}: {} {}, {} {}", key, left_name, shown(values.first), right_name,
                               shown(values.second)));
