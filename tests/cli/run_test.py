@@ -169,10 +169,12 @@ class Run(ProgramTest):
 
     def test_a_standard_stream_that_is_closed_leaves_the_files_alone(self):
         # A file that gets the number of the closed stream would hold the lines of progress.
-        closed = ("sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh")
-        self.pretrain("--train-iters", 2, "--log-json", "log.jsonl", "--save", "d", "--save-interval", 1, prefix=closed)
-        self.assertEqual([line["step"] for line in self.log()], [1, 2])
-        self.trifold("inspect", "d", "--verify")
+        for number, streams in enumerate(("2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-")):
+            save, log = f"d{number}", f"{number}.jsonl"
+            closed = ("sh", "-c", f'exec "$@" {streams}', "sh")
+            self.pretrain("--train-iters", 2, "--log-json", log, "--save", save, "--save-interval", 1, prefix=closed)
+            self.assertEqual([line["step"] for line in self.log(log)], [1, 2])
+            self.trifold("inspect", save, "--verify")
 
     def test_output_that_cannot_be_written_is_a_failure(self):
         self.pretrain("--train-iters", 1, "--save", "d")
