@@ -42,8 +42,8 @@ class Table {
   }
   LabeledText read(const std::string& line) const {
     const std::vector<std::string> columns = columns_of(line);
-    check(columns.size() == names_.size(), "there are {} columns, the first line names {}", columns.size(),
-          names_.size());
+    check(columns.size() == names_.size(), "the first line names {} columns, this one has {}", names_.size(),
+          columns.size());
     LabeledText text{columns[*place("text")], {}, columns[*place("label")]};
     if (const auto other = place("text_b")) text.other = columns[*other];
     return text;
@@ -58,8 +58,16 @@ class Table {
   std::vector<std::string> names_;
 };
 
+json json_of(const std::string& line) {
+  try {
+    return parse_json(line, {}, kJsonLineLimits);
+  } catch (const Error& error) {
+    fail("{}; a table's name ends in .tsv", error.what());
+  }
+}
+
 LabeledText read_json(const std::string& line) {
-  const json object = parse_json(line, {}, kJsonLineLimits);
+  const json object = json_of(line);
   check(object.is_object(), "is not a JSON object such as {}; a table's name ends in .tsv",
         R"({"text": "...", "label": "..."})");
   const auto field = [&](const char* name) {

@@ -146,7 +146,7 @@ class Finetune(ProgramTest):
                            status=2)
         for option in unused:
             self.assertIn(f"{option} has no effect without --train-data FILE", text)
-        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "is not JSON"),
+        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "a table's name ends in .tsv"),
                            ('{"label": "x"}', 'the object has no field "text"'),
                            ('{"text": "a"}', 'the object has no field "label"'),
                            ('{"text": "a", "text_b": null, "label": 1}', 'the field "text_b" is not a string')):

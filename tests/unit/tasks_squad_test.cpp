@@ -213,9 +213,10 @@ TEST(LabeledText, TablesAndJsonLines) {
   write_file(dir.file("b.jsonl"), "{\"text\": \"x\", \"label\": 10}\n{\"text\": \"y\", \"label\": 9}\n");
   EXPECT_EQ(classes_of(read_labeled_texts(dir.file("b.jsonl"))), (std::vector<std::string>{"9", "10"}));
   write_file(dir.file("c.tsv"), "text\tlabel\nonly one\n");
-  EXPECT_NE(
-      error_of([&] { read_labeled_texts(dir.file("c.tsv")); }).find("c.tsv, line 2: there are 1 columns"),
-      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_labeled_texts(dir.file("c.tsv"));
+            }).find("c.tsv, line 2: the first line names 2 columns, this one has 1"),
+            std::string::npos);
   write_file(dir.file("d.tsv"), "sentence\tlabel\n");
   EXPECT_NE(error_of([&] { read_labeled_texts(dir.file("d.tsv")); }).find("among them 'text'"),
             std::string::npos);
