@@ -146,13 +146,14 @@ class Finetune(ProgramTest):
                            status=2)
         for option in unused:
             self.assertIn(f"{option} has no effect without --train-data FILE", text)
-        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "a table's name ends in .tsv"),
+        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "is not JSON"),
                            ('{"label": "x"}', 'the object has no field "text"'),
                            ('{"text": "a"}', 'the object has no field "label"'),
                            ('{"text": "a", "text_b": null, "label": 1}', 'the field "text_b" is not a string')):
             (self.folder / "odd.jsonl").write_text(line + "\n")
             _, text = self.classify("--load", "bert", "--train-data", "odd.jsonl", "--train-iters", 3, status=2)
             self.assertIn("odd.jsonl, line 1: " + part, text)
+            self.assertEqual("a table's name ends in .tsv" in text, "JSON" in part)
         (self.folder / "latin.tsv").write_bytes(b"label\ttext\ncaf\xe9\tx\n")
         _, text = self.classify("--load", "bert", "--train-data", "latin.tsv", "--train-iters", 3, status=2)
         self.assertIn("latin.tsv, line 2: byte 3 is not UTF-8", text)
