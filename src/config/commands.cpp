@@ -145,7 +145,9 @@ const std::vector<CommandInfo>& commands() {
             "trifold preprocess --input day_0 day_1 day_2 --output clicks --frequency-threshold 3 \\",
             "    --max-ind-range 10000000 --drop-negatives 0.875",
             "trifold preprocess --input day_23 --output test --dictionaries-of clicks \\",
-            "    --max-ind-range 10000000"}},
+            "    --max-ind-range 10000000",
+            "trifold preprocess --input own.csv --output clicks --label 'rating>=4' --dense age --sparse "
+            "user,item"}},
           kOneProcess),
       command<RecommendConfig>(
           {"recommend",

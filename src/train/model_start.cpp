@@ -27,8 +27,8 @@ void check_length(const PretrainConfig& config, const CheckpointMeta& meta, cons
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
               *batch.train_epochs);
-  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train, more than {} would",
-            name, meta.step, batch.train_iters, meta.step);
+  bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train: give more than {}", name,
+            meta.step, batch.train_iters, meta.step);
 }
 
 // True for the checkpoint of a model without the head of a task.
