@@ -99,6 +99,23 @@ void click_loss_backward(const Tensor& dz, const Tensor& z, const Tensor& labels
                          const Factor& scale, ClickLoss how);
 void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
 
+// contract_experts.cpp
+void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, const Tensor& bias,
+           const Router& how);
+void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts, const Tensor& logits,
+                   int64_t seq, const Router& how);
+void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
+                    const Tensor& logits, const Tensor& counts, const Tensor& weight, const Factor& loss,
+                    const RouterLosses& losses, const Router& how);
+void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, const Tensor& chosen);
+void gate_rows(const Tensor& y, const Tensor& x, const Tensor& gates, const Tensor& row);
+void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy, const Tensor& x,
+                        const Tensor& gates, const Tensor& row);
+void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool accumulate);
+void expert_product(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& first, bool transposed);
+void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& first,
+                           bool accumulate);
+
 // contract_elementwise.cpp
 void fill(const Tensor& y, double value);
 void copy(const Tensor& y, const Tensor& x);
@@ -192,7 +209,15 @@ using Operations = OperationList<
     Operation<&OpTable::cross_backward, contract::cross_backward>,
     Operation<&OpTable::sigmoid, contract::sigmoid>, Operation<&OpTable::click_loss, contract::click_loss>,
     Operation<&OpTable::click_loss_backward, contract::click_loss_backward>,
-    Operation<&OpTable::copy_columns, contract::copy_columns>>;
+    Operation<&OpTable::copy_columns, contract::copy_columns>, Operation<&OpTable::route, contract::route>,
+    Operation<&OpTable::router_losses, contract::router_losses>,
+    Operation<&OpTable::route_backward, contract::route_backward>,
+    Operation<&OpTable::sort_choices, contract::sort_choices>,
+    Operation<&OpTable::gate_rows, contract::gate_rows>,
+    Operation<&OpTable::gate_rows_backward, contract::gate_rows_backward>,
+    Operation<&OpTable::sum_choices, contract::sum_choices>,
+    Operation<&OpTable::expert_product, contract::expert_product>,
+    Operation<&OpTable::expert_product_weight, contract::expert_product_weight>>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of the OpTable is not in the list");

@@ -100,11 +100,9 @@ void gemm_block(double* c, int64_t c_stride, Matrix<double> a, Matrix<double> b,
   }
 }
 
-namespace {
-
 template <class C, class T>
-void tile_product(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b,
-                  int64_t m, int64_t n, int64_t k, double alpha, double beta) {
+void gemm_alone(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b, int64_t m,
+                int64_t n, int64_t k, double alpha, double beta) {
   if constexpr (std::is_same_v<T, Accumulate<T>>) {
     gemm_block(c, c_stride, a, b, m, n, k, alpha, beta);
   } else {
@@ -112,8 +110,6 @@ void tile_product(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matr
       gemm_block_widened(kernels, c, c_stride, a, b, m, n, k, alpha, beta);
   }
 }
-
-}  // namespace
 
 template <class C, class T>
 void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix<T> a, Matrix<T> b, int64_t m,
@@ -129,14 +125,16 @@ void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix
       Matrix<T> columns_of_b = b;
       rows_of_a.data += a.transposed ? i : i * a.stride;
       columns_of_b.data += b.transposed ? j * b.stride : j;
-      tile_product(kernels, c + i * n + j, n, rows_of_a, columns_of_b, std::min(tile.rows, m - i),
-                   std::min(tile.columns, n - j), k, alpha, beta);
+      gemm_alone(kernels, c + i * n + j, n, rows_of_a, columns_of_b, std::min(tile.rows, m - i),
+                 std::min(tile.columns, n - j), k, alpha, beta);
     }
   });
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
 #define TRIFOLD_GEMM(C, T)                                                                                 \
+  template void gemm_alone<C, T>(const StorageKernels<T>&, C*, int64_t, Matrix<T>, Matrix<T>, int64_t,     \
+                                 int64_t, int64_t, double, double);                                        \
   template void gemm_tiled<C, T>(ThreadPool&, const StorageKernels<T>&, C*, Matrix<T>, Matrix<T>, int64_t, \
                                  int64_t, int64_t, double, double);
 TRIFOLD_GEMM(float, float)

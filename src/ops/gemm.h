@@ -39,6 +39,11 @@ template <class C, class T>
 void gemm_block_widened(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b,
                         int64_t m, int64_t n, int64_t k, double alpha, double beta);
 
+// The product of any type on the calling thread, the fastest of these.
+template <class C, class T>
+void gemm_alone(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b, int64_t m,
+                int64_t n, int64_t k, double alpha, double beta);
+
 // The product over a pool: c is cut into tiles by (m, n, k) alone, never by the number of workers, and every
 // worker computes some of them with gemm_block, so the result is the same bits on any pool. C and T are one
 // type, or C is f32 and T a 16-bit type.

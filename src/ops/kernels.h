@@ -13,6 +13,7 @@
 
 #include "core/float16.h"
 #include "core/hd.h"
+#include "ops/experts.h"
 
 namespace trifold::cpu {
 
@@ -157,6 +158,23 @@ constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 // Elements of one partial sum of chunk_squares.
 constexpr int64_t kSquaresChunk = 256;
 
+// What the gradient of a router's logits is made of, [T, E], [T, k] or [T]; T is the type it is stored in.
+template <class T>
+struct RouterGradient {
+  using Wide = Accumulate<T>;
+  const Wide* dgates;
+  const Wide* gates;
+  const int32_t* chosen;
+  const Wide* logits;
+  const int32_t* counts;
+  const float* weight;
+  LateFactor loss;
+  RouterLosses losses;
+  Router how;
+  int64_t experts;
+  int64_t seq;
+};
+
 // Of activations, weights and their products. T is what tensors are stored in; `Wide` is what is computed
 // with, and the type of statistics and of the gradients of parameters.
 template <class T>
@@ -219,6 +237,15 @@ struct StorageKernels {
 
   double (*sum_squares)(const T* x, int64_t n);
 
+  // Of a mixture of experts, as in ops.h. Tokens from `begin` to `end`; choices; tokens.
+  void (*route_backward)(T* dlogits, const RouterGradient<T>& in, int64_t begin, int64_t end);
+  void (*gate_rows)(T* y, const T* x, const Wide* gates, const int32_t* row, int64_t columns, int64_t begin,
+                    int64_t end);
+  void (*gate_rows_backward)(T* dx, Wide* dgates, const T* dy, const T* x, const Wide* gates,
+                             const int32_t* row, int64_t columns, int64_t begin, int64_t end);
+  void (*sum_choices)(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns, bool accumulate,
+                      int64_t begin, int64_t end);
+
   void (*attention_forward)(T* out, Wide* lse, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
   // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
@@ -234,6 +261,12 @@ struct Kernels {
   void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
   void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
+  // Tokens from `begin` to `end`; bias may be null.
+  void (*route)(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& how,
+                int64_t begin, int64_t end);
+  // Sequences from `begin` to `end`.
+  void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, int64_t experts, int64_t seq,
+                        const Router& how, int64_t begin, int64_t end);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
   void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null

@@ -23,6 +23,7 @@
 #include "core/sequence_rows.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "ops/experts.h"
 #include "ops/recommender.h"
 #include "ops/update_rules.h"
 
@@ -302,6 +303,39 @@ struct OpTable {
                               ClickLoss how);
   // Copies of columns between matrices of as many rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
+
+  // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices a token, R = T k rows ----
+  // ---- logits, gates and their statistics have the accumulate_type; chosen, row, token, first, counts i32
+  // The k experts with the largest logits, or where there is a bias with the largest logistic function of the
+  // logit plus bias; of equal ones the first. logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
+  void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
+  // counts[b, e] = choices of expert e without a bias in sequence b, of `seq` tokens; with p the softmax of a
+  // token's logits, or their logistic functions divided by the sum of these,
+  //   balance[t] = E / (k seq) * sum over e of counts[b, e] p_e    (1 where the choices are spread evenly)
+  //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
+  // balance, z [T]  counts [T / seq, E]
+  void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
+                        const Router& how);
+  // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
+  // balance[t] + losses.z * z[t]; counts and choices have none.  dlogits [T, E]  dgates [T, k]  weight [T] f32
+  void (*route_backward)(Stream&, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
+                         Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
+                         const Router& how);
+  // The rows of the choices: row[c] of choice c, and the token of each row.  first [E + 1]  row, token [R]
+  void (*sort_choices)(Stream&, Tensor first, Tensor row, Tensor token, Tensor chosen);
+  // y[row[c]] = gates[c] * x[row[c]]; y may be x.  x, y [R, C]
+  void (*gate_rows)(Stream&, Tensor y, Tensor x, Tensor gates, Tensor row);
+  // dgates[c] = dy[row[c]] . x[row[c]];  dx[row[c]] = gates[c] * dy[row[c]]; dx may be dy
+  void (*gate_rows_backward)(Stream&, Tensor dx, Tensor dgates, Tensor dy, Tensor x, Tensor gates,
+                             Tensor row);
+  // y[t] = the sum of the rows of its choices, in their order; added to y when `accumulate`.
+  // y [T, C]  x [R, C]  row [T, k]
+  void (*sum_choices)(Stream&, Tensor y, Tensor x, Tensor row, bool accumulate);
+  // y[r] = x[r] w[e]^T, or x[r] w[e] where not `transposed`, e being the expert of row r. The bits of a row
+  // do not depend on the other rows.  w [E, N, K]; x [R, K], y [R, N] or, not transposed, x [R, N], y [R, K]
+  void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
+  // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
+  void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
 };
 
 // The table of the best instruction set this processor has (x86-64-v4, -v3, else the compiler's baseline).

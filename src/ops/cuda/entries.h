@@ -11,6 +11,7 @@ void add_elementwise(OpTable& ops);
 void add_rows(OpTable& ops);
 void add_optimizer(OpTable& ops);
 void add_recommender(OpTable& ops);
+void add_experts(OpTable& ops);
 
 // y += bias, then where `relu` is set max(0, that): what `linear` has behind its product.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);

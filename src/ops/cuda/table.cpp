@@ -28,6 +28,7 @@ const OpTable& raw_ops() {
     add_rows(ops);
     add_optimizer(ops);
     add_recommender(ops);
+    add_experts(ops);
     add_products(ops, Precision);
     add_attention(ops);
     return ops;

@@ -79,6 +79,13 @@ constexpr size_t update_workspace(int64_t tables, int64_t lookups, int64_t wides
 }
 static_assert(kMostSums * sizeof(double) <= kProductWorkspace);
 
+// ---- losses of a router (kernels/experts.cu) ----
+
+// Of so many choices: the expert of each, and what it weighs.
+constexpr size_t router_workspace(int64_t choices) {
+  return static_cast<size_t>(choices) * (2 * sizeof(int32_t) + sizeof(double));
+}
+
 // ---- attention by cuDNN (attention.h) ----
 
 struct AttentionSize {

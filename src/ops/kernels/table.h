@@ -8,6 +8,7 @@
 #include "ops/kernels/clicks.h"
 #include "ops/kernels/dropout.h"
 #include "ops/kernels/elementwise.h"
+#include "ops/kernels/experts.h"
 #include "ops/kernels/interaction.h"
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/optimizer.h"
@@ -53,6 +54,10 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .softmax_stats = softmax_stats<T>,
       .cross_entropy_backward = cross_entropy_backward<T>,
       .sum_squares = sum_squares<T>,
+      .route_backward = route_backward<T>,
+      .gate_rows = gate_rows<T>,
+      .gate_rows_backward = gate_rows_backward<T>,
+      .sum_choices = sum_choices<T>,
       .attention_forward = attention_forward<T>,
       .attention_backward = attention_backward<T>,
   };
@@ -64,6 +69,8 @@ constexpr Kernels<T> make_kernels() {
       .softmax_rescale = softmax_rescale<T>,
       .cross_entropy = cross_entropy<T>,
       .weighted_sum = weighted_sum<T>,
+      .route = route<T>,
+      .router_losses = router_losses<T>,
       .chunk_squares = chunk_squares<T>,
       .adamw = adamw<T>,
       .sgd = sgd<T>,

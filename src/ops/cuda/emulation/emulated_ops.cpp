@@ -33,6 +33,7 @@ const OpTable& raw_ops() {
     add_rows(ops);
     add_optimizer(ops);
     add_recommender(ops);
+    add_experts(ops);
     ops.gemm = plain_gemm;
     add_composed_products<raw_ops>(ops);
     ops.linear = linear;

@@ -261,6 +261,34 @@ template <class T>
 void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T* qkv, const T* out,
                               const Accumulate<T>* lse, const PlainAttention& how);
 
+// ---- mixture of experts (experts.cu) ----
+template <class W>
+void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
+           int64_t experts, const Router& how);
+// scratch: router_workspace(tokens * choices), cuda/workspace.h
+template <class W>
+void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
+                   int64_t tokens, int64_t experts, int64_t seq, const Router& how);
+template <class T>
+void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
+void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
+                  int64_t experts, int64_t choices, int64_t each);
+template <class T>
+void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
+               int64_t choices, int64_t columns);
+template <class T>
+void gate_rows_backward(CudaStream stream, T* dx, Accumulate<T>* dgates, const T* dy, const T* x,
+                        const Accumulate<T>* gates, const int32_t* row, int64_t choices, int64_t columns);
+template <class T>
+void sum_choices(CudaStream stream, T* y, const T* x, const int32_t* row, int64_t tokens, int64_t choices,
+                 int64_t columns, bool accumulate);
+template <class T>
+void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32_t* first, int64_t rows,
+                    int64_t experts, int64_t n, int64_t k, bool transposed);
+template <class T>
+void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
+                           const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
+
 // ---- factors of FP8 products (fp8.cu) ----
 // What a tensor was multiplied by before it was rounded, and the inverse of that.
 struct Fp8Scale {

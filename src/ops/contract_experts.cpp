@@ -1,0 +1,126 @@
+// The contract of a mixture of experts.
+#include <limits>
+
+#include "ops/contract.h"
+#include "ops/expect.h"
+
+namespace trifold::contract {
+
+namespace {
+
+void expect_router(const char* op, const Tensor& logits, const Router& how) {
+  expect_matrix(op, "logits", logits);
+  check(accumulate_type(logits.dtype) == logits.dtype, "{}: logits are {}, but f32 or f64 is needed", op,
+        name_of(logits.dtype));
+  check(how.choices >= 1 && how.choices <= logits.last_dim(), "{}: {} of {} experts cannot be chosen", op,
+        how.choices, logits.last_dim());
+}
+
+// Of rows and choices, which are as many as `row` has.
+void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
+  expect_matrix(op, "x", x);
+  expect(op, "row", row, DType::I32, x.row_count());
+}
+
+void expect_experts(const char* op, const Tensor& w, const Tensor& first) {
+  check(w.rank() == 3, "{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
+  expect(op, "first", first, DType::I32, w.dim(0) + 1);
+}
+
+}  // namespace
+
+void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, const Tensor& bias,
+           const Router& how) {
+  expect_router("route", logits, how);
+  expect("route", "gates", gates, logits.dtype, logits.row_count() * how.choices);
+  expect("route", "chosen", chosen, DType::I32, logits.row_count() * how.choices);
+  if (bias.data != nullptr) expect("route", "bias", bias, logits.dtype, logits.last_dim());
+}
+
+void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts, const Tensor& logits,
+                   int64_t seq, const Router& how) {
+  constexpr const char* kOp = "router_losses";
+  expect_router(kOp, logits, how);
+  const int64_t tokens = logits.row_count();
+  check(seq >= 1 && tokens % seq == 0, "{}: {} tokens are not sequences of {}", kOp, tokens, seq);
+  expect(kOp, "balance", balance, logits.dtype, tokens);
+  expect(kOp, "z", z, logits.dtype, tokens);
+  expect(kOp, "counts", counts, DType::I32, tokens / seq * logits.last_dim());
+}
+
+void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
+                    const Tensor& logits, const Tensor& counts, const Tensor& weight, const Factor& /*loss*/,
+                    const RouterLosses& /*losses*/, const Router& how) {
+  constexpr const char* kOp = "route_backward";
+  expect_router(kOp, logits, how);
+  const int64_t tokens = logits.row_count();
+  const int64_t experts = logits.last_dim();
+  expect_float(kOp, "dlogits", dlogits);
+  check(dlogits.elements() == logits.elements() && accumulate_type(dlogits.dtype) == logits.dtype,
+        "{}: {} {} cannot be the gradient of {} {}", kOp, name_of(dlogits.dtype), to_string(dlogits.shape),
+        name_of(logits.dtype), to_string(logits.shape));
+  expect(kOp, "dgates", dgates, logits.dtype, tokens * how.choices);
+  expect(kOp, "gates", gates, logits.dtype, tokens * how.choices);
+  expect(kOp, "chosen", chosen, DType::I32, tokens * how.choices);
+  expect(kOp, "counts", counts, DType::I32, counts.elements());
+  const int64_t sequences = counts.elements() / experts;
+  check(counts.elements() % experts == 0 && sequences >= 1 && tokens % sequences == 0,
+        "{}: counts {} are not of {} tokens for {} experts", kOp, to_string(counts.shape), tokens, experts);
+  expect(kOp, "weight", weight, DType::F32, tokens);
+}
+
+void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, const Tensor& chosen) {
+  constexpr const char* kOp = "sort_choices";
+  expect(kOp, "first", first, DType::I32, first.elements());
+  expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
+  check(first.elements() >= 2 && chosen.rank() == 2, "{}: {} choices for {} places make no sense", kOp,
+        to_string(chosen.shape), to_string(first.shape));
+  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
+        chosen.elements());
+  expect(kOp, "row", row, DType::I32, chosen.elements());
+  expect(kOp, "token", token, DType::I32, chosen.elements());
+}
+
+void gate_rows(const Tensor& y, const Tensor& x, const Tensor& gates, const Tensor& row) {
+  expect_rows("gate_rows", x, row);
+  expect("gate_rows", "y", y, x.dtype, x.elements());
+  expect("gate_rows", "gates", gates, accumulate_type(x.dtype), x.row_count());
+}
+
+void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy, const Tensor& x,
+                        const Tensor& gates, const Tensor& row) {
+  constexpr const char* kOp = "gate_rows_backward";
+  expect_rows(kOp, x, row);
+  expect(kOp, "dx", dx, x.dtype, x.elements());
+  expect(kOp, "dy", dy, x.dtype, x.elements());
+  expect(kOp, "dgates", dgates, accumulate_type(x.dtype), x.row_count());
+  expect(kOp, "gates", gates, accumulate_type(x.dtype), x.row_count());
+}
+
+void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool /*accumulate*/) {
+  expect_rows("sum_choices", x, row);
+  check(row.rank() == 2, "sum_choices: row is {}, but [tokens, choices] are needed", to_string(row.shape));
+  expect("sum_choices", "y", y, x.dtype, row.dim(0) * x.last_dim());
+}
+
+void expert_product(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& first, bool transposed) {
+  constexpr const char* kOp = "expert_product";
+  expect_experts(kOp, w, first);
+  expect_matrix(kOp, "x", x);
+  const int64_t rows = x.row_count();
+  expect(kOp, "x", x, w.dtype, rows * w.dim(transposed ? 2 : 1));
+  expect(kOp, "y", y, w.dtype, rows * w.dim(transposed ? 1 : 2));
+}
+
+void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& first,
+                           bool /*accumulate*/) {
+  constexpr const char* kOp = "expert_product_weight";
+  expect_experts(kOp, dw, first);
+  expect_matrix(kOp, "x", x);
+  const int64_t rows = x.row_count();
+  expect(kOp, "dw", dw, accumulate_type(x.dtype), dw.elements());
+  expect(kOp, "x", x, x.dtype, rows * dw.dim(2));
+  expect(kOp, "dy", dy, x.dtype, rows * dw.dim(1));
+}
+
+}  // namespace trifold::contract

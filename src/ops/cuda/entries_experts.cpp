@@ -1,0 +1,142 @@
+// The CUDA entries of a mixture of experts.
+#include <algorithm>
+
+#include "ops/cuda/entries.h"
+#include "ops/cuda/entries_support.h"
+
+namespace trifold::cuda {
+
+void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how) {
+  dispatch_wide_float(logits.dtype, [&](auto zero) {
+    using W = decltype(zero);
+    enqueue(stream, "route",
+            [how, weights = gates.as<W>(), to = chosen.as<int32_t>(), from = logits.as<W>(),
+             shift = bias.data == nullptr ? nullptr : bias.as<W>(), tokens = logits.row_count(),
+             experts = logits.last_dim()](CudaStream on) {
+              route<W>(on, weights, to, from, shift, tokens, experts, how);
+            });
+  });
+}
+
+void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
+                   const Router& how) {
+  const int64_t tokens = logits.row_count();
+  dispatch_wide_float(logits.dtype, [&](auto zero) {
+    using W = decltype(zero);
+    enqueue_with_scratch(
+        stream, "router_losses", router_workspace(tokens * how.choices),
+        [how, seq, tokens, even = balance.as<W>(), size = z.as<W>(), counted = counts.as<int32_t>(),
+         from = logits.as<W>(), experts = logits.last_dim()](CudaStream on, void* scratch) {
+          router_losses<W>(on, scratch, even, size, counted, from, tokens, experts, seq, how);
+        });
+  });
+}
+
+void route_backward(Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
+                    Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
+                    const Router& how) {
+  constexpr const char* kOp = "route_backward";
+  const int64_t experts = logits.last_dim();
+  const int64_t tokens = logits.row_count();
+  const cpu::LateFactor factor = cpu::late(kOp, loss);
+  const int64_t seq = tokens * experts / std::max<int64_t>(1, counts.elements());
+  dispatch_float(dlogits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    const cpu::RouterGradient<T> in{dgates.as<Wide>(),
+                                    gates.as<Wide>(),
+                                    chosen.as<int32_t>(),
+                                    logits.as<Wide>(),
+                                    counts.as<int32_t>(),
+                                    weight.as<float>(),
+                                    factor,
+                                    losses,
+                                    how,
+                                    experts,
+                                    seq};
+    enqueue(stream, kOp,
+            [in, tokens, out = dlogits.as<T>()](CudaStream on) { route_backward<T>(on, out, in, tokens); });
+  });
+}
+
+void sort_choices(Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
+  enqueue(stream, "sort_choices",
+          [begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
+           expert = chosen.as<int32_t>(), experts = first.elements() - 1, count = chosen.elements(),
+           each = chosen.last_dim()](CudaStream on) {
+            sort_choices(on, begins, place, of, expert, experts, count, each);
+          });
+}
+
+void gate_rows(Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor row) {
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "gate_rows",
+            [out = y.as<T>(), in = x.as<T>(), gate = gates.as<Accumulate<T>>(), rows = row.as<int32_t>(),
+             choices = row.elements(), columns = x.last_dim()](CudaStream on) {
+              gate_rows<T>(on, out, in, gate, rows, choices, columns);
+            });
+  });
+}
+
+void gate_rows_backward(Stream& stream, Tensor dx, Tensor dgates, Tensor dy, Tensor x, Tensor gates,
+                        Tensor row) {
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    enqueue(stream, "gate_rows_backward",
+            [out = dx.as<T>(), slope = dgates.as<Wide>(), grad = dy.as<T>(), in = x.as<T>(),
+             gate = gates.as<Wide>(), rows = row.as<int32_t>(), choices = row.elements(),
+             columns = x.last_dim()](CudaStream on) {
+              gate_rows_backward<T>(on, out, slope, grad, in, gate, rows, choices, columns);
+            });
+  });
+}
+
+void sum_choices(Stream& stream, Tensor y, Tensor x, Tensor row, bool accumulate) {
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "sum_choices",
+            [out = y.as<T>(), in = x.as<T>(), rows = row.as<int32_t>(), tokens = row.dim(0),
+             choices = row.last_dim(), columns = x.last_dim(), accumulate](CudaStream on) {
+              sum_choices<T>(on, out, in, rows, tokens, choices, columns, accumulate);
+            });
+  });
+}
+
+void expert_product(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed) {
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "expert_product",
+            [out = y.as<T>(), in = x.as<T>(), weights = w.as<T>(), begins = first.as<int32_t>(),
+             rows = x.row_count(), experts = w.dim(0), n = y.last_dim(), k = x.last_dim(),
+             transposed](CudaStream on) {
+              expert_product<T>(on, out, in, weights, begins, rows, experts, n, k, transposed);
+            });
+  });
+}
+
+void expert_product_weight(Stream& stream, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate) {
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "expert_product_weight",
+            [out = dw.as<Accumulate<T>>(), grad = dy.as<T>(), in = x.as<T>(), begins = first.as<int32_t>(),
+             experts = dw.dim(0), m = dw.dim(1), n = dw.dim(2), accumulate](CudaStream on) {
+              expert_product_weight<T>(on, out, grad, in, begins, experts, m, n, accumulate);
+            });
+  });
+}
+
+void add_experts(OpTable& ops) {
+  ops.route = route;
+  ops.router_losses = router_losses;
+  ops.route_backward = route_backward;
+  ops.sort_choices = sort_choices;
+  ops.gate_rows = gate_rows;
+  ops.gate_rows_backward = gate_rows_backward;
+  ops.sum_choices = sum_choices;
+  ops.expert_product = expert_product;
+  ops.expert_product_weight = expert_product_weight;
+}
+
+}  // namespace trifold::cuda

@@ -1,0 +1,306 @@
+// A mixture of experts: a thread routes a token, a warp finds the choices of an expert, and products take
+// tiles of shared memory, each of rows of one expert.
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/pack.cuh"
+#include "ops/kernels/routing.h"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kTile = 16;
+
+__device__ inline int64_t thread_index() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    route_kernel(W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens, int64_t experts,
+                 Router how) {
+  const int64_t t = thread_index();
+  if (t >= tokens) return;
+  cpu::route_token(gates + t * how.choices, chosen + t * how.choices, logits + t * experts, bias, experts,
+                   how);
+}
+
+// One warp for each expert of each sequence: `chosen` are the choices without a bias, in any order.
+__global__ void __launch_bounds__(kWarp)
+    count_kernel(int32_t* counts, const int32_t* chosen, int64_t experts, int64_t choices) {
+  const int32_t* own = chosen + blockIdx.y * choices;
+  int32_t count = 0;
+  for (int64_t c = threadIdx.x; c < choices; c += kWarp) count += own[c] == static_cast<int32_t>(blockIdx.x);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    count += __shfl_xor_sync(kAllLanes, count, distance);
+  if (threadIdx.x == 0) counts[blockIdx.y * experts + blockIdx.x] = count;
+}
+
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    router_losses_kernel(W* balance, W* z, const int32_t* counts, const W* logits, int64_t tokens,
+                         int64_t experts, int64_t seq, Router how) {
+  const int64_t t = thread_index();
+  if (t >= tokens) return;
+  cpu::token_losses(balance[t], z[t], logits + t * experts, counts + t / seq * experts, experts, seq, how);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    route_backward_kernel(T* dlogits, cpu::RouterGradient<T> in, int64_t tokens) {
+  const int64_t t = thread_index();
+  if (t < tokens) cpu::token_gradient(dlogits + t * in.experts, in, t);
+}
+
+// first[e + 1] = the choices of expert e, and first[0] = 0.
+__global__ void __launch_bounds__(kWarp)
+    count_choices(int32_t* first, const int32_t* chosen, int64_t choices) {
+  int32_t count = 0;
+  for (int64_t c = threadIdx.x; c < choices; c += kWarp)
+    count += chosen[c] == static_cast<int32_t>(blockIdx.x);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    count += __shfl_xor_sync(kAllLanes, count, distance);
+  if (threadIdx.x != 0) return;
+  first[blockIdx.x + 1] = count;
+  if (blockIdx.x == 0) first[0] = 0;
+}
+
+__global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t experts) {
+  if (threadIdx.x != 0) return;
+  for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
+}
+
+// The warp of an expert goes over all choices and gives its own the next rows, in order.
+__global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* token, const int32_t* first,
+                                                       const int32_t* chosen, int64_t choices, int64_t each) {
+  const auto lane = threadIdx.x;
+  int32_t next = first[blockIdx.x];
+  for (int64_t begin = 0; begin < choices; begin += kWarp) {
+    const int64_t c = begin + lane;
+    const int mine = c < choices && chosen[c] == static_cast<int32_t>(blockIdx.x) ? 1 : 0;
+    const unsigned same = __match_any_sync(kAllLanes, mine);
+    const unsigned all = mine != 0 ? same : ~same;
+    if (mine != 0) {
+      const int32_t at = next + __popc(all & ((1U << lane) - 1));
+      row[c] = at;
+      token[at] = static_cast<int32_t>(c / each);
+    }
+    next += __popc(all);
+  }
+}
+
+// A block for each choice.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gate_rows_kernel(T* y, const T* x, const Accumulate<T>* gates, const int32_t* row, int64_t columns) {
+  const Accumulate<T> gate = gates[blockIdx.x];
+  const int64_t at = row[blockIdx.x] * columns;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) put(y[at + i], gate * value(x[at + i]));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kWarp)
+    gate_gradient_kernel(T* dx, Accumulate<T>* dgates, const T* dy, const T* x, const Accumulate<T>* gates,
+                         const int32_t* row, int64_t columns) {
+  using Wide = Accumulate<T>;
+  const Wide gate = gates[blockIdx.x];
+  const int64_t at = row[blockIdx.x] * columns;
+  Wide sum = 0;
+  for (int64_t i = threadIdx.x; i < columns; i += kWarp) {
+    const Wide d = value(dy[at + i]);
+    sum += d * value(x[at + i]);
+    put(dx[at + i], gate * d);
+  }
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  if (threadIdx.x == 0) dgates[blockIdx.x] = sum;
+}
+
+// A block for each token.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_choices_kernel(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns,
+                       bool accumulate) {
+  const int32_t* rows = row + blockIdx.x * choices;
+  T* out = y + blockIdx.x * columns;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    Accumulate<T> sum = accumulate ? value(out[i]) : Accumulate<T>(0);
+    for (int64_t s = 0; s < choices; ++s) sum += value(x[rows[s] * columns + i]);
+    put(out[i], sum);
+  }
+}
+
+// blockIdx.x counts the tiles of rows of all experts one after another; there may be fewer than blocks.
+template <class T>
+__global__ void __launch_bounds__(kTile* kTile)
+    expert_product_kernel(T* y, const T* x, const T* w, const int32_t* first, int64_t experts, int64_t n,
+                          int64_t k, bool transposed) {
+  using Wide = Accumulate<T>;
+  __shared__ Wide left[kTile][kTile + 1];
+  __shared__ Wide right[kTile][kTile + 1];
+  int64_t tile = blockIdx.x;
+  int64_t expert = 0;
+  for (; expert < experts; ++expert) {
+    const int64_t here = (first[expert + 1] - first[expert] + kTile - 1) / kTile;
+    if (tile < here) break;
+    tile -= here;
+  }
+  if (expert == experts) return;
+  const auto column_here = static_cast<int>(threadIdx.x) % kTile;
+  const auto row_here = static_cast<int>(threadIdx.x) / kTile;
+  const int64_t row = first[expert] + tile * kTile + row_here;
+  const int64_t end = first[expert + 1];
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kTile + column_here;
+  const T* weights = w + expert * n * k;
+  Wide sum = 0;
+  for (int64_t d = 0; d < k; d += kTile) {
+    const int64_t across = d + column_here;
+    const int64_t down = d + row_here;
+    left[row_here][column_here] = row < end && across < k ? value(x[row * k + across]) : Wide(0);
+    right[row_here][column_here] =
+        down < k && column < n ? value(weights[transposed ? column * k + down : down * n + column]) : Wide(0);
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) sum += left[row_here][i] * right[i][column_here];
+    __syncthreads();
+  }
+  if (row < end && column < n) put(y[row * n + column], sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kTile* kTile)
+    expert_gradient_kernel(Accumulate<T>* dw, const T* dy, const T* x, const int32_t* first, int64_t m,
+                           int64_t n, bool accumulate) {
+  using Wide = Accumulate<T>;
+  __shared__ Wide left[kTile][kTile + 1];
+  __shared__ Wide right[kTile][kTile + 1];
+  const int64_t expert = blockIdx.z;
+  const auto column_here = static_cast<int>(threadIdx.x) % kTile;
+  const auto row_here = static_cast<int>(threadIdx.x) / kTile;
+  const int64_t tile_row = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kTile + column_here;
+  const int64_t end = first[expert + 1];
+  Wide sum = 0;
+  for (int64_t d = first[expert]; d < end; d += kTile) {
+    const int64_t at = d + row_here;
+    const int64_t across = tile_row + column_here;
+    left[row_here][column_here] = at < end && across < m ? value(dy[at * m + across]) : Wide(0);
+    right[row_here][column_here] = at < end && column < n ? value(x[at * n + column]) : Wide(0);
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) sum += left[i][row_here] * right[i][column_here];
+    __syncthreads();
+  }
+  const int64_t row = tile_row + row_here;
+  if (row >= m || column >= n) return;
+  Wide& out = dw[(expert * m + row) * n + column];
+  out = accumulate ? out + sum : sum;
+}
+
+dim3 blocks_for(int64_t threads) { return dim3(static_cast<unsigned>(parts(threads, kThreads))); }
+unsigned extent(int64_t count) { return static_cast<unsigned>(count); }
+
+}  // namespace
+
+template <class W>
+void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
+           int64_t experts, const Router& how) {
+  if (tokens == 0) return;
+  TRIFOLD_LAUNCH(route_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, gates, chosen, logits, bias,
+                 tokens, experts, how);
+}
+
+template <class W>
+void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
+                   int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
+  if (tokens == 0) return;
+  // The gates are of no use here.
+  auto* chosen = static_cast<int32_t*>(scratch);
+  auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * how.choices);
+  route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, how);
+  const dim3 grid(extent(experts), extent(tokens / seq));
+  TRIFOLD_LAUNCH(count_kernel, grid, dim3(kWarp), 0, stream, counts, chosen, experts, seq * how.choices);
+  TRIFOLD_LAUNCH(router_losses_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, balance, z, counts,
+                 logits, tokens, experts, seq, how);
+}
+
+template <class T>
+void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens) {
+  if (tokens == 0) return;
+  TRIFOLD_LAUNCH(route_backward_kernel<T>, blocks_for(tokens), dim3(kThreads), 0, stream, dlogits, in,
+                 tokens);
+}
+
+void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
+                  int64_t experts, int64_t choices, int64_t each) {
+  const dim3 grid(extent(experts));
+  TRIFOLD_LAUNCH(count_choices, grid, dim3(kWarp), 0, stream, first, chosen, choices);
+  TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
+  TRIFOLD_LAUNCH(place_choices, grid, dim3(kWarp), 0, stream, row, token, first, chosen, choices, each);
+}
+
+template <class T>
+void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
+               int64_t choices, int64_t columns) {
+  if (choices == 0) return;
+  TRIFOLD_LAUNCH(gate_rows_kernel<T>, dim3(extent(choices)), dim3(kThreads), 0, stream, y, x, gates, row,
+                 columns);
+}
+
+template <class T>
+void gate_rows_backward(CudaStream stream, T* dx, Accumulate<T>* dgates, const T* dy, const T* x,
+                        const Accumulate<T>* gates, const int32_t* row, int64_t choices, int64_t columns) {
+  if (choices == 0) return;
+  TRIFOLD_LAUNCH(gate_gradient_kernel<T>, dim3(extent(choices)), dim3(kWarp), 0, stream, dx, dgates, dy, x,
+                 gates, row, columns);
+}
+
+template <class T>
+void sum_choices(CudaStream stream, T* y, const T* x, const int32_t* row, int64_t tokens, int64_t choices,
+                 int64_t columns, bool accumulate) {
+  if (tokens == 0) return;
+  TRIFOLD_LAUNCH(sum_choices_kernel<T>, dim3(extent(tokens)), dim3(kThreads), 0, stream, y, x, row, choices,
+                 columns, accumulate);
+}
+
+template <class T>
+void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32_t* first, int64_t rows,
+                    int64_t experts, int64_t n, int64_t k, bool transposed) {
+  if (rows == 0) return;
+  const dim3 grid(extent(parts(rows, kTile) + experts), extent(parts(n, kTile)));
+  TRIFOLD_LAUNCH(expert_product_kernel<T>, grid, dim3(kTile * kTile), 0, stream, y, x, w, first, experts, n,
+                 k, transposed);
+}
+
+template <class T>
+void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
+                           const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
+  const dim3 grid(extent(parts(m, kTile)), extent(parts(n, kTile)), extent(experts));
+  TRIFOLD_LAUNCH(expert_gradient_kernel<T>, grid, dim3(kTile * kTile), 0, stream, dw, dy, x, first, m, n,
+                 accumulate);
+}
+
+#define INSTANTIATE(W)                                                                                     \
+  template void route<W>(CudaStream, W*, int32_t*, const W*, const W*, int64_t, int64_t, const Router&);   \
+  template void router_losses<W>(CudaStream, void*, W*, W*, int32_t*, const W*, int64_t, int64_t, int64_t, \
+                                 const Router&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+#define INSTANTIATE(T)                                                                                     \
+  template void route_backward<T>(CudaStream, T*, const cpu::RouterGradient<T>&, int64_t);                 \
+  template void gate_rows<T>(CudaStream, T*, const T*, const Accumulate<T>*, const int32_t*, int64_t,      \
+                             int64_t);                                                                     \
+  template void gate_rows_backward<T>(CudaStream, T*, Accumulate<T>*, const T*, const T*,                  \
+                                      const Accumulate<T>*, const int32_t*, int64_t, int64_t);             \
+  template void sum_choices<T>(CudaStream, T*, const T*, const int32_t*, int64_t, int64_t, int64_t, bool); \
+  template void expert_product<T>(CudaStream, T*, const T*, const T*, const int32_t*, int64_t, int64_t,    \
+                                  int64_t, int64_t, bool);                                                 \
+  template void expert_product_weight<T>(CudaStream, Accumulate<T>*, const T*, const T*, const int32_t*,   \
+                                         int64_t, int64_t, int64_t, bool);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda

@@ -1,0 +1,183 @@
+// The router of a mixture of experts, one token at a time (ops/experts.h): the same code on every back end.
+#pragma once
+
+#include "ops/kernels.h"
+#include "ops/kernels/formulas.h"
+#include "ops/kernels/math.h"
+#include "ops/kernels/number.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// Calls visit(slot, index) for the `wanted` largest of `count` numbers, the largest first; of equal ones the
+// first comes first. A number that was visited is one that is above the last, or equal and before it, so no
+// marks are kept. Where a NaN leaves too few numbers, any index takes the place of what is missing.
+template <class T, class Key, class Visit>
+HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit) {
+  T last = 0;
+  int64_t last_at = -1;
+  for (int64_t slot = 0; slot < wanted; ++slot) {
+    T best = 0;
+    int64_t at = -1;
+    for (int64_t i = 0; i < count; ++i) {
+      const T number = key(i);
+      const bool left = slot == 0 || number < last || (number == last && i > last_at);
+      if (left && (at < 0 ? number == number : number > best)) {
+        best = number;
+        at = i;
+      }
+    }
+    if (at < 0) at = slot;
+    visit(slot, at);
+    last = best;
+    last_at = at;
+  }
+}
+
+// log of the sum of exp(z) = most + log(sum)
+template <class T>
+struct Spread {
+  T most, sum;
+  HD inline T share(T z) const { return exp_of(z - most) / sum; }
+  HD inline T log_sum() const { return most + log_of(sum); }
+};
+template <class T>
+HD inline Spread<T> spread_of(const T* z, int64_t experts) {
+  Spread<T> spread{z[0], 0};
+  for (int64_t i = 1; i < experts; ++i) spread.most = larger(spread.most, z[i]);
+  for (int64_t i = 0; i < experts; ++i) spread.sum += exp_of(z[i] - spread.most);
+  return spread;
+}
+
+// Keeps logistic functions that are all zero from being divided by zero.
+inline constexpr double kSmallestSum = 1e-20;
+
+template <class T>
+HD inline T sum_of_sigmoids(const T* z, const int32_t* chosen, int64_t choices) {
+  T sum = T(kSmallestSum);
+  for (int64_t s = 0; s < choices; ++s) sum += sigmoid_of(z[chosen[s]]);
+  return sum;
+}
+
+template <class T>
+HD inline void gates_of(T* gates, const int32_t* chosen, const T* z, int64_t experts, const Router& how) {
+  const auto scale = static_cast<T>(how.scale);
+  if (how.gate == RouterGate::Sigmoid) {
+    const T sum = how.choices == 1 ? T(1) : sum_of_sigmoids(z, chosen, how.choices);
+    for (int64_t s = 0; s < how.choices; ++s) gates[s] = scale * sigmoid_of(z[chosen[s]]) / sum;
+    return;
+  }
+  Spread<T> spread{z[chosen[0]], 0};
+  if (how.gate == RouterGate::All) {
+    spread = spread_of(z, experts);
+  } else {
+    for (int64_t s = 1; s < how.choices; ++s) spread.most = larger(spread.most, z[chosen[s]]);
+    for (int64_t s = 0; s < how.choices; ++s) spread.sum += exp_of(z[chosen[s]] - spread.most);
+  }
+  for (int64_t s = 0; s < how.choices; ++s) gates[s] = scale * spread.share(z[chosen[s]]);
+}
+
+template <class T>
+HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias, int64_t experts,
+                           const Router& how) {
+  const auto put_in_order = [chosen](int64_t slot, int64_t expert) {
+    for (; slot > 0 && chosen[slot - 1] > expert; --slot) chosen[slot] = chosen[slot - 1];
+    chosen[slot] = static_cast<int32_t>(expert);
+  };
+  if (bias == nullptr)
+    visit_largest<T>(
+        experts, how.choices, [z](int64_t i) { return z[i]; }, put_in_order);
+  else
+    visit_largest<T>(
+        experts, how.choices, [z, bias](int64_t i) { return sigmoid_of(z[i]) + bias[i]; }, put_in_order);
+  gates_of(gates, chosen, z, experts, how);
+}
+
+// Scores that sum to 1, to hold against the counts of choices.
+template <class T>
+struct Scores {
+  const T* z;
+  bool sigmoid;
+  T divisor;
+  Spread<T> spread;
+
+  HD inline Scores(const T* logits, int64_t experts, const Router& how)
+      : z(logits),
+        sigmoid(how.gate == RouterGate::Sigmoid),
+        divisor(T(kSmallestSum)),
+        spread(spread_of(logits, experts)) {
+    if (sigmoid)
+      for (int64_t i = 0; i < experts; ++i) divisor += sigmoid_of(z[i]);
+  }
+  HD inline T operator()(int64_t i) const {
+    return sigmoid ? sigmoid_of(z[i]) / divisor : spread.share(z[i]);
+  }
+  // The sum of the scores times what was counted.
+  HD inline T counted(const int32_t* counts, int64_t experts) const {
+    T sum = 0;
+    for (int64_t i = 0; i < experts; ++i) sum += static_cast<T>(counts[i]) * (*this)(i);
+    return sum;
+  }
+};
+
+HD inline double balance_factor(int64_t experts, int64_t seq, const Router& how) {
+  return static_cast<double>(experts) / (static_cast<double>(how.choices) * static_cast<double>(seq));
+}
+
+template <class T>
+HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* counts, int64_t experts,
+                            int64_t seq, const Router& how) {
+  const Scores<T> scores(z, experts, how);
+  const T log_sum = scores.spread.log_sum();
+  balance = static_cast<T>(balance_factor(experts, seq, how)) * scores.counted(counts, experts);
+  z_loss = log_sum * log_sum;
+}
+
+// The gradient of one token's logits. `in` is of all tokens, the token `t`.
+template <class T>
+HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t) {
+  using Wide = Accumulate<T>;
+  const Router& how = in.how;
+  const Wide* z = in.logits + t * in.experts;
+  const Wide* gates = in.gates + t * how.choices;
+  const Wide* dgates = in.dgates + t * how.choices;
+  const int32_t* chosen = in.chosen + t * how.choices;
+  const int32_t* counts = in.counts + t / in.seq * in.experts;
+  const Scores<Wide> scores(z, in.experts, how);
+  const double loss = in.loss.now() * static_cast<double>(in.weight[t]);
+  const auto balance = static_cast<Wide>(loss * in.losses.balance * balance_factor(in.experts, in.seq, how));
+  const Wide z_slope = static_cast<Wide>(2 * loss * in.losses.z) * scores.spread.log_sum();
+  const Wide counted = scores.counted(counts, in.experts);
+  const auto scale = static_cast<Wide>(how.scale);
+  Wide shared = 0;  // what the choices' gradients have in common
+  for (int64_t s = 0; s < how.choices; ++s) shared += dgates[s] * gates[s];
+  const bool one_sigmoid = how.choices == 1;
+  const Wide sum = one_sigmoid || !scores.sigmoid ? Wide(1) : sum_of_sigmoids(z, chosen, how.choices);
+  int64_t slot = 0;
+  for (int64_t i = 0; i < in.experts; ++i) {
+    const Wide p = scores.spread.share(z[i]);
+    Wide d = z_slope * p;
+    Wide slope = p;  // of the scores that are balanced
+    if (scores.sigmoid) {
+      const Wide s = sigmoid_of(z[i]);
+      slope = s * (1 - s) / scores.divisor;
+    }
+    d += balance * slope * (static_cast<Wide>(counts[i]) - counted);
+    if (how.gate == RouterGate::All) d -= p * shared;
+    if (slot < how.choices && chosen[slot] == i) {
+      if (how.gate == RouterGate::Chosen) {
+        d += gates[slot] * (dgates[slot] - shared / scale);
+      } else if (how.gate == RouterGate::All) {
+        d += gates[slot] * dgates[slot];
+      } else {
+        const Wide s = sigmoid_of(z[i]);
+        d += s * (1 - s) * (one_sigmoid ? scale * dgates[slot] : (scale * dgates[slot] - shared) / sum);
+      }
+      ++slot;
+    }
+    put(dlogits[i], d);
+  }
+}
+
+}  // namespace
+}  // namespace trifold::cpu

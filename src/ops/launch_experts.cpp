@@ -1,0 +1,269 @@
+// Launchers of a mixture of experts: the router, the order of choices, and products of rows with the weights
+// of their experts.
+#include <algorithm>
+#include <vector>
+
+#include "ops/gemm.h"
+#include "ops/launch.h"
+#include "ops/launch_support.h"
+
+namespace trifold::cpu {
+
+void route(const KernelTable& table, Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias,
+           const Router& how) {
+  const int64_t experts = logits.last_dim();
+  dispatch_wide_float(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_rows(
+        stream, logits.row_count(), experts * how.choices, kMathGrain,
+        [=, weights = gates.as<T>(), to = chosen.as<int32_t>(), from = logits.as<T>(),
+         shift = bias.data == nullptr ? nullptr : bias.as<T>(), kernel = kernels<T>(table).route](
+            int64_t begin, int64_t end) { kernel(weights, to, from, shift, experts, how, begin, end); });
+  });
+}
+
+void router_losses(const KernelTable& table, Stream& stream, Tensor balance, Tensor z, Tensor counts,
+                   Tensor logits, int64_t seq, const Router& how) {
+  const int64_t experts = logits.last_dim();
+  dispatch_wide_float(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(
+        stream, logits.row_count() / seq, 1,
+        [=, even = balance.as<T>(), size = z.as<T>(), counted = counts.as<int32_t>(), from = logits.as<T>(),
+         kernel = kernels<T>(table).router_losses](int64_t begin, int64_t end) {
+          kernel(even, size, counted, from, experts, seq, how, begin, end);
+        });
+  });
+}
+
+void route_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates,
+                    Tensor chosen, Tensor logits, Tensor counts, Tensor weight, const Factor& loss,
+                    const RouterLosses& losses, const Router& how) {
+  const int64_t experts = logits.last_dim();
+  const int64_t tokens = logits.row_count();
+  const LateFactor factor = late("route_backward", loss);
+  dispatch_float(dlogits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    const RouterGradient<T> in{dgates.as<Wide>(),
+                               gates.as<Wide>(),
+                               chosen.as<int32_t>(),
+                               logits.as<Wide>(),
+                               counts.as<int32_t>(),
+                               weight.as<float>(),
+                               factor,
+                               losses,
+                               how,
+                               experts,
+                               tokens * experts / std::max<int64_t>(1, counts.elements())};
+    over_rows(stream, tokens, experts, kMathGrain,
+              [=, out = dlogits.as<T>(), kernel = storage_kernels<T>(table).route_backward](
+                  int64_t begin, int64_t end) { kernel(out, in, begin, end); });
+  });
+}
+
+// By counting: experts are few.
+void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
+  stream.run([experts = first.elements() - 1, choices = chosen.last_dim(), count = chosen.elements(),
+              begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
+              expert = chosen.as<int32_t>()] {
+    std::fill_n(begins, experts + 1, 0);
+    for (int64_t c = 0; c < count; ++c) ++begins[expert[c] + 1];
+    for (int64_t e = 0; e < experts; ++e) begins[e + 1] += begins[e];
+    int32_t* next = scratch<int32_t>(experts);
+    std::copy_n(begins, experts, next);
+    for (int64_t c = 0; c < count; ++c) {
+      place[c] = next[expert[c]]++;
+      of[place[c]] = static_cast<int32_t>(c / choices);
+    }
+  });
+}
+
+void gate_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor row) {
+  const int64_t columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_rows(stream, x.row_count(), columns, kCheapGrain,
+              [=, out = y.as<T>(), in = x.as<T>(), gate = gates.as<Accumulate<T>>(), rows = row.as<int32_t>(),
+               kernel = storage_kernels<T>(table).gate_rows](int64_t begin, int64_t end) {
+                kernel(out, in, gate, rows, columns, begin, end);
+              });
+  });
+}
+
+void gate_rows_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dgates, Tensor dy,
+                        Tensor x, Tensor gates, Tensor row) {
+  const int64_t columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    over_rows(stream, x.row_count(), columns, kCheapGrain,
+              [=, out = dx.as<T>(), slope = dgates.as<Wide>(), grad = dy.as<T>(), in = x.as<T>(),
+               gate = gates.as<Wide>(), rows = row.as<int32_t>(),
+               kernel = storage_kernels<T>(table).gate_rows_backward](int64_t begin, int64_t end) {
+                kernel(out, slope, grad, in, gate, rows, columns, begin, end);
+              });
+  });
+}
+
+void sum_choices(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor row, bool accumulate) {
+  const int64_t columns = x.last_dim();
+  const int64_t choices = row.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_rows(stream, row.dim(0), columns * choices, kCheapGrain,
+              [=, out = y.as<T>(), in = x.as<T>(), rows = row.as<int32_t>(),
+               kernel = storage_kernels<T>(table).sum_choices](int64_t begin, int64_t end) {
+                kernel(out, in, rows, choices, columns, accumulate, begin, end);
+              });
+  });
+}
+
+namespace {
+
+// Rows of a product: always as many, so that a library never chooses its way by how many tokens an expert
+// has. What is missing is filled up with zeros.
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kDeepRows = 256;  // rows that are added up at a time, where there are so many
+
+struct RowBlock {
+  int64_t expert, begin, end;
+};
+
+int64_t blocks_of(const int32_t* first, int64_t experts) {
+  int64_t count = 0;
+  for (int64_t e = 0; e < experts; ++e) count += parts(first[e + 1] - first[e], kBlockRows);
+  return count;
+}
+
+RowBlock block_at(const int32_t* first, int64_t index) {
+  int64_t e = 0;
+  for (int64_t here; index >= (here = parts(first[e + 1] - first[e], kBlockRows)); ++e) index -= here;
+  const int64_t begin = first[e] + index * kBlockRows;
+  return {e, begin, std::min<int64_t>(begin + kBlockRows, first[e + 1])};
+}
+
+// A worker's memory beside that of `scratch`, which products use.
+template <class T, int Which>
+T* padding(int64_t count) {
+  static thread_local std::vector<T> memory;
+  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+  return memory.data();
+}
+
+// Rows [0, rows) of `columns` numbers, and zeros up to kBlockRows.
+template <class T>
+void fill_block(T* to, const T* from, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * stride, columns, to + r * columns);
+  std::fill_n(to + rows * columns, (kBlockRows - rows) * columns, T(0.0F));
+}
+
+// Columns [column, column + width) of y [R, n] in the rows of one block; x [R, k].
+template <class T>
+void block_product(const StorageKernels<T>& kernels, T* y, const T* x, const T* w, const RowBlock& block,
+                   int64_t n, int64_t k, bool transposed, int64_t column, int64_t width) {
+  const T* weights = w + block.expert * n * k;
+  const Matrix<T> second =
+      transposed ? Matrix<T>{weights + column * k, k, true} : Matrix<T>{weights + column, n, false};
+  const int64_t rows = block.end - block.begin;
+  const T* in = x + block.begin * k;
+  T* out = y + block.begin * n + column;
+  if (rows == kBlockRows)
+    return gemm_alone(kernels, out, n, Matrix<T>{in, k, false}, second, kBlockRows, width, k, 1, 0);
+  T* padded = padding<T, 0>(kBlockRows * k);
+  T* result = padding<T, 1>(kBlockRows * n);  // of the same stride: that too could change how it is computed
+  fill_block(padded, in, k, rows, k);
+  gemm_alone(kernels, result, n, Matrix<T>{padded, k, false}, second, kBlockRows, width, k, 1, 0);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(result + r * n, width, out + r * n);
+}
+
+// A tile of the gradient of one expert's weights, from its `rows` rows. The last few are filled up with
+// zeros: products of few shapes are prepared once each.
+template <class T>
+void tile_gradient(const StorageKernels<T>& kernels, Accumulate<T>* dw, int64_t stride, const T* dy,
+                   int64_t dy_stride, const T* x, int64_t rows, int64_t m, int64_t n, bool accumulate) {
+  const auto add = [&](const T* left, int64_t left_stride, const T* right, int64_t right_stride,
+                       int64_t depth) {
+    gemm_alone(kernels, dw, stride, Matrix<T>{left, left_stride, true}, Matrix<T>{right, right_stride, false},
+               m, n, depth, 1, accumulate ? 1 : 0);
+    accumulate = true;
+  };
+  int64_t r = 0;
+  while (rows - r >= kBlockRows) {
+    const int64_t depth = rows - r >= kDeepRows ? kDeepRows : kBlockRows;
+    add(dy + r * dy_stride, dy_stride, x + r * stride, stride, depth);
+    r += depth;
+  }
+  if (r < rows) {
+    T* left = padding<T, 0>(kBlockRows * m);
+    T* right = padding<T, 1>(kBlockRows * n);
+    fill_block(left, dy + r * dy_stride, dy_stride, rows - r, m);
+    fill_block(right, x + r * stride, stride, rows - r, n);
+    add(left, m, right, n, kBlockRows);
+  }
+  if (accumulate) return;
+  for (int64_t i = 0; i < m; ++i) std::fill_n(dw + i * stride, n, Accumulate<T>(0));  // no token came here
+}
+
+}  // namespace
+
+void expert_product(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor first,
+                    bool transposed) {
+  const int64_t n = y.last_dim();
+  const int64_t k = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    stream.run([=, pool = &stream.pool(), kernels = &storage_kernels<T>(table), out = y.as<T>(),
+                in = x.as<T>(), weights = w.as<T>(), begins = first.as<int32_t>(), experts = w.dim(0)] {
+      const int64_t width = tiling_for(kBlockRows, n, k).columns;
+      const int64_t across = parts(n, width);
+      pool->parallel_for(blocks_of(begins, experts) * across, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i % across * width;
+          block_product(*kernels, out, in, weights, block_at(begins, i / across), n, k, transposed, column,
+                        std::min(width, n - column));
+        }
+      });
+    });
+  });
+}
+
+void expert_product_weight(const KernelTable& table, Stream& stream, Tensor dw, Tensor dy, Tensor x,
+                           Tensor first, bool accumulate) {
+  const int64_t m = dw.dim(1);
+  const int64_t n = dw.dim(2);
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    stream.run([=, pool = &stream.pool(), kernels = &storage_kernels<T>(table), sums = dw.as<Accumulate<T>>(),
+                grad = dy.as<T>(), in = x.as<T>(), begins = first.as<int32_t>(), experts = dw.dim(0)] {
+      const Tiling tile = tiling_for(m, n, kDeepRows);
+      const int64_t across = parts(n, tile.columns);
+      const int64_t tiles = parts(m, tile.rows) * across;
+      pool->parallel_for(experts * tiles, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t expert = t / tiles;
+          const int64_t i = t % tiles / across * tile.rows;
+          const int64_t j = t % across * tile.columns;
+          const int64_t row = begins[expert];
+          tile_gradient(*kernels, sums + (expert * m + i) * n + j, n, grad + row * m + i, m, in + row * n + j,
+                        begins[expert + 1] - row, std::min(tile.rows, m - i), std::min(tile.columns, n - j),
+                        accumulate);
+        }
+      });
+    });
+  });
+}
+
+void add_experts(OpTable& ops, const KernelTable& table) {
+  bind<&OpTable::route, route>(ops, table);
+  bind<&OpTable::router_losses, router_losses>(ops, table);
+  bind<&OpTable::route_backward, route_backward>(ops, table);
+  bind<&OpTable::sort_choices, sort_choices>(ops, table);
+  bind<&OpTable::gate_rows, gate_rows>(ops, table);
+  bind<&OpTable::gate_rows_backward, gate_rows_backward>(ops, table);
+  bind<&OpTable::sum_choices, sum_choices>(ops, table);
+  bind<&OpTable::expert_product, expert_product>(ops, table);
+  bind<&OpTable::expert_product_weight, expert_product_weight>(ops, table);
+}
+
+}  // namespace trifold::cpu

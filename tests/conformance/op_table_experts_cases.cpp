@@ -1,0 +1,107 @@
+// Cases of what a mixture of experts needs.
+#include "conformance/op_table.h"
+
+namespace trifold::conformance {
+
+namespace {
+
+struct Size {
+  int64_t tokens, experts, choices, width, inner;
+  int64_t rows() const { return tokens * choices; }
+};
+
+// Some experts get no token; some get more than a block of a product has rows.
+constexpr Size kSizes[] = {{2, 1, 1, 3, 5}, {24, 5, 2, 17, 12}, {150, 40, 3, 24, 36}, {180, 3, 1, 40, 33}};
+
+void each_size(OpRun& run, const std::function<void(OpRun&, const Size&)>& body) {
+  for (const Size& size : kSizes) body(run, size);
+}
+
+Tensor logits_of(OpRun& run, const Size& size) {
+  return run.in(run.wide(), {size.tokens, size.experts}, normal(size.tokens * size.experts, 1));
+}
+
+void route(OpRun& run, const Size& size) {
+  const Shape choices{size.tokens, size.choices};
+  const Tensor logits = logits_of(run, size);
+  for (const RouterGate gate : {RouterGate::Chosen, RouterGate::All, RouterGate::Sigmoid}) {
+    const Router how{size.choices, gate, 1.5};
+    const Tensor gates = run.out(run.wide(), choices);
+    const Tensor chosen = run.exact(DType::I32, choices);
+    run.ops().route(run.stream(), gates, chosen, logits, {}, how);
+    run.ops().route(run.stream(), run.out(run.wide(), choices), run.exact(DType::I32, choices), logits,
+                    run.in(run.wide(), {size.experts}, normal(size.experts, 2)), how);
+    const Tensor counts = run.exact(DType::I32, {2, size.experts});
+    run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
+                            run.out(run.wide(), {size.tokens}), counts, logits, size.tokens / 2, how);
+    run.ops().route_backward(run.stream(), run.out({size.tokens, size.experts}),
+                             run.in(run.wide(), choices, normal(size.rows(), 3)), gates, chosen, logits,
+                             counts, run.in(DType::F32, {size.tokens}, whole(size.tokens, 4, 3)),
+                             Factor(0.5, run.in(DType::F64, {1}, {0.7})), {0.25, 0.125}, how);
+  }
+}
+
+struct Order {
+  Tensor first, row;
+};
+
+Order order_of(OpRun& run, const Size& size) {
+  // Ascending, but for the last expert, which nobody chooses.
+  Values chosen;
+  for (int64_t t = 0; t < size.tokens; ++t)
+    for (int64_t s = 0; s < size.choices; ++s)
+      chosen.push_back(static_cast<double>(size.choices < size.experts - 1 ? s + t % 2 : s));
+  const Tensor first = run.exact(DType::I32, {size.experts + 1});
+  const Tensor row = run.exact(DType::I32, {size.tokens, size.choices});
+  run.ops().sort_choices(run.stream(), first, row, run.exact(DType::I32, {size.rows()}),
+                         run.in(DType::I32, {size.tokens, size.choices}, chosen));
+  return {first, row};
+}
+
+void rows(OpRun& run, const Size& size) {
+  const Order order = order_of(run, size);
+  const Shape shape{size.rows(), size.width};
+  const Tensor x = run.in(shape, normal(shape.elements(), 1));
+  const Tensor gates = run.in(run.wide(), {size.rows()}, normal(size.rows(), 2));
+  run.ops().gate_rows(run.stream(), run.out(shape), x, gates, order.row);
+  const Tensor dx = run.out(shape, normal(shape.elements(), 3));
+  run.ops().gate_rows_backward(run.stream(), dx, run.out(run.wide(), {size.rows()}), dx, x, gates, order.row);
+  for (const bool accumulate : {true, false})
+    run.ops().sum_choices(
+        run.stream(),
+        run.out({size.tokens, size.width}, before_sum(normal(size.tokens * size.width, 4), accumulate)), x,
+        order.row, accumulate);
+}
+
+void products(OpRun& run, const Size& size) {
+  const Order order = order_of(run, size);
+  const int64_t rows = size.rows(), n = size.inner, k = size.width;
+  const Shape weights{size.experts, n, k};
+  const Tensor w = run.in(weights, normal(weights.elements(), 1));
+  const Tensor x = run.in({rows, k}, normal(rows * k, 2));
+  const Tensor dy = run.in({rows, n}, normal(rows * n, 3));
+  run.ops().expert_product(run.stream(), run.out({rows, n}), x, w, order.first, true);
+  run.ops().expert_product(run.stream(), run.out({rows, k}), dy, w, order.first, false);
+  for (const bool accumulate : {true, false})
+    run.ops().expert_product_weight(
+        run.stream(), run.out(run.wide(), weights, before_sum(normal(weights.elements(), 4), accumulate)), dy,
+        x, order.first, accumulate);
+}
+
+}  // namespace
+
+std::vector<OpCase> experts_op_cases() {
+  const auto every = [](void (*body)(OpRun&, const Size&)) {
+    return [body](OpRun& run) { each_size(run, body); };
+  };
+  return {{"router", entries(&OpTable::route, &OpTable::router_losses, &OpTable::route_backward), false, 8,
+           every(route)},
+          {"rows of choices",
+           entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
+                   &OpTable::sum_choices),
+           false, 4, every(rows)},
+          {"products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false,
+           4, every(products)}};
+}
+
+}  // namespace trifold::conformance

@@ -1,0 +1,133 @@
+// Operations of a mixture of experts: the worked example of three tokens and four experts, gradients, and
+// rows whose bits do not depend on their neighbours.
+#include <gtest/gtest.h>
+
+#include "unit/ops_support.h"
+
+namespace trifold::ops_test {
+namespace {
+
+const Values kLogits = {.5, -1, 2, .1, 1, .9, -.3, 0, -.2, .4, .6, 1.5};
+const Values kOutputGradients = {.3, -.7, .2, .5, .1, .4, -.6, .9, -.5, .8, .35, -.25};  // [T, E]
+constexpr int64_t kTokens = 3, kExperts = 4, kChoices = 2;
+
+// What the operations make of the example.
+struct Routed {
+  Values gates, chosen, balance, z, counts, gradient;
+};
+
+Routed routed(const OpTable& ops, Stream& stream, const Values& logits, const Router& how,
+              const RouterLosses& losses, double of_gates, const Values& bias = {}) {
+  const Host z(DType::F64, {kTokens, kExperts}, logits);
+  const Host shift(DType::F64, {kExperts}, bias);
+  const Shape choices{kTokens, how.choices};
+  const Host gates(DType::F64, choices), chosen(DType::I32, choices), even(DType::F64, {kTokens}),
+      size(DType::F64, {kTokens}), counts(DType::I32, {1, kExperts}), dgates(DType::F64, choices),
+      dz(DType::F64, {kTokens, kExperts}), weight(DType::F32, {kTokens}, {1, 1, 1});
+  ops.route(stream, gates, chosen, z, bias.empty() ? Tensor{} : shift, how);
+  ops.router_losses(stream, even, size, counts, z, kTokens, how);
+  const Tensor slopes = dgates;
+  const Values experts = chosen.values();
+  for (size_t c = 0; c < experts.size(); ++c)
+    slopes.as<double>()[c] =
+        of_gates *
+        kOutputGradients[c / static_cast<size_t>(how.choices) * kExperts + static_cast<size_t>(experts[c])];
+  ops.route_backward(stream, dz, dgates, gates, chosen, z, counts, weight, 1.0 / kTokens, losses, how);
+  return {gates.values(), experts, even.values(), size.values(), counts.values(), dz.values()};
+}
+
+double mean(const Values& values) {
+  double sum = 0;
+  for (double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+void expect_near(const Values& got, const Values& expected) {
+  ASSERT_GE(got.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6) << i;
+}
+
+TEST(Experts, WorkedExample) {
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    const Router chosen{kChoices, RouterGate::Chosen, 1};
+    const Routed one = routed(ops, stream, kLogits, chosen, {}, 1);
+    EXPECT_EQ(one.chosen, (Values{0, 2, 0, 1, 2, 3}));
+    EXPECT_EQ(one.counts, (Values{2, 1, 2, 1}));
+    expect_near(one.gates, {.182426, .817574, .524979, .475021, .289050, .710950});
+    EXPECT_NEAR(.01 * mean(one.balance), .0103697359, 1e-9);
+    EXPECT_NEAR(1e-3 * mean(one.z), .0046374393, 1e-9);
+    expect_near(one.gradient, {.01491465, 0, -.01491465, 0});
+    const Router all{kChoices, RouterGate::All, 1};
+    expect_near(routed(ops, stream, kLogits, all, {}, 1).gradient,
+                {.01762209, -.00656799, .00867725, -.01973134});
+    const Router sigmoid{kChoices, RouterGate::Sigmoid, 2.5};
+    const Routed three = routed(ops, stream, kLogits, sigmoid, {}, 1);
+    expect_near(three.gradient, {.02289942, 0, -.00723016, 0});
+    EXPECT_NEAR(.01 * mean(three.balance), .0101758638, 1e-9);
+    expect_near(routed(ops, stream, kLogits, chosen, {.01, 0}, 0).gradient,
+                {.00004885, -.00006688, .00021894, -.00020091});
+    expect_near(routed(ops, stream, kLogits, chosen, {0, 1e-3}, 0).gradient,
+                {.00024600, .00005489, .00110249, .00016490});
+  });
+}
+
+TEST(Experts, RouterGradient) {
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    const RouterLosses losses{0.3, 0.2};
+    for (const RouterGate gate : {RouterGate::Chosen, RouterGate::All, RouterGate::Sigmoid})
+      for (const int64_t choices : {int64_t{1}, int64_t{2}, int64_t{4}}) {
+        const Router how{choices, gate, 1.7};
+        const auto loss = [&](const Values& logits) {
+          const Routed at = routed(ops, stream, logits, how, losses, 1);
+          double sum = losses.balance * mean(at.balance) + losses.z * mean(at.z);
+          for (size_t c = 0; c < at.gates.size(); ++c)
+            sum += at.gates[c] * kOutputGradients[c / static_cast<size_t>(choices) * kExperts +
+                                                  static_cast<size_t>(at.chosen[c])];
+          return sum;
+        };
+        check_gradient(loss, kLogits, routed(ops, stream, kLogits, how, losses, 1).gradient, 1e-9);
+      }
+  });
+}
+
+TEST(Experts, EqualLogitsGoToTheFirstAndABiasOnlyChooses) {
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    const Router how{kChoices, RouterGate::Sigmoid, 1};
+    const Routed equal = routed(ops, stream, Values(12, 0.5), how, {}, 1);
+    EXPECT_EQ(equal.chosen, (Values{0, 1, 0, 1, 0, 1}));
+    const Routed biased = routed(ops, stream, Values(12, 0.5), how, {}, 1, {0, 0.1, 0, 0.2});
+    EXPECT_EQ(biased.chosen, (Values{1, 3, 1, 3, 1, 3}));
+    EXPECT_EQ(biased.gates, Values(6, 0.5));
+    EXPECT_EQ(biased.counts, (Values{3, 3, 0, 0}));  // as if there were no bias
+  });
+}
+
+TEST(Experts, ARowDoesNotSeeItsNeighbours) {
+  constexpr int64_t kWidth = 70, kInner = 50, kRows = 200;
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
+      const Host w(dtype, {2, kInner, kWidth}, random_values(2 * kInner * kWidth, 1));
+      const Values all = random_values(kRows * kWidth, 2);
+      const auto product = [&](int64_t begin, int64_t end, int64_t of_first) {
+        const Host x(dtype, {end - begin, kWidth},
+                     Values(all.begin() + begin * kWidth, all.begin() + end * kWidth));
+        const Host y(dtype, {end - begin, kInner});
+        const Host first(DType::I32, {3},
+                         {0, static_cast<double>(of_first), static_cast<double>(end - begin)});
+        ops.expert_product(stream, y, x, w, first, true);
+        return y.values();
+      };
+      const Values whole = product(0, kRows, 0);
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {63, 70}, {5, 133}, {199, 200}})
+        EXPECT_EQ(product(begin, end, 0),
+                  Values(whole.begin() + begin * kInner, whole.begin() + end * kInner))
+            << name_of(dtype) << " rows " << begin << " to " << end;
+      const Values cut = product(0, kRows, 77);  // the rows before are of the other expert
+      EXPECT_EQ(Values(cut.begin() + 77 * kInner, cut.end()),
+                Values(whole.begin() + 77 * kInner, whole.end()));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace trifold::ops_test
