@@ -174,10 +174,11 @@ __global__ void __launch_bounds__(kTile* kTile)
   using Wide = Accumulate<T>;
   __shared__ Wide left[kTile][kTile + 1];
   __shared__ Wide right[kTile][kTile + 1];
-  const int64_t expert = blockIdx.z;
+  const auto down = static_cast<unsigned>((m + kTile - 1) / kTile);  // tiles of one expert
+  const int64_t expert = blockIdx.x / down;
   const auto column_here = static_cast<int>(threadIdx.x) % kTile;
   const auto row_here = static_cast<int>(threadIdx.x) / kTile;
-  const int64_t tile_row = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t tile_row = int64_t{blockIdx.x % down} * kTile;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kTile + column_here;
   const int64_t end = first[expert + 1];
   Wide sum = 0;
@@ -274,7 +275,7 @@ void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32
 template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
-  const dim3 grid(extent(parts(m, kTile)), extent(parts(n, kTile)), extent(experts));
+  const dim3 grid(extent(parts(m, kTile) * experts), extent(parts(n, kTile)));
   TRIFOLD_LAUNCH(expert_gradient_kernel<T>, grid, dim3(kTile * kTile), 0, stream, dw, dy, x, first, m, n,
                  accumulate);
 }
