@@ -30,11 +30,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps),
-      up_(builder, name + ".mlp.up", shape.activation == ActivationKind::Swiglu ? 2 : 1, shape.ffn,
-          shape.width, {Init::Kind::Normal, shape.init_std}, shape.bias),
-      activation_(builder, name + ".mlp.activation", shape.activation),
-      down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std},
-            shape.bias),
+      feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
 // What only the next operation reads is taken from scratch: the results of the two projections into the
@@ -51,10 +47,8 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor attention = attention_.forward(run, qkv, saved);
   const Tensor h = out_.forward_added(run, add1_, x, attention, saved);
   release();
-  const Tensor inner =
-      up_.forward_activated(run, maybe.keep, activation_, norm2_.forward(maybe, h, saved), saved);
-  Run last = run.keeping_in(run.output());
-  const Tensor y = down_.forward_added(last, add2_, h, inner, saved);
+  const Tensor y =
+      feed_forward_->forward_added(run, maybe.keep, add2_, h, norm2_.forward(maybe, h, saved), saved);
   release();
   return y;
 }
@@ -77,12 +71,10 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
     return with_weights ? norm.backward_added(run, gradient, residual, saved)
                         : norm.backward_input_added(run, gradient, residual, saved);
   };
-  restore(down_, activation_);
-  const Tensor du =
-      down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dy), saved);
-  if (with_weights) down_.backward_weight(inner, saved);
-  restore(up_, norm2_);
-  const Tensor dh = back_norm(norm2_, back(inner, up_, du), dy);
+  const auto input = [&] { return norm2_.repeat(again, saved); };
+  const Tensor dx2 =
+      feed_forward_->walk_back(inner, again, add2_.backward_input(inner, dy), input, saved, with_weights);
+  const Tensor dh = back_norm(norm2_, dx2, dy);
   end_half();
   run.show(name_, "gradient between attention and feed-forward", dh);
   const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
@@ -102,7 +94,8 @@ Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {
-  const Layer* const layers[] = {&down_, &up_, &norm2_, &out_, &qkv_, &norm1_};
+  feed_forward_->backward_weight(run, saved);
+  const Layer* const layers[] = {&norm2_, &out_, &qkv_, &norm1_};
   for (const Layer* layer : layers) layer->backward_weight(run, saved);
 }
 

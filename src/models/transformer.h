@@ -3,9 +3,12 @@
 //   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.))).
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "models/feed_forward.h"
+#include "nn/experts.h"
 #include "nn/layers.h"
 #include "tensor_parallel/linear.h"
 #include "tensor_parallel/query_key_value.h"
@@ -17,7 +20,9 @@ struct TransformerShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // as many, or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
-  int64_t ffn = 0;       // F; Swiglu has F gates and F numbers that they gate
+  int64_t ffn =
+      0;  // F, of each expert where there are experts; Swiglu has F gates and F numbers that they gate
+  ExpertsShape experts = {};
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
@@ -42,7 +47,7 @@ QueryKeyValueShape projections_of(const TransformerShape& shape);
 class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
-  // <name>.attention, <name>.norm2, <name>.mlp.{up,down}.
+  // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of <name>.mlp.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -66,9 +71,7 @@ class TransformerBlock final : public Layer {
   RowLinear out_;
   DropoutAdd add1_;
   Norm norm2_;
-  ColumnLinear up_;
-  Activation activation_;
-  RowLinear down_;
+  std::unique_ptr<FeedForward> feed_forward_;
   DropoutAdd add2_;
 };
 

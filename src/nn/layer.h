@@ -95,6 +95,9 @@ struct Run {
   // Where the output of a block goes that another rank continues with: it need not live as long as `keep`.
   // Null where it is kept.
   Arena* outgoing = nullptr;
+  // f64 [2], += the sums of what routers of experts lose in balance and in the size of their logits
+  // (nn/experts.h), each token's times its loss weight; without dims: nobody asks.
+  Tensor router_sums = {};
 
   // What a block takes its output from.
   Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
@@ -131,13 +134,13 @@ struct Run {
   }
   // The same run with another arena to keep things in.
   Run keeping_in(Arena& other) const {
-    return {stream, side,  ops,      mesh, params,     grads,    other,      flow, scratch,
-            batch,  dtype, training, seed, loss_scale, loss_sum, weight_sum, watch};
+    return {stream, side,     ops,  mesh,       params,   grads,      other, flow,    scratch,    batch,
+            dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
   }
   // The same with another arena for activation gradients.
   Run flowing_in(Arena& other) const {
-    return {stream, side,  ops,      mesh, params,     grads,    keep,       other, scratch,
-            batch,  dtype, training, seed, loss_scale, loss_sum, weight_sum, watch};
+    return {stream, side,     ops,  mesh,       params,   grads,      keep,  other,   scratch,    batch,
+            dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
   }
 };
 

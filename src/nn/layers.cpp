@@ -120,6 +120,11 @@ Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
+  forward_to(run, y, residual, x);
+  return y;
+}
+
+void DropoutAdd::forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const {
   if (drops(run))
     for_each_dropout(run, probability_, key_, row_part_, x,
                      [&](int64_t begin, int64_t end, const Dropout& how) {
@@ -129,7 +134,6 @@ Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
   else
     run.ops.add(run.stream, y, residual, x);
   show_sum(run, y);
-  return y;
 }
 
 Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {

@@ -89,8 +89,9 @@ class DropoutAdd {
         probability_(probability),
         row_part_(builder.row_part()),
         key_(philox_key(builder.seed(), name)) {}
-  Tensor forward(Run& run, Tensor residual, Tensor x) const;  // [R, C], [R, C] -> [R, C]
-  Tensor backward_input(Run& run, Tensor dy) const;           // [R, C] -> [R, C]
+  Tensor forward(Run& run, Tensor residual, Tensor x) const;             // [R, C], [R, C] -> [R, C]
+  void forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const;  // into a y of the caller's
+  Tensor backward_input(Run& run, Tensor dy) const;                      // [R, C] -> [R, C]
   // For a layer that adds the residual as it writes x, where nothing is dropped.
   bool drops(const Run& run) const { return probability_ > 0 && run.training; }
   void show_sum(Run& run, Tensor y) const { run.show(name_, "output", y); }

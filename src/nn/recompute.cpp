@@ -6,16 +6,18 @@ namespace trifold {
 Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor inside = repeat(run, saved, run.scratch);
+  Run brief = run.keeping_in(run.scratch);
+  const Tensor inside = layer_->forward(brief, x, saved);
   const Tensor y = run.output().take(inside.dtype, inside.shape);
   run.ops.copy(run.stream, y, inside);
   run.scratch.release(mark);
   return y;
 }
 
-Tensor Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
+void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
   Run again = run.keeping_in(arena);
-  return layer_->forward(again, saved[x_], saved);
+  again.router_sums = {};
+  layer_->forward(again, saved[x_], saved);
 }
 
 Tensor Recompute::backward_input(Run& run, Tensor dy, Saved& saved) const {

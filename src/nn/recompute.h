@@ -13,7 +13,8 @@ namespace trifold {
 
 class Recompute final : public Layer {
  public:
-  // `layer` was constructed with the same builder. It has an input and an output, and adds to no loss.
+  // `layer` was constructed with the same builder. It has an input and an output, and adds to no loss but
+  // those of routers (Run::router_sums), which are added to once.
   Recompute(BlockBuilder& builder, std::unique_ptr<Layer> layer)
       : layer_(std::move(layer)), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
@@ -22,8 +23,8 @@ class Recompute final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // Forward of the saved input; what it keeps is in `arena`.
-  Tensor repeat(Run& run, Saved& saved, Arena& arena) const;
+  // Forward of the saved input for backward; what it keeps is in `arena`.
+  void repeat(Run& run, Saved& saved, Arena& arena) const;
 
   std::unique_ptr<Layer> layer_;
   SlotId x_;

@@ -15,6 +15,7 @@
 #include "models/post_norm_block.h"
 #include "models/transformer.h"
 #include "nn/dense.h"
+#include "nn/experts.h"
 #include "nn/recompute.h"
 #include "support/compare.h"
 #include "support/layer_bench.h"
@@ -35,8 +36,9 @@ const Init kNormal{Init::Kind::Normal, 0.5};
 struct Case {
   std::string layer;  // class name
   LayerBench::Make make;
-  Placed input;   // none: the layer reads the batch
-  Placed output;  // none: the layer computes the loss itself
+  Placed input;           // none: the layer reads the batch
+  Placed output;          // none: the layer computes the loss itself
+  bool one_rank = false;  // it cannot be cut over the tensor axis
 };
 
 struct MeshCase {
@@ -134,6 +136,23 @@ Case query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Nor
           stream(kWidth), columns(16)};
 }
 
+// Of a router; the bench takes both losses as they are.
+constexpr RouterLosses kRouterLosses{1, 1};
+
+std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& router,
+                                 ActivationKind activation) {
+  return std::make_unique<Experts>(b, "mlp", ExpertsShape{count, router, kRouterLosses}, kWidth, 9,
+                                   activation, kNormal, kNormal);
+}
+
+// 10 tokens among 7 experts: most get one or none.
+TransformerShape mixture_shape(bool selective) {
+  TransformerShape shape = llama_shape(2, selective);
+  shape.experts = {7, {2, RouterGate::Chosen, 1}, kRouterLosses};
+  shape.hidden_dropout = 0.2;
+  return shape;
+}
+
 ModelConfig tiny_classifier(double dropout) {
   ModelConfig config = tiny_model(dropout);
   config.class_names = {"one", "two", "three"};
@@ -217,6 +236,25 @@ std::vector<Case> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(4)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(2, true)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(1)); }, rows, rows},
+      {"Experts",
+       [](B& b) {
+         return experts(b, 4, {2, RouterGate::Chosen, 1}, ActivationKind::Swiglu);
+       },
+       rows, rows, true},
+      {"Experts",
+       [](B& b) {
+         return experts(b, 3, {1, RouterGate::All, 1}, ActivationKind::Gelu);
+       },
+       rows, rows, true},
+      {"Experts",
+       [](B& b) {
+         return experts(b, 5, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
+       },
+       rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(false)); }, rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(true)); }, rows, rows, true},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, mixture_shape(false))); },
+       rows, rows, true},
       {"AttentionCore", [](B& b) { return attention(b, 0.3, AttentionSight::Both); }, packed(3, kWidth),
        columns(kWidth)},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
@@ -324,6 +362,7 @@ class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>>
 TEST_P(EveryLayer, AgreesWithFiniteDifferences) {
   const Case c = cases()[std::get<0>(GetParam())];
   const MeshCase& mesh = std::get<1>(GetParam());
+  if (c.one_rank && mesh.tp > 1) return;
   run_ranks(mesh.tp, [&](Communicator& world) { Check(c, mesh, world).run(); });
 }
 

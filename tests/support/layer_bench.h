@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -75,11 +77,11 @@ class LayerBench {
     saved_ = std::make_unique<Saved>(slots_);
     keep_.reset();
     Run run = make_run();
-    losses_[0] = losses_[1] = 0;
+    std::fill(std::begin(losses_), std::end(losses_), 0.0);
     grads_->restart(stream_);  // the forward of a loss writes them
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
-    double sum = first() ? losses_[0] * run.loss_scale : 0;
+    double sum = first() ? (losses_[0] + losses_[2] + losses_[3]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);
       EXPECT_EQ(y.elements(), weights.elements());
@@ -172,7 +174,10 @@ class LayerBench {
             99,
             1.0 / 7,
             {&losses_[0], DType::F64, {1}},
-            {&losses_[1], DType::F64, {1}}};
+            {&losses_[1], DType::F64, {1}},
+            nullptr,
+            nullptr,
+            {&losses_[2], DType::F64, {2}}};
   }
 
   void randomise(int64_t vocab) {
@@ -219,7 +224,7 @@ class LayerBench {
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;
-  double losses_[2] = {0, 0};
+  double losses_[4] = {};  // sum, weights, and those of a router, whose coefficients are 1
   Values x_here_, dy_here_;
 };
 

@@ -1,0 +1,83 @@
+#include "models/feed_forward.h"
+
+#include "models/transformer.h"
+
+namespace trifold {
+
+namespace {
+
+// down(activation(up(x)))
+class OneNetwork final : public FeedForward {
+ public:
+  OneNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
+      : selective_(shape.recompute_selective),
+        up_(builder, name + ".up", shape.activation == ActivationKind::Swiglu ? 2 : 1, shape.ffn, shape.width,
+            {Init::Kind::Normal, shape.init_std}, shape.bias),
+        activation_(builder, name + ".activation", shape.activation),
+        down_(builder, name + ".down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std},
+              shape.bias) {}
+
+  Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
+                       Saved& saved) const override {
+    const Tensor inner = up_.forward_activated(run, maybe, activation_, x, saved);
+    Run last = run.keeping_in(run.output());
+    return down_.forward_added(last, add, residual, inner, saved);
+  }
+
+  Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                   bool with_weights) const override {
+    if (selective_) down_.set_input(saved, activation_.repeat(again, saved));
+    const Tensor du = down_.backward_input_activated(run, activation_, dy, saved);
+    if (with_weights) down_.backward_weight(run, saved);
+    if (selective_) up_.set_input(saved, input());
+    return with_weights ? up_.backward(run, du, saved) : up_.backward_input(run, du, saved);
+  }
+
+  void backward_weight(Run& run, Saved& saved) const override {
+    down_.backward_weight(run, saved);
+    up_.backward_weight(run, saved);
+  }
+
+ private:
+  bool selective_;
+  ColumnLinear up_;
+  Activation activation_;
+  RowLinear down_;
+};
+
+class ManyNetworks final : public FeedForward {
+ public:
+  ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
+      : selective_(shape.recompute_selective),
+        experts_(builder, name, shape.experts, shape.width, shape.ffn, shape.activation,
+                 {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std}) {}
+
+  Tensor forward_added(Run& run, Arena&, const DropoutAdd& add, Tensor residual, Tensor x,
+                       Saved& saved) const override {
+    return experts_.forward_added(run, add, residual, x, saved);
+  }
+
+  Tensor walk_back(Run& run, Run&, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                   bool with_weights) const override {
+    const Tensor dx = experts_.backward_input(run, dy, saved);
+    if (selective_) experts_.set_input(saved, input());
+    if (with_weights) experts_.backward_weight(run, saved);
+    return dx;
+  }
+
+  void backward_weight(Run& run, Saved& saved) const override { experts_.backward_weight(run, saved); }
+
+ private:
+  bool selective_;
+  Experts experts_;
+};
+
+}  // namespace
+
+std::unique_ptr<FeedForward> make_feed_forward(BlockBuilder& builder, const std::string& name,
+                                               const TransformerShape& shape) {
+  if (shape.experts.experts > 0) return std::make_unique<ManyNetworks>(builder, name, shape);
+  return std::make_unique<OneNetwork>(builder, name, shape);
+}
+
+}  // namespace trifold
