@@ -78,19 +78,23 @@ JsonLog::JsonLog(const std::string& path) : path_(path), file_(path, std::ios::a
 }
 
 void JsonLog::write(const StepReport& report) {
-  const nlohmann::ordered_json line{{"step", report.step},
-                                    {"consumed_samples", report.consumed_samples},
-                                    {"loss", number(report.loss)},
-                                    {"grad_norm", number(report.grad_norm)},
-                                    {"lr", number(report.lr)},
-                                    {"loss_scale", number(report.loss_scale)},
-                                    {"tokens", report.tokens},
-                                    {"sent_bytes", report.sent_bytes},
-                                    {"left_node_bytes", report.left_node_bytes},
-                                    {"step_seconds", number(report.step_seconds)},
-                                    {"tokens_per_second", number(report.tokens_per_second)},
-                                    {"mfu", number(report.mfu)},
-                                    {"skipped", report.skipped}};
+  nlohmann::ordered_json line{{"step", report.step},
+                              {"consumed_samples", report.consumed_samples},
+                              {"loss", number(report.loss)},
+                              {"grad_norm", number(report.grad_norm)},
+                              {"lr", number(report.lr)},
+                              {"loss_scale", number(report.loss_scale)},
+                              {"tokens", report.tokens},
+                              {"sent_bytes", report.sent_bytes},
+                              {"left_node_bytes", report.left_node_bytes},
+                              {"step_seconds", number(report.step_seconds)},
+                              {"tokens_per_second", number(report.tokens_per_second)},
+                              {"mfu", number(report.mfu)},
+                              {"skipped", report.skipped}};
+  if (report.router_balance) {
+    line["router_balance"] = number(*report.router_balance);
+    line["router_z"] = number(report.router_z);
+  }
   write_line(line.dump());
 }
 
@@ -192,9 +196,12 @@ void Progress::on_start(const RunReport& report) {
 
 std::string Progress::describe(const StepReport& report) const {
   const std::string scale = report.loss_scale == 1 ? "" : fmt::format("loss scale {:g}  ", report.loss_scale);
+  const std::string routers = report.router_balance ? fmt::format("balance {:.3f}  router z {:.3f}  ",
+                                                                  *report.router_balance, report.router_z)
+                                                    : "";
   return fmt::format(
-      "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step(), report.loss, report.grad_norm, report.lr, scale,
+      "step {:>6}/{}  loss {:.4f}  {}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step(), report.loss, routers, report.grad_norm, report.lr, scale,
       report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
       remaining(report.step));
 }

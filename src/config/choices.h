@@ -49,6 +49,14 @@ struct Names<GeluKind> {
   static constexpr Named<GeluKind> kAll[] = {{GeluKind::Tanh, "tanh"}, {GeluKind::Erf, "erf"}};
 };
 
+// How the router of a mixture of experts scores them.
+enum class RouterScore { Softmax, Sigmoid };
+template <>
+struct Names<RouterScore> {
+  static constexpr Named<RouterScore> kAll[] = {{RouterScore::Softmax, "softmax"},
+                                                {RouterScore::Sigmoid, "sigmoid"}};
+};
+
 // What a BERT ends in (models/bert_tasks.h).
 enum class HeadKind { Pretraining, Classes, Span };
 template <>

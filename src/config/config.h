@@ -38,10 +38,8 @@ struct ModelConfig {
   RopeType rope_type = RopeType::Rope;             // ... or as YaRN does.
   double rotary_scaling_factor = 1;                // of YaRN, as all below
   int64_t original_max_position_embeddings = 4096;
-  double beta_fast = 32;
-  double beta_slow = 1;
-  double mscale = 1;
-  double mscale_all_dim = 0;
+  double beta_fast = 32, beta_slow = 1;
+  double mscale = 1, mscale_all_dim = 0;
   std::optional<int64_t> vocab_size;  // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;
@@ -51,6 +49,14 @@ struct ModelConfig {
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   double init_method_std = 0.02;
+  std::optional<int64_t> num_experts;          // a mixture, in the place of every feed-forward network
+  std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
+  std::optional<int64_t> moe_shared_expert_intermediate_size;  // of a network for all tokens beside them
+  int64_t moe_router_topk = 2;
+  RouterScore moe_router_score_function = RouterScore::Softmax;
+  bool moe_router_pre_softmax = false;
+  double moe_router_topk_scaling_factor = 1;
+  double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
   bool bert_no_binary_head = false;
@@ -60,12 +66,13 @@ struct ModelConfig {
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
-// Numbers of an attention head.
+// Numbers of an attention head; key and value heads, as many as attention heads unless these share them; the
+// inner width of the feed-forward network, --ffn-hidden-size or what follows from hidden_size; and that of each
+// expert, --moe-ffn-hidden-size or the same.
 int64_t head_width(const ModelConfig& config);
-// Key and value heads: as many as there are attention heads, unless these share them.
 int64_t key_heads(const ModelConfig& config);
-// The inner width of the feed-forward network: --ffn-hidden-size, or else what follows from hidden_size.
 int64_t inner_width(const ModelConfig& config);
+int64_t expert_width(const ModelConfig& config);
 
 // Which blocks each pipeline stage has (config/pipeline_cut.h).
 struct StageCutConfig {

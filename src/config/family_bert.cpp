@@ -18,6 +18,7 @@ void check_bert(const ModelConfig& model, Problems& problems) {
       {"normalization", model.normalization != defaults.normalization},
       {"swiglu", model.swiglu},
       {"disable-bias-linear", model.disable_bias_linear},
+      {"num-experts", model.num_experts.has_value()},
       {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
   for (const auto& [option, changed] : options)
     if (changed && problems.sound({option}))

@@ -19,4 +19,8 @@ int64_t inner_width(const ModelConfig& config) {
   return std::max<int64_t>(64, config.hidden_size * 8 / 3 / 64 * 64);
 }
 
+int64_t expert_width(const ModelConfig& config) {
+  return config.moe_ffn_hidden_size.value_or(inner_width(config));
+}
+
 }  // namespace trifold

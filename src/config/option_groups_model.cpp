@@ -60,6 +60,43 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
 }
 
+void add_experts(OptionTable& table, ModelConfig& model) {
+  table
+      .add("num-experts", &model.num_experts,
+           "A mixture of experts: so many feed-forward networks in each block, and a router that gives every "
+           "token "
+           "to --moe-router-topk of them.")
+      .range(1, 1 << 16)
+      .absent("one network for all tokens");
+  table.add("moe-router-topk", &model.moe_router_topk, "Experts that a token is given to.").range(1, 1 << 16);
+  table.add("moe-ffn-hidden-size", &model.moe_ffn_hidden_size, "Inner width of each expert.")
+      .range(1, kMaxSize)
+      .absent("--ffn-hidden-size");
+  table
+      .add("moe-shared-expert-intermediate-size", &model.moe_shared_expert_intermediate_size,
+           "Inner width of a network beside the experts that computes every token.")
+      .range(1, kMaxSize)
+      .absent("there is none");
+  table.add("moe-router-score-function", &model.moe_router_score_function,
+            "What an expert's share of a token is made of: a softmax, or logistic functions, of which the "
+            "chosen are "
+            "made to sum to 1.");
+  table.add("moe-router-pre-softmax", &model.moe_router_pre_softmax,
+            "Take the softmax over all experts, not over the chosen: their shares then sum to less than 1.");
+  table
+      .add("moe-router-topk-scaling-factor", &model.moe_router_topk_scaling_factor,
+           "Factor of the experts' shares.")
+      .positive();
+  table
+      .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
+           "Share in the loss of what unevenly used experts cost, counted over each sequence; 0.01 is usual.")
+      .range(0, 1e6);
+  table
+      .add("moe-z-loss-coeff", &model.moe_z_loss_coeff,
+           "Share in the loss of what large logits of the routers cost; 0.001 is usual.")
+      .range(0, 1e6);
+}
+
 }  // namespace
 
 void add_model(OptionTable& table, ModelConfig& model) {
@@ -84,6 +121,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize)
       .absent("--seq-length");
   add_architecture(table, model);
+  add_experts(table, model);
   table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
       .range(1, kMaxSize)
       .absent("the tokenizer's");

@@ -21,7 +21,9 @@ constexpr std::string_view kUnavailable[] = {
     "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
     "squared-relu", "add-qkv-bias", "attention-softmax-in-fp32", "apply-query-key-layer-scaling",
-    "transformer-impl", "attention-backend", "num-experts", "moe-router-topk", "moe-aux-loss-coeff",
+    "transformer-impl", "attention-backend", "moe-layer-freq", "moe-shared-expert-gate",
+    "moe-router-enable-expert-bias", "moe-router-num-groups", "moe-router-group-topk",
+    "moe-expert-capacity-factor",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
@@ -70,6 +72,11 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
     {"deterministic-mode",
      "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
+    {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
+    {"moe-router-load-balancing-type",
+     "--moe-aux-loss-coeff is of the loss over each sequence, seq_aux_loss: leave it out"},
+    {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
+    {"moe-token-dispatcher-type", "every rank holds all experts: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
 }  // namespace

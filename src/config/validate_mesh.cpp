@@ -97,6 +97,14 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
   if (!problems.sound({"tensor-model-parallel-size"}) || tensor == 1) return;
   const ModelConfig& model = config.model;
+  if (model.num_experts && problems.sound({"num-experts"}))
+    problems.about("num-experts", "tensor-model-parallel-size")
+        .wrong(
+            "--num-experts {} is not possible with --tensor-model-parallel-size {}: experts are not cut over "
+            "ranks",
+            *model.num_experts, tensor)
+        .right(
+            "give --tensor-model-parallel-size 1; pipeline stages, copies and --zero-stage spread the model");
   const auto divisible = [&](const char* name, int64_t value, const char* note) {
     if (problems.sound({name}) && value % tensor != 0)
       problems.about(name, "tensor-model-parallel-size")

@@ -125,6 +125,7 @@ void check_model(const ModelConfig& model, Problems& problems) {
   check_heads(model, problems);
   if (problems.sound({"model-type"})) family_of_model(model).check_model(model, problems);
   check_activation(model, problems);
+  check_experts(model, problems);
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))

@@ -9,12 +9,16 @@ namespace trifold {
 BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute) {
   const auto t = static_cast<double>(config.seq_length);
   const auto c = static_cast<double>(config.hidden_size);
-  const auto f = static_cast<double>(inner_width(config));
+  const auto f = static_cast<double>(config.num_experts ? expert_width(config) : inner_width(config));
+  const auto networks = static_cast<double>(config.num_experts ? config.moe_router_topk : 1);  // of a token
+  const auto shared = static_cast<double>(config.moe_shared_expert_intermediate_size.value_or(0));
+  const auto router = static_cast<double>(config.num_experts.value_or(0));
   const auto query = static_cast<double>(config.num_attention_heads * head_width(config));
   const auto key_value = static_cast<double>(2 * key_heads(config) * head_width(config));
   const double mlp = config.swiglu ? 3 : 2;
   const double seen = family_of_model(config).causal ? 0.5 : 1;
-  const double projections = 2 * t * (c * (2 * query + key_value) + mlp * c * f);
+  const double projections =
+      2 * t * (c * (2 * query + key_value) + mlp * c * (networks * f + shared) + c * router);
   const double attention = seen * 4 * t * t * query;  // queries with keys, probabilities with values
   BlockFlops flops{projections + attention, projections + 2 * attention, projections};
   // Selective recomputation repeats norms and activations: no product.

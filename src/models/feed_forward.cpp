@@ -1,5 +1,7 @@
 #include "models/feed_forward.h"
 
+#include <optional>
+
 #include "models/transformer.h"
 
 namespace trifold {
@@ -9,12 +11,12 @@ namespace {
 // down(activation(up(x)))
 class OneNetwork final : public FeedForward {
  public:
-  OneNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
+  OneNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape, int64_t ffn)
       : selective_(shape.recompute_selective),
-        up_(builder, name + ".up", shape.activation == ActivationKind::Swiglu ? 2 : 1, shape.ffn, shape.width,
+        up_(builder, name + ".up", shape.activation == ActivationKind::Swiglu ? 2 : 1, ffn, shape.width,
             {Init::Kind::Normal, shape.init_std}, shape.bias),
         activation_(builder, name + ".activation", shape.activation),
-        down_(builder, name + ".down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std},
+        down_(builder, name + ".down", shape.width, ffn, {Init::Kind::Normal, shape.output_init_std},
               shape.bias) {}
 
   Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
@@ -22,6 +24,13 @@ class OneNetwork final : public FeedForward {
     const Tensor inner = up_.forward_activated(run, maybe, activation_, x, saved);
     Run last = run.keeping_in(run.output());
     return down_.forward_added(last, add, residual, inner, saved);
+  }
+
+  // f(x), in scratch.
+  Tensor forward(Run& run, Arena& maybe, Tensor x, Saved& saved) const {
+    const Tensor inner = up_.forward_activated(run, maybe, activation_, x, saved);
+    Run brief = run.keeping_in(run.scratch);
+    return down_.forward(brief, inner, saved);
   }
 
   Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
@@ -45,31 +54,45 @@ class OneNetwork final : public FeedForward {
   RowLinear down_;
 };
 
+// Experts, and perhaps a network beside them that computes every token.
 class ManyNetworks final : public FeedForward {
  public:
   ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
       : selective_(shape.recompute_selective),
         experts_(builder, name, shape.experts, shape.width, shape.ffn, shape.activation,
-                 {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std}) {}
-
-  Tensor forward_added(Run& run, Arena&, const DropoutAdd& add, Tensor residual, Tensor x,
-                       Saved& saved) const override {
-    return experts_.forward_added(run, add, residual, x, saved);
+                 {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std}) {
+    if (shape.shared_ffn > 0) shared_.emplace(builder, name + ".shared", shape, shape.shared_ffn);
   }
 
-  Tensor walk_back(Run& run, Run&, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+  Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
+                       Saved& saved) const override {
+    const Tensor shared = shared_ ? shared_->forward(run, maybe, x, saved) : Tensor{};
+    return experts_.forward_added(run, add, residual, x, shared, saved);
+  }
+
+  // Both read the input, which is computed again once.
+  Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                    bool with_weights) const override {
+    const Tensor x = selective_ ? input() : Tensor{};
+    if (selective_) experts_.set_input(saved, x);
     const Tensor dx = experts_.backward_input(run, dy, saved);
-    if (selective_) experts_.set_input(saved, input());
     if (with_weights) experts_.backward_weight(run, saved);
+    if (!shared_) return dx;
+    const Tensor more = shared_->walk_back(
+        run, again, dy, [&] { return x; }, saved, with_weights);
+    run.ops.add(run.stream, dx, dx, more);
     return dx;
   }
 
-  void backward_weight(Run& run, Saved& saved) const override { experts_.backward_weight(run, saved); }
+  void backward_weight(Run& run, Saved& saved) const override {
+    experts_.backward_weight(run, saved);
+    if (shared_) shared_->backward_weight(run, saved);
+  }
 
  private:
   bool selective_;
   Experts experts_;
+  std::optional<OneNetwork> shared_;
 };
 
 }  // namespace
@@ -77,7 +100,7 @@ class ManyNetworks final : public FeedForward {
 std::unique_ptr<FeedForward> make_feed_forward(BlockBuilder& builder, const std::string& name,
                                                const TransformerShape& shape) {
   if (shape.experts.experts > 0) return std::make_unique<ManyNetworks>(builder, name, shape);
-  return std::make_unique<OneNetwork>(builder, name, shape);
+  return std::make_unique<OneNetwork>(builder, name, shape, shape.ffn);
 }
 
 }  // namespace trifold

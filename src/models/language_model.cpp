@@ -13,13 +13,26 @@ namespace trifold {
 
 namespace {
 
+ExpertsShape experts_of(const ModelConfig& config) {
+  const bool sigmoid = config.moe_router_score_function == RouterScore::Sigmoid;
+  return {*config.num_experts,
+          {config.moe_router_topk,
+           sigmoid                         ? RouterGate::Sigmoid
+           : config.moe_router_pre_softmax ? RouterGate::All
+                                           : RouterGate::Chosen,
+           config.moe_router_topk_scaling_factor},
+          {config.moe_aux_loss_coeff, config.moe_z_loss_coeff}};
+}
+
 TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
   shape.heads = config.num_attention_heads;
   shape.kv_heads = key_heads(config);
   shape.head_dim = head_width(config);
-  shape.ffn = *config.ffn_hidden_size;
+  shape.ffn = config.num_experts ? expert_width(config) : *config.ffn_hidden_size;
+  if (config.num_experts) shape.experts = experts_of(config);
+  shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
   shape.norm = norm_kind(config);
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;

@@ -23,6 +23,7 @@ struct TransformerShape {
   int64_t ffn =
       0;  // F, of each expert where there are experts; Swiglu has F gates and F numbers that they gate
   ExpertsShape experts = {};
+  int64_t shared_ffn = 0;  // of the network that computes every token beside the experts; 0: there is none
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
@@ -47,7 +48,8 @@ QueryKeyValueShape projections_of(const TransformerShape& shape);
 class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
-  // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of <name>.mlp.
+  // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of
+  // <name>.mlp, and <name>.mlp.shared.{up,down} where a network computes every token beside them.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]

@@ -95,13 +95,14 @@ Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
-Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
+Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Tensor plus,
                               Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);
   take_kept(run, x, saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor y = run.scratch.take(run.dtype, x.shape);
   mix(run, y, saved);
+  if (plus.rank() > 0) run.ops.add(run.stream, y, y, plus);
   add.forward_to(run, sum, residual, y);
   run.scratch.release(mark);
   return sum;

@@ -32,8 +32,10 @@ class Experts final : public Layer {
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
-  // residual + forward(x) through the dropout of `add`, in run.output().
-  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
+  // residual + (forward(x) + plus) through the dropout of `add`, in run.output(); a `plus` without dims is
+  // left out.
+  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Tensor plus,
+                       Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [T, C] -> [T, C]
   void backward_weight(Run& run, Saved& saved) const override;
   // Puts a recomputed input in the place of the one that forward saw, before backward_weight.

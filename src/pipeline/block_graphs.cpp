@@ -49,7 +49,9 @@ void BlockGraphs::make_key(const BlockWork& work) {
   for (const Tensor& tensor : work.saved.tensors()) add(tensor);
   Batch batch = *run.batch;
   for (const Tensor* tensor : batch.tensors()) add(*tensor);
-  for (const Tensor& tensor : {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum}) add(tensor);
+  for (const Tensor& tensor :
+       {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.router_sums})
+    add(tensor);
   if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without any
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {
     if (work.reads_weights) key_.push_back(number_of(run.weight(id).data));

@@ -42,7 +42,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
       measuring_(true),
       messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
-      losses_(Buffer::shared(2 * sizeof(double), ops.device)) {
+      losses_(Buffer::shared(sizeof(LossSums), ops.device)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
   for (const Stage& stage : place_.stages) stages_.push_back({stage, StageSlots::measuring()});
@@ -199,10 +199,10 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
     for (const Action& action : row)
       if (has_micro(action.kind))
         loss_rows_ = std::max(loss_rows_, int64_t{action.micro / inputs.micros_per_batch} + 1);
-  const auto numbers = static_cast<size_t>(2 * loss_rows_);
+  const auto numbers = static_cast<size_t>(kLossNumbers * loss_rows_);
   if (losses_.bytes() < numbers * sizeof(double))
     losses_ = Buffer::shared(numbers * sizeof(double), ops_.device);
-  std::fill_n(losses_.tensor(DType::F64, {2 * loss_rows_}).as<double>(), numbers, 0.0);
+  std::fill_n(losses_.tensor(DType::F64, {kLossNumbers * loss_rows_}).as<double>(), numbers, 0.0);
   for (StageState& state : stages_) state.slots.release_all();
   messages_.release_all();
   batches_.clear();
@@ -214,7 +214,8 @@ std::span<const LossSums> Executor::take_losses() {
   stream_.synchronize();
   const double* sums = losses().as<double>();
   sums_.clear();
-  for (int64_t row = 0; row < loss_rows_; ++row) sums_.push_back({sums[2 * row], sums[2 * row + 1]});
+  for (int64_t row = 0; row < loss_rows_; ++row, sums += kLossNumbers)
+    sums_.push_back({sums[0], sums[1], sums[2], sums[3]});
   return sums_;
 }
 

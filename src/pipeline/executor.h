@@ -100,11 +100,15 @@ struct StepInputs {
 };
 
 // Weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without the
-// last stage.
+// last stage. Of the routers of its own blocks the weighted sums of their two losses (Run::router_sums).
 struct LossSums {
   double loss = 0;
   double weight = 0;
+  double router_balance = 0;
+  double router_z = 0;
 };
+constexpr int64_t kLossNumbers = 4;
+static_assert(sizeof(LossSums) == kLossNumbers * sizeof(double));
 
 class Executor {
  public:
@@ -141,7 +145,7 @@ class Executor {
   // The same, but returns as soon as everything is on its streams. `losses` are the sums as `run` returns
   // them, f64 [global batches, 2], for the host to read once the compute stream has passed the forwards.
   void enqueue(const RankPlan& row, const StepInputs& inputs);
-  Tensor losses() const { return losses_.tensor(DType::F64, {loss_rows_, 2}); }
+  Tensor losses() const { return losses_.tensor(DType::F64, {loss_rows_, kLossNumbers}); }
   // Does what `run` with this row does on this rank alone, and a forward after it, for the sake of what
   // happens the first time: libraries choose and load, graphs of blocks are captured. No message is sent, no
   // gradient reduced, no weight updated; collectives within blocks, and those that gather weights, are done.
@@ -231,7 +235,7 @@ class Executor {
   Messages messages_;
   std::vector<Arena> flows_;  // two, the second one perhaps empty
   Arena scratch_;
-  Buffer losses_;  // f64 [global batches, 2]: loss sum, weight sum
+  Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums
   int64_t loss_rows_ = 1;
   RankPlan forward_row_;
   std::vector<LossSums> sums_;  // the last call's

@@ -8,7 +8,7 @@ namespace trifold {
 Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing,
                        const StepInputs& inputs) {
   const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
-  const Tensor losses = losses_.tensor(DType::F64, {loss_rows_, 2}).rows(batch, batch + 1).reshape({2});
+  const Tensor losses = this->losses().rows(batch, batch + 1).reshape({kLossNumbers});
   return {stream_,
           side_,
           ops_,
@@ -26,7 +26,8 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* out
           losses.rows(0, 1),
           losses.rows(1, 2),
           inputs.watch,
-          outgoing};
+          outgoing,
+          losses.rows(2, 4)};
 }
 
 template <class Work>

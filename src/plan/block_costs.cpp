@@ -1,6 +1,7 @@
 #include "plan/block_costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/kernels.h"
 #include "plan/network.h"
@@ -25,16 +26,36 @@ class Costs {
   BlockCosts all() const { return {embedding(), layer(), head()}; }
 
  private:
-  // A linear layer of [rows, in] x [in, out] on this rank, and its two gradients.
+  // A linear layer of [rows, in] x [in, out] on this rank, and its two gradients; or `batch` of them.
   PartSeconds linear(double in, double out, bool may_be_8bit) const {
-    const double rows = work_.rows();
+    return linear(work_.rows(), in, out, 1, may_be_8bit);
+  }
+  PartSeconds linear(double rows, double in, double out, double batch, bool may_be_8bit) const {
     const auto seconds = [&](const ProductShape& product) {
       return may_be_8bit && work_.products_in_8bit ? product_8bit_seconds(hardware_, product)
                                                    : product_seconds(hardware_, product, work_.element_bytes);
     };
-    PartSeconds parts{seconds({rows, out, in}), seconds({rows, in, out}), seconds({in, out, rows})};
-    if (!software_.accumulate_in_product) parts.weight += pass_seconds(hardware_, 10 * in * out);
+    PartSeconds parts{seconds({rows, out, in, batch}), seconds({rows, in, out, batch}),
+                      seconds({in, out, rows, batch})};
+    if (!software_.accumulate_in_product) parts.weight += pass_seconds(hardware_, 10 * batch * in * out);
     return parts;
+  }
+
+  // Both products of the MLP, or of all experts, among which tokens are spread evenly and fill up tiles, with
+  // their router.
+  PartSeconds mlp_products() const {
+    constexpr double kTileRows = 64;
+    const double inner = work_.inner / work_.tensor;
+    const double gates = work_.gated ? 2 : 1;
+    if (work_.experts == 0)
+      return linear(work_.hidden, gates * inner, true) + linear(inner, work_.hidden, true);
+    const double rows = std::ceil(work_.rows() * work_.choices / work_.experts / kTileRows) * kTileRows;
+    PartSeconds sum = linear(work_.hidden, work_.experts, false) +
+                      linear(rows, work_.hidden, gates * inner, work_.experts, false) +
+                      linear(rows, inner, work_.hidden, work_.experts, false);
+    if (work_.shared > 0)
+      sum = sum + linear(work_.hidden, gates * work_.shared, true) + linear(work_.shared, work_.hidden, true);
+    return sum;
   }
 
   double pass(double bytes_of_each, double elements) const {
@@ -75,17 +96,19 @@ class Costs {
   PartSeconds layer_products() const {
     const double heads = work_.head_width * work_.heads / work_.tensor;
     const double keys = work_.head_width * std::max(1.0, work_.key_heads / work_.tensor);
-    const double inner = work_.inner / work_.tensor;
-    return linear(work_.hidden, heads + 2 * keys, true) + linear(heads, work_.hidden, true) +
-           linear(work_.hidden, work_.gated ? 2 * inner : inner, true) + linear(inner, work_.hidden, true);
+    return linear(work_.hidden, heads + 2 * keys, true) + linear(heads, work_.hidden, true) + mlp_products();
   }
 
   PartSeconds layer_passes() const {
     const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
-    const double inner = work_.rows() * work_.inner / work_.tensor;
+    const double inner = work_.rows() * (work_.choices * work_.inner + work_.shared) / work_.tensor;
+    // Rows of experts are gathered and added up, and gathered again in backward.
+    const double moved = work_.experts > 0 ? work_.rows() * work_.choices * work_.hidden : 0;
     const bool drops = work_.hidden_dropout;
-    const double forward = pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner);
-    const double backward = pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner);
+    const double forward =
+        pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) + pass(8, moved);
+    const double backward =
+        pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner) + pass(16, moved);
     return {forward, backward, 0};
   }
 

@@ -8,6 +8,8 @@ namespace trifold {
 double Workload::layer_weights() const {
   const double attention = hidden * head_width * (2 * heads + 2 * key_heads);
   const double mlp = hidden * inner * (gated ? 3 : 2);
+  if (experts > 0)
+    return (attention + experts * mlp + mlp / inner * shared) / tensor + (2 + experts) * hidden;
   return (attention + mlp) / tensor + 2 * hidden;
 }
 
@@ -26,7 +28,12 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.heads = static_cast<double>(model.num_attention_heads);
   work.key_heads = static_cast<double>(key_heads(model));
   work.head_width = static_cast<double>(head_width(model));
-  work.inner = static_cast<double>(inner_width(model));
+  work.inner = static_cast<double>(model.num_experts ? expert_width(model) : inner_width(model));
+  if (model.num_experts) {
+    work.experts = static_cast<double>(*model.num_experts);
+    work.shared = static_cast<double>(model.moe_shared_expert_intermediate_size.value_or(0));
+    work.choices = static_cast<double>(model.moe_router_topk);
+  }
   work.gated = model.swiglu;
   work.causal = family_of_model(model).causal;
   work.hidden_dropout = model.hidden_dropout > 0;

@@ -19,7 +19,10 @@ struct Workload {
   double heads = 0;
   double key_heads = 0;
   double head_width = 0;
-  double inner = 0;    // width inside the MLP
+  double inner = 0;    // width inside the MLP, or inside each expert
+  double experts = 0;  // that share a block's tokens; 0: one MLP
+  double choices = 1;  // experts of a token
+  double shared = 0;   // width of an MLP for all tokens beside them
   bool gated = false;  // SwiGLU: two products into the inner width
   bool causal = true;  // BERT's square counts whole
   bool hidden_dropout = false;

@@ -61,10 +61,10 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
 }
 
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
-  static_assert(sizeof(LossSums) == 2 * sizeof(double));
   Communicator& ranks = replica.mesh().comm(kDataAxes | AxisSet{Axis::Pp});
   Stream host = replica.compute().host();
-  ranks.all_reduce({sums.data(), DType::F64, {2 * static_cast<int64_t>(sums.size())}}, Reduce::Sum, host);
+  ranks.all_reduce({sums.data(), DType::F64, {kLossNumbers * static_cast<int64_t>(sums.size())}}, Reduce::Sum,
+                   host);
 }
 
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,

@@ -26,6 +26,10 @@ struct StepReport {
   double lr = 0;         // of a recommender's MLPs
   double step_seconds = 0;
   // From here on of transformers only.
+  // Of a mixture of experts, means over the tokens and the blocks, without their coefficients: 1 where all experts
+  // are used alike, and the square of the routers' logits (nn/experts.h).
+  std::optional<double> router_balance;
+  double router_z = 0;
   double loss_scale = 1;
   double next_loss_scale = 1;   // of the step after it
   int64_t tokens = 0;           // of this step, all ranks; padding does not count

@@ -25,6 +25,11 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.consumed_samples = consumed;
     report.samples = samples;
     report.loss = sums_[i].loss / sums_[i].weight;
+    if (config_.model.num_experts) {
+      const double all = sums_[i].weight * static_cast<double>(config_.model.num_layers);
+      report.router_balance = sums_[i].router_balance / all;
+      report.router_z = sums_[i].router_z / all;
+    }
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));
     report.loss_scale = loss_scale;

@@ -153,6 +153,13 @@ TransformerShape mixture_shape(bool selective) {
   return shape;
 }
 
+// With a network for all tokens beside the experts.
+TransformerShape shared_shape(bool selective) {
+  TransformerShape shape = mixture_shape(selective);
+  shape.shared_ffn = 10;
+  return shape;
+}
+
 ModelConfig tiny_classifier(double dropout) {
   ModelConfig config = tiny_model(dropout);
   config.class_names = {"one", "two", "three"};
@@ -253,6 +260,10 @@ std::vector<Case> cases() {
        rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(false)); }, rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(true)); }, rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(false)); }, rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(true)); }, rows, rows, true},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, shared_shape(false))); },
+       rows, rows, true},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, mixture_shape(false))); },
        rows, rows, true},
       {"AttentionCore", [](B& b) { return attention(b, 0.3, AttentionSight::Both); }, packed(3, kWidth),

@@ -30,6 +30,14 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
   config.model.untie_embeddings_and_output_weights = !c.model.tied;
   if (c.model.key_heads > 0) make_llama(config.model, c.model.key_heads);
+  if (c.model.experts > 0) {
+    config.model.num_experts = c.model.experts;
+    config.model.disable_bias_linear = true;
+    config.model.moe_ffn_hidden_size = 24;
+    config.model.moe_shared_expert_intermediate_size = 16;
+    config.model.moe_aux_loss_coeff = 0.01;
+    config.model.moe_z_loss_coeff = 0.001;
+  }
   if (c.model.bert) config.model.model_type = ModelType::Bert;
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
@@ -55,6 +63,8 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
     EXPECT_LT(relative_error(mesh.grad_norms[i], one.grad_norms[i]), 20 * tolerance)
         << "norm of step " << i + 1;
   }
+  EXPECT_LT(relative_error(mesh.balances, one.balances), tolerance) << "balance of the experts";
+  EXPECT_LT(relative_error(mesh.router_sizes, one.router_sizes), tolerance) << "logits of the routers";
   EXPECT_LT(relative_error(*mesh.valid_loss, *one.valid_loss), tolerance) << "validation";
 }
 
@@ -70,6 +80,7 @@ namespace {
 
 std::string kind_of(const MatrixModel& model) {
   if (model.bert) return "bert";
+  if (model.experts > 0) return fmt::format("{} experts", model.experts);
   if (model.key_heads > 0) return fmt::format("llama with {} key heads", model.key_heads);
   return model.tied ? "tied" : "untied";
 }
@@ -94,7 +105,8 @@ const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
                 c.model.f64,
                 c.model.tied,
                 c.model.key_heads,
-                c.model.bert};
+                c.model.bert,
+                c.model.experts};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;

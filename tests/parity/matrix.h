@@ -29,6 +29,7 @@ struct MatrixModel {
   // A Llama with so many key heads, whose head is its own; 0: a GPT.
   int64_t key_heads = 0;
   bool bert = false;
+  int64_t experts = 0;  // 0: one feed-forward network
 };
 
 struct MatrixCase {
@@ -53,8 +54,8 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key =
-      std::tuple<int, int, ContextExchange, int, bool, int, int64_t, double, bool, bool, int64_t, bool>;
+  using Key = std::tuple<int, int, ContextExchange, int, bool, int, int64_t, double, bool, bool, int64_t,
+                         bool, int64_t>;
   std::map<Key, Curve> known_;
 };
 

@@ -170,5 +170,24 @@ TEST(Matrix, UnevenStages) {
 
 TEST(Matrix, SixtyFourRanks) { check_all({{{4, 4, 4, true}, "1f1b", 1, 4, kExact, kSelective}}); }
 
+// A token's experts are the same on every mesh, so only sums are made in another order; some experts get no
+// token of a micro-batch of 8.
+TEST(Matrix, Experts) {
+  MatrixModel exact{7, 0.2, true};
+  exact.experts = 6;
+  MatrixModel llama{7, 0.0, true};
+  llama.experts = 20;
+  llama.key_heads = 2;
+  check_all({
+      {{1, 4, 1}, "1f1b", 1, 2, exact},
+      {{1, 2, 1}, "1f1b", 1, 2, llama, kFull},
+      {{2, 2, 1}, "gpipe", 1, 4, exact, kSelective},
+      {{2, 1, 1}, "zb-v", 2, 5, llama},
+      {{4, 2, 1}, "interleaved", 2, 4, llama, kSelective},
+      {{4, 1, 1}, "zb-h1", 1, 8, exact, kFull},
+      {{4, 1, 1}, "dualpipe-v", 2, 8, exact},
+  });
+}
+
 }  // namespace
 }  // namespace trifold::test

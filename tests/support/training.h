@@ -75,7 +75,8 @@ inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedu
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
-  std::optional<double> valid_loss;  // after the last step, where it was asked for
+  std::vector<double> balances, router_sizes;  // of routers, where there are any
+  std::optional<double> valid_loss;            // after the last step, where it was asked for
 };
 
 // What else a run does.
@@ -114,6 +115,9 @@ inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
         if (world.rank() != 0) continue;
         curve.losses.push_back(step.loss);
         curve.grad_norms.push_back(step.grad_norm);
+        if (!step.router_balance) continue;
+        curve.balances.push_back(*step.router_balance);
+        curve.router_sizes.push_back(step.router_z);
       }
     }
     if (!options.save.empty()) trainer.save(options.save);

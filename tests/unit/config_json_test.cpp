@@ -30,7 +30,7 @@ TEST(ConfigJson, ModelsComeBackExactly) {
   EXPECT_EQ(back.vocab_size, 257);
   EXPECT_FALSE(back.ffn_hidden_size);
   EXPECT_EQ(to_json(back), written);
-  EXPECT_EQ(written.size(), 38u);  // a new field of ModelConfig belongs here
+  EXPECT_EQ(written.size(), 47u);  // a new field of ModelConfig belongs here
 }
 
 TEST(ConfigJson, RefusesOtherObjects) {
@@ -44,7 +44,7 @@ TEST(ConfigJson, RefusesOtherObjects) {
   expect_contains(with("hidden_size", -64), "must be from 1");
   expect_contains(with("hidden_size", json()), "'hidden_size': --hidden-size needs a value");
   expect_contains(with("hidden_size", json::array({1, 2})), "JSON type array is not possible");
-  expect_contains(with("num_experts", 8), "'num_experts' is not known");
+  expect_contains(with("num_gadgets", 8), "'num_gadgets' is not known");
   expect_contains(with("hidden-size", 64), "'hidden-size' is not known");
   json missing = to_json(model());
   missing.erase("num_layers");

@@ -44,6 +44,24 @@ const std::vector<Case>& cases() {
          c.mesh.no_deterministic_mode = true;
          c.log.check_overlap = 2;
        }},
+      {"--moe-router-topk has no effect", [](C& c) { c.model.moe_router_topk = 3; }},
+      {"--moe-aux-loss-coeff has no effect", [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
+      {"--moe-router-topk 5 is more than --num-experts 4",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.moe_router_topk = 5;
+         c.model.disable_bias_linear = true;
+       }},
+      {"--num-experts 4 is not possible with biases", [](C& c) { c.model.num_experts = 4; }},
+      {"--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_router_pre_softmax = true, c.model.moe_router_score_function = RouterScore::Sigmoid;
+       }},
+      {"--num-experts 4 is not possible with --tensor-model-parallel-size 2",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
+       }},
       {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
       {"--tf32 has no effect with --bf16, because it rounds the factors of f32 products",
        [](C& c) {

@@ -40,6 +40,11 @@ OpTable counting_ops() {
   ops.affine_backward_weight = [](Stream&, Tensor dw, Tensor, Tensor dy, Tensor, bool) {
     count(dw, dy.row_count());
   };
+  ops.expert_product = [](Stream&, Tensor y, Tensor x, Tensor, Tensor, bool) { count(y, x.last_dim()); };
+  ops.expert_product_weight = [](Stream&, Tensor dw, Tensor dy, Tensor, Tensor, bool) {
+    count(static_cast<double>(dw.dim(1)), static_cast<double>(dw.dim(2)),
+          static_cast<double>(dy.row_count()));
+  };
   ops.attention = [](Stream&, Tensor, Tensor, Tensor, const Attention& how) { count_attention(how, 2); };
   ops.attention_backward = [](Stream&, Tensor, Tensor, Tensor, Tensor, Tensor, const Attention& how) {
     count_attention(how, 4);
@@ -123,6 +128,20 @@ TEST(BlockFlops, OfALlamaHasSharedKeysAndThreeInnerProducts) {
   config.num_query_groups = 2;
   config.swiglu = true;
   expect_counted(config);
+}
+
+// Those of the experts that tokens choose, however many there are, and of the router.
+TEST(BlockFlops, OfExpertsIsThatOfTheChosen) {
+  ModelConfig config = small_model();
+  config.swiglu = config.disable_bias_linear = true;
+  config.num_experts = 9;
+  config.moe_router_topk = 3;
+  expect_counted(config);
+  config.moe_ffn_hidden_size = 16;
+  config.moe_shared_expert_intermediate_size = 28;
+  MeshConfig layout;
+  layout.recompute_granularity = RecomputeGranularity::Full;
+  expect_counted(config, layout);
 }
 
 // Every position sees every other one: twice the attention of a causal model.
