@@ -110,7 +110,7 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<ConvertConfig>(
           {"convert",
-           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, BERT), or back",
+           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen3-MoE, BERT), or back",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
             "trifold convert --load gpt2 --save out    # the model for further training"}},

@@ -47,6 +47,7 @@ std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const Data
 }
 
 const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
+  if (model.num_experts) return model.qk_layernorm ? qwen3_moe_family() : mixtral_family();
   return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
 }
 

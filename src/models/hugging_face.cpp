@@ -17,7 +17,19 @@ const HuggingFaceFamily& family_of(const ModelConfig& model) {
   return language_family(model).hugging_face(model);
 }
 
-WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names) {
+// The names of an entry, those of every expert one after another.
+std::vector<std::string> expanded(const std::vector<std::string_view>& names, int64_t experts) {
+  const bool each = !names.empty() && names.front().find('*') != std::string_view::npos;
+  std::vector<std::string> result;
+  for (int64_t expert = 0; expert < (each ? experts : 1); ++expert)
+    for (std::string name : std::vector<std::string>(names.begin(), names.end())) {
+      if (each) name.replace(name.find('*'), 1, std::to_string(expert));
+      result.push_back(std::move(name));
+    }
+  return result;
+}
+
+WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names, int64_t experts) {
   WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
   if (ours == "head.weight") {
     map.theirs = {"lm_head.weight"};
@@ -35,7 +47,7 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
   const auto take = [&](const std::vector<TensorNames::Entry>& entries, const std::string& prefix) {
     for (const TensorNames::Entry& entry : entries) {
       if (entry.ours != rest) continue;
-      for (const std::string_view theirs : entry.theirs) map.theirs.push_back(prefix + std::string(theirs));
+      for (const std::string& theirs : expanded(entry.theirs, experts)) map.theirs.push_back(prefix + theirs);
       map.transposed = entry.transposed;
     }
   };
@@ -68,7 +80,7 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
     if (param.tied_to) continue;
     Shape shape = param.shard.global;
     if (param.rows) shape[0] = *param.rows;
-    maps.push_back(map_of(param.shard.name, shape, family_of(model).names));
+    maps.push_back(map_of(param.shard.name, shape, family_of(model).names, model.num_experts.value_or(0)));
   }
   return maps;
 }
@@ -102,11 +114,12 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
   if (!config.is_object()) bad_input("{} is no JSON object", where);
   ConfigReader from(config);
   const json type = from.has("model_type") ? config["model_type"] : json();
-  const std::array<const HuggingFaceFamily*, 3> families{&gpt2_family(), &llama_family(), &bert_family()};
+  const std::array<const HuggingFaceFamily*, 5> families{&gpt2_family(), &llama_family(), &mixtral_family(),
+                                                         &qwen3_moe_family(), &bert_family()};
   const auto* const family =
       std::find_if(families.begin(), families.end(), [&](const auto* known) { return type == known->type; });
   if (family == families.end())
-    bad_input("{}: its 'model_type' is {}; gpt2, llama and bert are supported", where,
+    bad_input("{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen3_moe and bert are supported", where,
               type.dump(-1, ' ', false, json::error_handler_t::replace));
   ModelConfig model = (*family)->read(from);
   if (from.has("quantization_config")) from.problem("'quantization_config': weights must not be quantized");

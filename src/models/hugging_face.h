@@ -1,5 +1,6 @@
 // Models as Hugging Face's transformers library knows them: its config.json, and which of its tensors hold a
-// parameter of ours. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM) and BERT (BertForPreTraining,
+// parameter of ours. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM), Mixtral (MixtralForCausalLM), Qwen3-MoE
+// (Qwen3MoeForCausalLM) and BERT (BertForPreTraining,
 // BertForMaskedLM without pairs, and tuned BertForSequenceClassification and BertForQuestionAnswering) are
 // known.
 #pragma once

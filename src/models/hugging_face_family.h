@@ -36,7 +36,7 @@ class ConfigReader {
 };
 
 // The names of their tensors. Those in a block come after "block.<n>." and "h.<n>."; those of a head have no
-// prefix.
+// prefix. A list with a '*' stands for one such list for each expert, numbered from 0.
 struct TensorNames {
   struct Entry {
     std::string_view ours;
@@ -65,7 +65,13 @@ struct HuggingFaceFamily {
 
 const HuggingFaceFamily& gpt2_family();
 const HuggingFaceFamily& llama_family();
+const HuggingFaceFamily& mixtral_family();
+const HuggingFaceFamily& qwen3_moe_family();
 const HuggingFaceFamily& bert_family();
+
+// A Llama's fields, which other families have too.
+ModelConfig read_llama(ConfigReader& from);
+nlohmann::json llama_json(const ModelConfig& model);
 
 // "gelu" is erf's form there.
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model);

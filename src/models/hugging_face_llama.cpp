@@ -72,6 +72,8 @@ void read_rotary(ConfigReader& from, ModelConfig& model) {
         "only low_freq_factor 1, high_freq_factor 4 and original_max_position_embeddings 8192 are supported");
 }
 
+}  // namespace
+
 ModelConfig read_llama(ConfigReader& from) {
   ModelConfig model;
   model.normalization = Normalization::RmsNorm;
@@ -136,6 +138,8 @@ json llama_json(const ModelConfig& model) {
                               {"attention_factor", std::sqrt(rotary_score_scale(model))}};
   return config;
 }
+
+namespace {
 
 std::vector<std::string> llama_misses(const ModelConfig& model) {
   return not_met(

@@ -2,7 +2,7 @@
 
 The folder is read here by hand (config.json, safetensors, NumPy), so nothing of transformers is needed.
 
-  hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama and hf_bert: small random models and their logits
+  hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama, hf_mixtral, hf_qwen3_moe and hf_bert: small random models and their logits
   hugging_face_torch.py logits FOLDER    prints the logits of a fixed text of ids as JSON, in f64
   hugging_face_torch.py check FOLDER     compares them with those of transformers, which must be installed
 """
@@ -103,16 +103,32 @@ def llama_logits(config, w, ids):
         a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
+    def gated(x, gate, up, down):
+        return linear(torch.nn.functional.silu(linear(x, gate)) * linear(x, up), down)
+
+    def mixture(x, name, parts, sum_to_one):
+        shares, chosen = torch.softmax(linear(x, name + ".gate"), -1).topk(config["num_experts_per_tok"], -1)
+        if sum_to_one:
+            shares = shares / shares.sum(-1, keepdim=True)
+        return torch.stack([sum(share * gated(row, *(f"{name}.experts.{expert}.{part}" for part in parts))
+                                for share, expert in zip(*pair)) for row, pair in zip(x, zip(shares, chosen.tolist()))])
+
     x = w["embed_tokens.weight"][ids]
     for i in range(config["num_hidden_layers"]):
         y = norm(x, f"layers.{i}.input_layernorm")
-        q = turn(heads(linear(y, f"layers.{i}.self_attn.q_proj"), count))
-        k = turn(heads(linear(y, f"layers.{i}.self_attn.k_proj"), groups)).repeat_interleave(count // groups, 0)
+        q, k = heads(linear(y, f"layers.{i}.self_attn.q_proj"), count), heads(linear(y, f"layers.{i}.self_attn.k_proj"), groups)
+        if config["model_type"] == "qwen3_moe":
+            q, k = norm(q, f"layers.{i}.self_attn.q_norm"), norm(k, f"layers.{i}.self_attn.k_norm")
+        q, k = turn(q), turn(k).repeat_interleave(count // groups, 0)
         v = heads(linear(y, f"layers.{i}.self_attn.v_proj"), groups).repeat_interleave(count // groups, 0)
         x = x + linear(joined(attend(q, k, v)), f"layers.{i}.self_attn.o_proj")
         y = norm(x, f"layers.{i}.post_attention_layernorm")
-        gate = torch.nn.functional.silu(linear(y, f"layers.{i}.mlp.gate_proj"))
-        x = x + linear(gate * linear(y, f"layers.{i}.mlp.up_proj"), f"layers.{i}.mlp.down_proj")
+        if config["model_type"] == "llama":
+            x = x + gated(y, *(f"layers.{i}.mlp.{name}_proj" for name in ("gate", "up", "down")))
+        elif config["model_type"] == "mixtral":
+            x = x + mixture(y, f"layers.{i}.block_sparse_moe", ("w1", "w3", "w2"), True)
+        else:
+            x = x + mixture(y, f"layers.{i}.mlp", ("gate_proj", "up_proj", "down_proj"), config["norm_topk_prob"])
     head = "embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
     return norm(x, "norm") @ w[head].T
 
@@ -153,7 +169,7 @@ def ids_of(config):
 def logits_of(folder):
     config, tensors = read_model(folder)
     ids = ids_of(config)
-    compute = {"gpt2": gpt2_logits, "llama": llama_logits, "bert": bert_logits}[config["model_type"]]
+    compute = {"gpt2": gpt2_logits, "bert": bert_logits}.get(config["model_type"], llama_logits)
     found = compute(config, tensors, ids)
     return ids, found if isinstance(found, tuple) else (found,)
 
@@ -199,10 +215,28 @@ def llama_shapes(c):
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], n)}
     for i in range(c["num_hidden_layers"]):
         parts = {"input_layernorm": (n,), "self_attn.q_proj": (q, n), "self_attn.k_proj": (kv, n),
-                 "self_attn.v_proj": (kv, n), "self_attn.o_proj": (n, q), "post_attention_layernorm": (n,),
-                 "mlp.gate_proj": (f, n), "mlp.up_proj": (f, n), "mlp.down_proj": (n, f)}
+                 "self_attn.v_proj": (kv, n), "self_attn.o_proj": (n, q), "post_attention_layernorm": (n,)}
+        if c["model_type"] == "llama":
+            parts.update({"mlp.gate_proj": (f, n), "mlp.up_proj": (f, n), "mlp.down_proj": (n, f)})
+        else:
+            parts.update(mixture_shapes(c))
         shapes.update({f"model.layers.{i}.{name}.weight": shape for name, shape in parts.items()})
     return {**shapes, "model.norm.weight": (n,), "lm_head.weight": (c["vocab_size"], n)}
+
+
+def mixture_shapes(c):
+    n = c["hidden_size"]
+    if c["model_type"] == "mixtral":
+        name, parts, f, parameters = "block_sparse_moe", ("w1", "w3", "w2"), c["intermediate_size"], {}
+    else:
+        name, parts, f = "mlp", ("gate_proj", "up_proj", "down_proj"), c["moe_intermediate_size"]
+        parameters = {"self_attn.q_norm": (c["head_dim"],), "self_attn.k_norm": (c["head_dim"],)}
+    count = c.get("num_local_experts") or c["num_experts"]
+    parameters[name + ".gate"] = (count, n)
+    for expert in range(count):
+        for part in parts:
+            parameters[f"{name}.experts.{expert}.{part}"] = (n, f) if part == parts[2] else (f, n)
+    return parameters
 
 
 def bert_shapes(c):
@@ -260,6 +294,21 @@ def make():
             if name.endswith(now):
                 tensors[name.replace(now, then)] = tensors.pop(name)
     write_golden("hf_bert", bert, [tensors])
+    # Two choices of four experts whose shares sum to 1; and three of six, which do not, with norms of heads.
+    mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu", "num_hidden_layers": 2,
+               "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 20,
+               "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 32, "vocab_size": 61,
+               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "initializer_range": 0.02,
+               "output_router_logits": False}
+    write_golden("hf_mixtral", mixtral, [random_tensors(llama_shapes(mixtral), torch.bfloat16)])
+    qwen3 = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu", "num_hidden_layers": 2,
+             "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 40,
+             "moe_intermediate_size": 12, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": False,
+             "decoder_sparse_step": 1, "mlp_only_layers": [], "attention_bias": False, "max_position_embeddings": 32,
+             "vocab_size": 61, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": False,
+             "initializer_range": 0.02, "output_router_logits": False}
+    tensors = list(random_tensors(llama_shapes(qwen3), torch.float32).items())
+    write_golden("hf_qwen3_moe", qwen3, [dict(tensors[:21]), dict(tensors[21:])])
 
 
 def write_golden(name, config, files):
