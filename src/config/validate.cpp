@@ -130,6 +130,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_precision(config.precision, problems);
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
+  check_experts_mesh(config, problems);
   check_tensor(config, problems);
   check_context(config, problems);
   check_pipeline(config, problems);

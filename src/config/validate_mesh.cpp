@@ -93,18 +93,27 @@ void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& pro
         .right("{}", multiples_around(*batch.global_batch_size, unit));
 }
 
+// Every rank holds all experts and routes whole samples.
+void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
+  if (!config.model.num_experts || !problems.sound({"num-experts"})) return;
+  const std::pair<const char*, int> axes[] = {
+      {"tensor-model-parallel-size", config.mesh.tensor_model_parallel_size},
+      {"context-parallel-size", config.mesh.context_parallel_size}};
+  for (const auto& [option, ranks] : axes)
+    if (problems.sound({option}) && ranks > 1)
+      problems.about("num-experts", option)
+          .wrong(
+              "--num-experts {} is not possible with --{} {}: neither experts nor their samples are cut over "
+              "ranks",
+              *config.model.num_experts, option, ranks)
+          .right("give --{} 1; pipeline stages, data-parallel ranks and --zero-stage spread the model",
+                 option);
+}
+
 void check_tensor(const PretrainConfig& config, Problems& problems) {
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
   if (!problems.sound({"tensor-model-parallel-size"}) || tensor == 1) return;
   const ModelConfig& model = config.model;
-  if (model.num_experts && problems.sound({"num-experts"}))
-    problems.about("num-experts", "tensor-model-parallel-size")
-        .wrong(
-            "--num-experts {} is not possible with --tensor-model-parallel-size {}: experts are not cut over "
-            "ranks",
-            *model.num_experts, tensor)
-        .right(
-            "give --tensor-model-parallel-size 1; pipeline stages, copies and --zero-stage spread the model");
   const auto divisible = [&](const char* name, int64_t value, const char* note) {
     if (problems.sound({name}) && value % tensor != 0)
       problems.about(name, "tensor-model-parallel-size")

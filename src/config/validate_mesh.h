@@ -19,6 +19,8 @@ int64_t data_parallel_size(const MeshConfig& mesh);
 int64_t gradient_ranks(const MeshConfig& mesh);
 // The global batch against micro-batch and data parallel size.
 void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems);
+// Axes that a mixture of experts cannot be cut over.
+void check_experts_mesh(const PretrainConfig& config, Problems& problems);
 // The model against the tensor axis.
 void check_tensor(const PretrainConfig& config, Problems& problems);
 // The model and its positions against the context axis.

@@ -62,6 +62,11 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
        }},
+      {"--num-experts 4 is not possible with --context-parallel-size 2",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.context_parallel_size = 2;
+       }},
       {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
       {"--tf32 has no effect with --bf16, because it rounds the factors of f32 products",
        [](C& c) {

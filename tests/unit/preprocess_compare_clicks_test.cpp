@@ -43,7 +43,7 @@ TEST(CompareClicks, WhatMeansTheSame) {
   other.tables[0].mapping = kUnknownMapping;
   other.tables[1].mapping = "modulo";  // of ids that are inside their table
   other.tables[1].max_ids = 3;
-  other.tables[1].name = "c";          // another header, the same place
+  other.tables[1].name = "c";  // another header, the same place
   other.tables[1].max_ids = 1;
   EXPECT_EQ(differences(schema(), other), "");
   ClickSchema clipped = other;
