@@ -333,7 +333,7 @@ TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {
   EXPECT_NE(text.find("tensor wte.weight is [67, 24]; config.json makes it [68, 24]"), std::string::npos)
       << text;
   EXPECT_NE(
-      refusal(changed([](json& c) { c["n_layer"] = 1; })).find("tensor h.1.attn.c_attn.bias has no place"),
+      refusal(changed([](json& c) { c["n_layer"] = 1; })).find("tensor h.1.attn.c_attn.bias does not belong"),
       std::string::npos);
 }
 

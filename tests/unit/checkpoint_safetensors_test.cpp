@@ -39,7 +39,7 @@ TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
   const std::string good = R"({"a": )" + entry("F32", "[6]", "[0, 24]");
   for (const auto& [json, what] : std::vector<std::pair<std::string, std::string>>{
            {"", "is not JSON"},
-           {"[1]", "it is no JSON object"},
+           {"[1]", "it is not a JSON object"},
            {"{\"a\": 1}", "tensor 'a': a is 1; an object is needed"},
            {good + R"(, "a": )" + entry("F32", "[6]", "[0, 24]") + "}", "it has 'a' twice"},
            {good + R"(, "b": )" + entry("F32", "[1]", "[20, 24]") + "}",

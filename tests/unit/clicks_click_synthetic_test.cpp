@@ -157,7 +157,7 @@ TEST(SyntheticClicks, BadSpecs) {
   expect_has(with([](auto& s) { s.positive_rate = 1; }), "the fraction of positives is 1");
   expect_has(with([](auto& s) { s.tables[1].rows = 0; }), "table b has 0 rows");
   expect_has(with([](auto& s) { s.tables[1].name = "a"; }), "two tables are called a");
-  expect_has(with([](auto& s) { s.missing = -1; }), "-1 missing");
+  expect_has(with([](auto& s) { s.missing = -1; }), "missing bags is -1");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(Schedule, ProblemsSayWhatWouldDo) {
   EXPECT_EQ(schedule_problem(Schedule::ZbV, 4, 1, 8), "zb-v places exactly 2 chunks on each rank, not 1");
   EXPECT_EQ(
       schedule_problem(Schedule::OneFOneB, 4, 2, 8),
-      "1f1b has one chunk a rank, not 2; interleaved and auto take any number, zb-v and dualpipe-v take 2");
+      "1f1b has one chunk per rank, not 2; interleaved and auto take any number, zb-v and dualpipe-v take 2");
   EXPECT_NE(schedule_problem(Schedule::Gpipe, 4, 1, 0), "");
   EXPECT_NE(schedule_problem(Schedule::Gpipe, 0, 1, 1), "");
 }

@@ -239,7 +239,7 @@ TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
   const Words each = complete() + Words{"--ranks", "2", "--zero-reduce", "each"};
   expect_contains(
       refusal_of(each),
-      "--zero-reduce each has no effect with --zero-stage 0, where every rank holds all gradients: give "
+      "--zero-reduce each has no effect with --zero-stage 0, in which every rank holds all gradients: give "
       "--zero-stage 2 or 3, or --zero-reduce once");
   EXPECT_EQ(std::get<PretrainConfig>(read(each + Words{"--zero-stage", "2"})).zero.zero_reduce,
             ReducePolicy::Each);

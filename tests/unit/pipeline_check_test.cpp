@@ -197,7 +197,7 @@ TEST(Check, EvaluationGoesForwardOnly) {
   EXPECT_EQ(error_of(add_communication(forward_only(Schedule::Interleaved, 2, 2, 3)), shape), "no error");
   shape.stages = 1;
   expect_errors({{"0F0,0F1,0F2,0B0", "0B0 (rank 0, action 4): it is not allowed in a forward-only plan"},
-                 {"0F0,0F1,0F2,0STEP", "0STEP (rank 0, action 4): it has no place"},
+                 {"0F0,0F1,0F2,0STEP", "0STEP (rank 0, action 4): it is not allowed"},
                  {"0F0,0F1", "rank 0 never reaches 0F2"}},
                 shape);
 }

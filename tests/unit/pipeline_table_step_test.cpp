@@ -68,8 +68,8 @@ TEST(TableStep, InAnotherOrderIsRefused) {
   expect_contains(told("0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0REDUCE_GRAD,0B0,0LOSS,"
                        "0UPDATE_ROWS,0STEP"),
                   "0REDUCE_GRAD: it comes before 0B0");
-  expect_contains(told("0READ,0NORM"), "0NORM: it has no place in a step of this model");
-  expect_contains(told("0READ,0SEND_F0"), "0SEND_F0: it has no place in a step of this model");
+  expect_contains(told("0READ,0NORM"), "0NORM: it does not belong to a step of this model");
+  expect_contains(told("0READ,0SEND_F0"), "0SEND_F0: it does not belong to a step of this model");
 }
 
 // Any order that keeps what each action needs is as good.
