@@ -88,9 +88,9 @@ std::string kind_of(const MatrixModel& model) {
 }  // namespace
 
 std::string name_of(const MatrixCase& c) {
-  return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {} recompute {}", name_of(c.mesh),
-                     c.schedule, c.chunks, c.micros, c.model.layers, c.model.dropout,
-                     c.model.f64 ? "f64" : "f32", kind_of(c.model), name_of(c.recompute));
+  return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {} recompute {} zero {}",
+                     name_of(c.mesh), c.schedule, c.chunks, c.micros, c.model.layers, c.model.dropout,
+                     c.model.f64 ? "f64" : "f32", kind_of(c.model), name_of(c.recompute), c.zero_stage);
 }
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
@@ -116,6 +116,7 @@ void Matrix::check(const MatrixCase& c) {
   SCOPED_TRACE(name_of(c));
   PretrainConfig config = scheduled(config_of(c, c.mesh), c.schedule, c.chunks);
   config.mesh.recompute_granularity = c.recompute;
+  config.zero.zero_stage = c.zero_stage;
   Curve curve;
   ASSERT_NO_THROW(curve = train_and_evaluate(config));
   ASSERT_EQ(curve.losses.size(), 20U);

@@ -39,6 +39,7 @@ struct MatrixCase {
   int micros = 4;  // of each data-parallel rank
   MatrixModel model;
   RecomputeGranularity recompute = RecomputeGranularity::None;
+  int zero_stage = 0;  // of this run alone: it changes no bit
 };
 
 std::string name_of(const MatrixMesh& mesh);

@@ -7,6 +7,7 @@
 namespace trifold::test {
 namespace {
 
+constexpr RecomputeGranularity kNone = RecomputeGranularity::None;
 constexpr RecomputeGranularity kSelective = RecomputeGranularity::Selective;
 constexpr RecomputeGranularity kFull = RecomputeGranularity::Full;
 
@@ -179,11 +180,12 @@ TEST(Matrix, Experts) {
   llama.experts = 20;
   llama.key_heads = 2;
   check_all({
-      {{1, 4, 1}, "1f1b", 1, 2, exact},
+      {{1, 4, 1}, "1f1b", 1, 2, exact, kNone, 1},
+      {{1, 4, 1}, "1f1b", 1, 2, exact, kNone, 3},
       {{1, 2, 1}, "1f1b", 1, 2, llama, kFull},
       {{2, 2, 1}, "gpipe", 1, 4, exact, kSelective},
       {{2, 1, 1}, "zb-v", 2, 5, llama},
-      {{4, 2, 1}, "interleaved", 2, 4, llama, kSelective},
+      {{4, 2, 1}, "interleaved", 2, 4, llama, kSelective, 2},
       {{4, 1, 1}, "zb-h1", 1, 8, exact, kFull},
       {{4, 1, 1}, "dualpipe-v", 2, 8, exact},
   });
