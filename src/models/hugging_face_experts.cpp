@@ -1,4 +1,6 @@
 // Mixtral and Qwen3-MoE: Llamas whose feed-forward networks are mixtures of experts.
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "models/hugging_face_family.h"
@@ -20,6 +22,10 @@ ModelConfig read_experts(ConfigReader& from, const char* experts, double rotary_
   if (!from.has("rope_theta") && !from.has("rope_parameters")) model.rotary_base = rotary_base;
   if (!from.has("rms_norm_eps")) model.norm_epsilon = norm_epsilon;
   model.num_experts = from.size(experts);
+  constexpr double kMostNetworks = 1 << 20;  // each has tensors of its own
+  if (static_cast<double>(*model.num_experts) * static_cast<double>(model.num_layers) > kMostNetworks)
+    from.problem(fmt::format("'{}' is {}: in {} layers that are more than {} experts", experts,
+                             *model.num_experts, model.num_layers, kMostNetworks));
   model.moe_router_topk = from.size("num_experts_per_tok");
   if (from.flag("output_router_logits", false) && model.num_layers > 0)
     model.moe_aux_loss_coeff = from.number("router_aux_loss_coef", 0.001) / layers_by_choices(model);

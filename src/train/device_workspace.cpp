@@ -58,7 +58,9 @@ size_t device_workspace(const PretrainConfig& config) {
   if (config.mesh.device != ComputeDevice::Cuda) return 0;
   const size_t of_products = cuda::kProductWorkspace + (config.precision.fp8 ? largest_factors(config) : 0);
   const int64_t rows = config.batch.micro_batch_size * config.model.seq_length;
-  return std::max({of_products, of_attention(config), cuda::embedding_workspace(rows)});
+  const size_t of_routers =
+      config.model.num_experts ? cuda::router_workspace(rows * config.model.moe_router_topk) : 0;
+  return std::max({of_products, of_attention(config), cuda::embedding_workspace(rows), of_routers});
 }
 
 }  // namespace trifold
