@@ -20,8 +20,7 @@ struct TransformerShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // as many, or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
-  int64_t ffn =
-      0;  // F, of each expert where there are experts; Swiglu has F gates and F numbers that they gate
+  int64_t ffn = 0;       // F, of each expert where there are some; Swiglu has F gates and F numbers gated
   ExpertsShape experts = {};
   int64_t shared_ffn = 0;  // of the network that computes every token beside the experts; 0: there is none
   NormKind norm = NormKind::Layer;
