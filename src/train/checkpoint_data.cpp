@@ -27,8 +27,7 @@ void check_training_data(const CheckpointMeta& meta, const std::string& name, co
   if (changed.empty() || may_differ) return;
   bad_input(
       "the training data are not those that {} was trained on: {}; give the same data, or "
-      "--allow-changed-data to go on with these, which the samples after the {} consumed ones are then taken "
-      "from",
+      "--allow-changed-data to continue with these after the {} samples that were consumed",
       name, changed, meta.consumed_samples);
 }
 
