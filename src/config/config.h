@@ -325,7 +325,7 @@ struct InspectConfig {
 struct ReshardConfig {
   std::string load;  // required
   std::string save;  // required
-  MeshConfig mesh;   // its sizes and sequence_parallel; ranks follow from them
+  MeshConfig mesh;   // its sizes and sequence_parallel; ranks above 1 must agree, else they follow
   PipelineConfig pipeline;
   ZeroConfig zero;
   std::optional<int> files;    // instead of a mesh

@@ -161,18 +161,25 @@ std::vector<Problem> problems(const ReshardConfig& config) {
   Problems problems = problems_of_options(config);
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
                     config.mesh.pipeline_model_parallel_size > 1 ||
-                    config.mesh.data_parallel_size.value_or(1) > 1;
+                    config.mesh.data_parallel_size.value_or(1) > 1 || config.mesh.ranks > 1;
   if (config.files && mesh)
     problems
         .about("files", "tensor-model-parallel-size", "context-parallel-size", "pipeline-model-parallel-size",
-               "data-parallel-size")
+               "data-parallel-size", "ranks")
         .wrong("--files {} and a mesh exclude each other", *config.files)
         .right("give one of them");
+  if (config.mesh.ranks > 1) check_mesh(config.mesh, problems);  // else they follow from the sizes
   check_folders(config.load, config.save, problems);
   return problems.take();
 }
 
-ReshardConfig resolve(ReshardConfig config) { return without_problems(std::move(config)); }
+ReshardConfig resolve(ReshardConfig config) {
+  config = without_problems(std::move(config));
+  MeshConfig& mesh = config.mesh;
+  if (mesh.ranks > 1 && !mesh.data_parallel_size)
+    mesh.data_parallel_size = static_cast<int>(data_parallel_size(mesh));
+  return config;
+}
 
 std::vector<Problem> problems(const ConvertConfig& config) {
   Problems problems = problems_of_options(config);

@@ -87,6 +87,15 @@ class Run(ProgramTest):
         self.assertEqual([set(line) for line in evaluations], [{"step", "valid_loss", "tokens"}] * 2)
         self.assertEqual(evaluations[0]["tokens"] % steps[0]["tokens"], 0)
 
+    def test_reshard_takes_the_copies_from_the_ranks(self):
+        self.pretrain("--train-iters", 1, "--save", "d")
+        self.trifold("reshard", "--load", "d", "--save", "four", "--ranks", 4, "--tp", 2)
+        self.assertIn("mesh: dp 2, pp 1, tp 2", self.trifold("inspect", "four")[0])
+        for mesh, why in (([5, "--tp", 2], "--ranks 5 is not divisible by tensor 2"),
+                          ([4, "--tp", 2, "--dp", 4], "--ranks 4 is not tensor 2"), ([4, "--files", 2], "exclude each other")):
+            _, message = self.trifold("reshard", "--load", "d", "--save", "other", "--ranks", *mesh, status=2)
+            self.assertIn(why, message)
+
     def test_generate_and_evaluate(self):
         self.pretrain("--train-iters", 30, "--save", "d", "--log-json", "log.jsonl")
         arguments = ["generate", "--load", "d", "--prompt", "KING", "--max-new-tokens", 40, "--seed", 7]
