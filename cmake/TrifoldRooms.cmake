@@ -44,18 +44,20 @@ function(trifold_quick_to_compile target)
   endif()
 endfunction()
 
-# trifold_room(NAME [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all .cpp files in the
-# calling folder. Linking only the rooms named here is what keeps an upward include from linking.
+# trifold_room(NAME [FOLDERS folders...] [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all
+# .cpp files in the calling folder and in these folders of it. Linking only the rooms named here is what keeps an upward
+# include from linking.
 function(trifold_room name)
-  cmake_parse_arguments(arg "" "" "ROOMS;LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(arg "" "" "FOLDERS;ROOMS;LIBS" ${ARGN})
+  list(TRANSFORM arg_FOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp")
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${arg_FOLDERS})
   add_library(trifold_${name} STATIC ${sources})
   target_include_directories(trifold_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM arg_ROOMS PREPEND trifold_)
   target_link_libraries(trifold_${name} PUBLIC ${arg_ROOMS} ${arg_LIBS} PRIVATE trifold_options)
   if(name STREQUAL "config")
     trifold_quick_to_compile(trifold_config -O1)
-  elseif(name MATCHES "^(checkpoint|train|convert|bench)$")
+  elseif(name MATCHES "^(checkpoint|plan|run|train|recommend|convert|bench)$")
     trifold_quick_to_compile(trifold_${name})
   endif()
 endfunction()

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "config/option_tables.h"
+#include "config/command_line/option_tables.h"
 #include "core/error.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
-#include "train/ranks.h"
-#include "train/run_terms.h"
+#include "run/ranks.h"
+#include "run/terms.h"
 
 namespace trifold::launch {
 

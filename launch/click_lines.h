@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "train/click_metrics.h"
+#include "recommend/click_metrics.h"
 
 namespace trifold::launch {
 

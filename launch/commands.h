@@ -2,8 +2,8 @@
 // reports them.
 #pragma once
 
-#include "config/recommend_config.h"
-#include "train/ranks.h"
+#include "config/fields/recommend_config.h"
+#include "run/ranks.h"
 
 namespace trifold::launch {
 

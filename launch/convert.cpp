@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "config/json.h"
-#include "config/model_family.h"
+#include "config/fields/json.h"
+#include "config/fields/model_family.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"

@@ -5,20 +5,20 @@
 #include <limits>
 #include <memory>
 
-#include "config/model_family.h"
-#include "config/option_tables.h"
+#include "config/command_line/option_tables.h"
+#include "config/fields/model_family.h"
 #include "core/clock.h"
 #include "core/printable.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "models/language_family.h"
+#include "run/ranks.h"
+#include "run/terms.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
 #include "train/evaluation.h"
 #include "train/pretrain.h"
-#include "train/ranks.h"
-#include "train/run_terms.h"
 
 namespace trifold::launch {
 

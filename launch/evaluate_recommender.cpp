@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/commands.h"
+#include "config/command_line/commands.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -15,10 +15,10 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "train/click_metrics.h"
-#include "train/group_metrics.h"
-#include "train/run_terms.h"
-#include "train/trained_recommender.h"
+#include "recommend/click_metrics.h"
+#include "recommend/group_metrics.h"
+#include "recommend/trained_recommender.h"
+#include "run/terms.h"
 
 namespace trifold::launch {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "recommend/recommend.h"
 #include "train/pretrain.h"
-#include "train/recommend.h"
 
 namespace trifold::launch {
 

@@ -3,13 +3,13 @@
 #include <string>
 #include <vector>
 
-#include "config/model_family.h"
+#include "config/fields/model_family.h"
 #include "core/error.h"
 #include "launch/commands.h"
+#include "run/ranks.h"
 #include "tokenize/incremental_decoder.h"
 #include "tokenize/unicode.h"
 #include "train/checkpoint_model.h"
-#include "train/ranks.h"
 #include "train/sampler.h"
 
 namespace trifold::launch {

@@ -15,12 +15,12 @@
 #include <variant>
 
 #include "comm/mpi_module.h"
-#include "config/command_line.h"
+#include "config/command_line/command_line.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/say.h"
-#include "train/ranks.h"
+#include "run/ranks.h"
 
 namespace {
 

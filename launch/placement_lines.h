@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "embedding/planner.h"
-#include "train/recommender_memory.h"
+#include "recommend/recommender_memory.h"
 
 namespace trifold::launch {
 

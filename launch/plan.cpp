@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "config/commands.h"
-#include "config/pipeline_choice.h"
+#include "config/command_line/commands.h"
+#include "config/fields/pipeline_choice.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "files/output_files.h"
@@ -17,14 +17,14 @@
 #include "launch/stage_lines.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
-#include "pipeline/torch_schedule.h"
-#include "train/hardware_forecast.h"
-#include "train/layout_memory.h"
-#include "train/memory_fit.h"
-#include "train/plan_report.h"
-#include "train/plan_svg.h"
+#include "plan/hardware_forecast.h"
+#include "plan/layout_memory.h"
+#include "plan/memory_fit.h"
+#include "plan/report.h"
+#include "plan/step_svg.h"
+#include "plan/zero_table.h"
+#include "schedule/torch_schedule.h"
 #include "train/pretrain.h"
-#include "train/zero_table.h"
 
 namespace trifold::launch {
 

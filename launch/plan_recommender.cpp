@@ -11,10 +11,10 @@
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
-#include "train/plan_svg.h"
-#include "train/recommend_plan.h"
-#include "train/recommend_search.h"
-#include "train/recommender_setup.h"
+#include "plan/step_svg.h"
+#include "recommend/forecast.h"
+#include "recommend/recommender_setup.h"
+#include "recommend/search.h"
 
 namespace trifold::launch {
 

@@ -7,14 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "config/choices.h"
-#include "config/schedule.h"
+#include "config/fields/choices.h"
+#include "config/fields/schedule.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
-#include "train/plan_report.h"
-#include "train/plan_svg.h"
+#include "plan/report.h"
+#include "plan/step_svg.h"
 
 namespace trifold::launch {
 

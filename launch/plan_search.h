@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "config/config.h"
-#include "train/layout_search.h"
+#include "config/fields/config.h"
+#include "plan/layout_search.h"
 
 namespace trifold::launch {
 

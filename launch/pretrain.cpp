@@ -7,7 +7,7 @@
 #include "launch/plan_search.h"
 #include "launch/say.h"
 #include "launch/training.h"
-#include "train/layout_search.h"
+#include "plan/layout_search.h"
 
 namespace trifold::launch {
 

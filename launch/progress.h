@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "config/config.h"
-#include "train/metrics.h"
+#include "config/fields/config.h"
+#include "run/metrics.h"
 
 namespace trifold::launch {
 

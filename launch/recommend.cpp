@@ -8,7 +8,7 @@
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/training.h"
-#include "train/recommend.h"
+#include "recommend/recommend.h"
 
 namespace trifold::launch {
 

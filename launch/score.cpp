@@ -1,4 +1,4 @@
-#include "train/score.h"
+#include "recommend/score.h"
 
 #include <fmt/core.h>
 

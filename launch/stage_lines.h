@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/stage_report.h"
+#include "layout/stage_report.h"
 
 namespace trifold::launch {
 

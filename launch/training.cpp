@@ -8,7 +8,7 @@
 #include "launch/crash_test.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "train/run_saver.h"
+#include "run/saver.h"
 
 namespace trifold::launch {
 

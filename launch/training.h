@@ -1,11 +1,11 @@
 // What the commands that train (`pretrain`, `finetune`, `recommend`) do around their run.
 #pragma once
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/function_ref.h"
 #include "launch/progress.h"
-#include "train/ranks.h"
-#include "train/run_job.h"
+#include "run/job.h"
+#include "run/ranks.h"
 
 namespace trifold::launch {
 

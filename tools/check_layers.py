@@ -18,15 +18,17 @@ from pathlib import Path
 LEVELS = {
     "core": 0,
     "ops": 1, "config": 1, "files": 1,
-    "comm": 2, "optim": 2, "tokenize": 2,
+    "comm": 2, "optim": 2, "tokenize": 2, "schedule": 2,
     "mesh": 3, "data": 3,
     "nn": 4, "checkpoint": 4, "text": 4, "clicks": 4,
     "tensor_parallel": 5, "embedding": 5, "preprocess": 5, "tasks": 5,
-    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6, "plan": 6,
+    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
     "layout": 7,
-    "train": 8,
-    "convert": 9, "bench": 9,
-    "launch": 10,
+    "plan": 8,
+    "run": 9,
+    "train": 10, "recommend": 10,
+    "convert": 11, "bench": 11,
+    "launch": 12,
 }
 
 # (from, to): the arrows between rooms of one level that are allowed all the same.

@@ -2,7 +2,7 @@
 """In how many places outside the families' own files a decision is taken by the kind of model.
 
 A family of models has its files, whose names contain it (bert, gpt, gpt2, llama), and an entry in the tables of
-config/model_family.cpp and models/language_family.cpp. Everything else asks the table what it needs. Usage:
+config/fields/model_family.cpp and models/language_family.cpp. Everything else asks the table what it needs. Usage:
 count_model_kinds.py [--most N] [ROOT]
 
 Prints each place, and their number. With --most the exit status is 1 where there are more than N.
@@ -20,7 +20,7 @@ PATTERNS = {
     r"\bswitch \([\w.]*model_type\)": "switch (config.model_type) {",
 }
 # Files of one family, and the tables; where the enum and its names are.
-OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama)(?:[._]|$)|/(?:model|language)_family\.|^src/config/(?:choices|config)\.h$")
+OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama)(?:[._]|$)|/(?:model|language)_family\.|^src/config/fields/(?:choices|config)\.h$")
 
 
 def without_comments(text):

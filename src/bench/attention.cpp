@@ -6,8 +6,8 @@
 
 #include "bench/bench.h"
 #include "core/clock.h"
-#include "train/device.h"
-#include "train/host.h"
+#include "run/device.h"
+#include "run/host.h"
 
 namespace trifold {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "ops/ops.h"
 
 namespace trifold {

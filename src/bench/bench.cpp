@@ -9,8 +9,8 @@
 
 #include "core/clock.h"
 #include "models/language_family.h"
-#include "train/device.h"
-#include "train/host.h"
+#include "run/device.h"
+#include "run/host.h"
 #include "train/trainer.h"
 
 namespace trifold {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/model.h"
 #include "plan/hardware.h"
-#include "train/metrics.h"
+#include "run/metrics.h"
 
 namespace trifold {
 

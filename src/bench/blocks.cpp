@@ -8,10 +8,10 @@
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "models/language_family.h"
-#include "train/device.h"
-#include "train/plan_costs.h"
+#include "plan/costs.h"
+#include "plan/step_plan.h"
+#include "run/device.h"
 #include "train/replica.h"
-#include "train/step_plan.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {

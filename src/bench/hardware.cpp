@@ -5,10 +5,10 @@
 #include "bench/attention.h"
 #include "bench/bench.h"
 #include "core/clock.h"
+#include "core/host_memory.h"
 #include "plan/kernels.h"
-#include "train/device.h"
-#include "train/host.h"
-#include "train/host_memory.h"
+#include "run/device.h"
+#include "run/host.h"
 
 namespace trifold {
 

@@ -9,7 +9,7 @@
 
 #include "clicks/click_source.h"
 #include "clicks/click_text.h"
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 
 namespace trifold {
 

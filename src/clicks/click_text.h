@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 
 namespace trifold {
 

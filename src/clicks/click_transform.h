@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "clicks/click_batch.h"
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 
 namespace trifold {
 

@@ -6,7 +6,7 @@
 
 #include "clicks/click_columns.h"
 #include "clicks/yaml.h"
-#include "config/number.h"
+#include "config/fields/number.h"
 #include "core/error.h"
 #include "core/input_file.h"
 

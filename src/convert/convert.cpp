@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
-#include "config/json.h"
+#include "config/fields/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
 #include "models/hugging_face.h"

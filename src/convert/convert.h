@@ -9,7 +9,7 @@
 #include <string>
 
 #include "checkpoint/reader.h"
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

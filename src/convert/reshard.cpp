@@ -8,14 +8,14 @@
 #include "checkpoint/run_identity.h"
 #include "checkpoint/save_folder.h"
 #include "checkpoint/tensor_kind.h"
-#include "config/json.h"
-#include "config/validate.h"
+#include "config/fields/json.h"
+#include "config/rules/validate.h"
 #include "layout/checkpoint_boxes.h"
 #include "layout/rank_layout.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
+#include "plan/step_plan.h"
 #include "train/checkpoint_model.h"
-#include "train/step_plan.h"
 
 namespace trifold {
 

@@ -10,7 +10,7 @@
 
 #include "checkpoint/reader.h"
 #include "checkpoint/shard_file.h"
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/reader.h"
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

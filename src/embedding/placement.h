@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 #include "mesh/rect.h"
 
 namespace trifold {

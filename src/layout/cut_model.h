@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/model.h"
 #include "models/stages.h"
 

@@ -1,7 +1,7 @@
 // The bytes of a rank's flat buffers.
 #pragma once
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data_parallel/grad_layout.h"
 #include "layout/memory_report.h"
 #include "zero/sharded_optimizer.h"

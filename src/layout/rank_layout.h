@@ -1,7 +1,7 @@
 // RankLayout: what one rank of a run holds. It is the one place where the stages and blocks of a rank, its
 // parameters, their places in the flat buffers and the decisions of ZeRO are derived. It is a value made from
 // the configuration, the mesh's sizes and the rank's coordinates: no rank runs, and nothing is allocated. A
-// run (train/replica.h), a plan (train/plan_report.h), a resharding and benchmarks read it, so what `trifold
+// run (train/replica.h), a plan (plan/report.h), a resharding and benchmarks read it, so what `trifold
 // plan` says of a rank is what the rank will do.
 //
 // What a step needs beside that follows from the rank's row of actions: the gathering of sharded weights, the
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data_parallel/grad_layout.h"
 #include "layout/cut_model.h"
 #include "layout/memory_report.h"

@@ -8,7 +8,7 @@
 
 #include "data_parallel/flat_layout.h"
 #include "pipeline/executor.h"
-#include "pipeline/passes.h"
+#include "schedule/passes.h"
 
 namespace trifold {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "mesh/mesh.h"
 #include "zero/zero_stage.h"
 

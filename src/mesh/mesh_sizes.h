@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "mesh/mesh.h"
 
 namespace trifold {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "nn/layers.h"
 #include "nn/linear.h"
 #include "tensor_parallel/vocab.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/model_family.h"
+#include "config/fields/model_family.h"
 
 namespace trifold {
 

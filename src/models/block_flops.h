@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/model.h"
 
 namespace trifold {

@@ -6,7 +6,7 @@
 // sample the bottom MLP's vector and then the tables' in their order. Without dense numbers there is no
 // bottom MLP: features are [B, F D], and the tables' vectors meet each other alone.
 //
-// It has two blocks, or the second alone, each a stage of the step's plan (pipeline/table_step.h), so that
+// It has two blocks, or the second alone, each a stage of the step's plan (schedule/table_step.h), so that
 // what travels between ranks hides behind them:
 //
 //   bottom   F      while the bags' vectors arrive
@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 #include "models/model.h"
 #include "ops/recommender.h"
 

@@ -1,5 +1,5 @@
 // GPT-2 and Llama: their blocks, data and names.
-#include "config/validate.h"
+#include "config/rules/validate.h"
 #include "core/error.h"
 #include "models/gpt.h"
 #include "models/language_family.h"

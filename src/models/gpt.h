@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "nn/layers.h"
 #include "tensor_parallel/vocab.h"
 

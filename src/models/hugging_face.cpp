@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "config/validate.h"
+#include "config/rules/validate.h"
 #include "models/language_family.h"
 #include "models/language_model.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/function_ref.h"
 #include "core/tensor.h"
 

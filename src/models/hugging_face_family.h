@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

@@ -1,6 +1,6 @@
 // LanguageFamily: what one family of language models consists of: its blocks, its data, its vocabulary and
 // its names in the files of Hugging Face. Each family has a file of its own (family_<name>.cpp) and an entry
-// in the table of language_family.cpp; its options and their rules are in config/model_family.h. Nothing else
+// in the table of language_family.cpp; its options and their rules are in config/fields/model_family.h. Nothing else
 // asks which family a model is of (tools/count_model_kinds.py).
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/batch.h"
 #include "models/block_flops.h"
 #include "models/hugging_face_family.h"

@@ -2,7 +2,7 @@
 // a list of blocks: embedding, transformer blocks, head with its loss.
 #pragma once
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/model.h"
 
 namespace trifold {

@@ -18,7 +18,7 @@ constexpr size_t kBlockKinds = 3;
 // "embedding", "layer" or "head": its name in files of measured times.
 const char* name_of(BlockKind kind);
 
-// Flops of one sample in F, I and W (pipeline/action.h), recomputation included. Causal attention counts half
+// Flops of one sample in F, I and W (schedule/action.h), recomputation included. Causal attention counts half
 // of its square.
 struct BlockFlops {
   double forward = 0;

@@ -13,7 +13,7 @@
 
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/pipeline_cut.h"
+#include "config/rules/pipeline_cut.h"
 #include "core/error.h"
 
 namespace trifold {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/model.h"
 #include "models/stages.h"
 

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

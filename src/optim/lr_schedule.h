@@ -43,7 +43,7 @@
 
 #include <cstdint>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

@@ -23,7 +23,7 @@
 #include <span>
 #include <string_view>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/small_list.h"
 #include "core/stream.h"
 #include "core/tensor.h"

@@ -28,7 +28,7 @@
 
 #include "core/function_ref.h"
 #include "nn/layer.h"
-#include "pipeline/action.h"
+#include "schedule/action.h"
 
 namespace trifold {
 

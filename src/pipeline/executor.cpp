@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/small_list.h"
-#include "pipeline/batches.h"
+#include "schedule/batches.h"
 
 namespace trifold {
 

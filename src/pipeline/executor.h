@@ -19,10 +19,10 @@
 
 #include "core/function_ref.h"
 #include "nn/layer.h"
-#include "pipeline/action.h"
 #include "pipeline/block_graphs.h"
 #include "pipeline/device_batches.h"
 #include "pipeline/stage_memory.h"
+#include "schedule/action.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nn/layer.h"
-#include "pipeline/action.h"
+#include "schedule/action.h"
 
 namespace trifold {
 

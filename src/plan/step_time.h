@@ -1,5 +1,5 @@
 // The time of a training step in closed form: what a search ranks layouts by. The simulator
-// (pipeline/simulate.h) runs the same costs through the actions of a plan.
+// (schedule/simulate.h) runs the same costs through the actions of a plan.
 #pragma once
 
 #include <utility>

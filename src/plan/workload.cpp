@@ -1,7 +1,7 @@
 #include "plan/workload.h"
 
-#include "config/model_family.h"
-#include "config/pipeline_choice.h"
+#include "config/fields/model_family.h"
+#include "config/fields/pipeline_choice.h"
 
 namespace trifold {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/choices.h"
-#include "config/config.h"
-#include "config/schedule.h"
+#include "config/fields/choices.h"
+#include "config/fields/config.h"
+#include "config/fields/schedule.h"
 #include "plan/software.h"
 
 namespace trifold {

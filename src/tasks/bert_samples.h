@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/random.h"
 #include "data/batch.h"
 #include "text/training_text.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "config/validate.h"
+#include "config/rules/validate.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "text/gpt_samples.h"

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/batch.h"
 #include "text/bad_records.h"
 #include "text/blend.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "config/recommend_config.h"
+#include "config/fields/recommend_config.h"
 
 namespace trifold {
 

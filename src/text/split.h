@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "config/choices.h"
+#include "config/fields/choices.h"
 #include "core/interval.h"
 
 namespace trifold {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/random.h"
 #include "data/batch.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/choices.h"
+#include "config/fields/choices.h"
 #include "tokenize/text_lines.h"
 
 namespace sentencepiece {

@@ -3,12 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "config/json.h"
-#include "config/option_tables.h"
-#include "config/problems.h"
-#include "config/validate.h"
-#include "config/validate_mesh.h"
-#include "config/validate_model.h"
+#include "config/command_line/option_tables.h"
+#include "config/fields/json.h"
+#include "config/fields/problems.h"
+#include "config/rules/validate.h"
+#include "config/rules/validate_mesh.h"
+#include "config/rules/validate_model.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 

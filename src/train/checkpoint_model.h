@@ -5,10 +5,10 @@
 #include <string>
 
 #include "checkpoint/reader.h"
-#include "config/config.h"
+#include "config/fields/config.h"
+#include "run/start.h"
 #include "tokenize/tokenizer.h"
 #include "train/replica.h"
-#include "train/run_start.h"
 
 namespace trifold {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "train/ranks.h"
+#include "run/ranks.h"
 
 namespace trifold {
 

@@ -7,8 +7,8 @@
 
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
+#include "run/stop_poll.h"
 #include "train/replica.h"
-#include "train/stop_poll.h"
 
 namespace trifold {
 

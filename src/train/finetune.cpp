@@ -3,14 +3,14 @@
 #include <filesystem>
 
 #include "checkpoint/save_folder.h"
-#include "config/model_family.h"
-#include "config/option_tables.h"
-#include "config/validate.h"
+#include "config/command_line/option_tables.h"
+#include "config/fields/model_family.h"
+#include "config/rules/validate.h"
 #include "core/clock.h"
 #include "files/output_files.h"
+#include "run/ranks.h"
 #include "text/corpus.h"
 #include "train/evaluation.h"
-#include "train/ranks.h"
 #include "train/task_logits.h"
 
 namespace trifold {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "train/checkpoint_model.h"
 #include "train/pretrain.h"
 #include "train/task_scores.h"

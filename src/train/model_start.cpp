@@ -5,9 +5,9 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
-#include "config/json.h"
+#include "config/fields/json.h"
 #include "core/read_json.h"
-#include "train/checkpoint_data.h"
+#include "run/checkpoint_data.h"
 #include "train/checkpoint_model.h"
 
 namespace trifold {

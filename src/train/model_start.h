@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/batch.h"
+#include "run/start.h"
 #include "text/data_fingerprint.h"
-#include "train/run_start.h"
 
 namespace trifold {
 
@@ -15,7 +15,7 @@ namespace trifold {
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model);
 
 // Checks the start before any rank runs. BadInput for a checkpoint of another model, batch, order of the data
-// or data (`train` may be null; `data` is the fingerprint of the run's data, see train/checkpoint_data.h), or
+// or data (`train` may be null; `data` is the fingerprint of the run's data, see run/checkpoint_data.h), or
 // one that leaves nothing to train. Returns the number of steps that the checkpoint has done.
 int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
                     const DataFingerprint& data);

@@ -4,19 +4,19 @@
 #include <filesystem>
 #include <span>
 
-#include "config/option_tables.h"
-#include "config/validate.h"
+#include "config/command_line/option_tables.h"
+#include "config/rules/validate.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "models/language_family.h"
+#include "plan/memory_fit.h"
+#include "plan/step_plan.h"
+#include "run/device.h"
+#include "run/loop.h"
 #include "tasks/bert_samples.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
-#include "train/device.h"
-#include "train/memory_fit.h"
 #include "train/model_start.h"
-#include "train/run_loop.h"
-#include "train/step_plan.h"
 
 namespace trifold {
 

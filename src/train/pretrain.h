@@ -7,11 +7,11 @@
 #include <memory>
 #include <optional>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/batch.h"
+#include "run/job.h"
+#include "run/metrics.h"
 #include "text/bad_records.h"
-#include "train/metrics.h"
-#include "train/run_job.h"
 #include "train/trainer.h"
 
 namespace trifold {

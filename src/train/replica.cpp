@@ -6,8 +6,8 @@
 #include "comm/meet.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
-#include "train/device.h"
-#include "train/host.h"
+#include "run/device.h"
+#include "run/host.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "layout/rank_layout.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"
@@ -38,7 +38,7 @@ class Replica {
   // of a small model.
   Stream& side() { return own_side_ ? *own_side_ : compute_; }
   DType dtype() const { return dtype_; }
-  // Makes the device memory that operations of compute() take beside their tensors (train/device_workspace.h)
+  // Makes the device memory that operations of compute() take beside their tensors (layout/device_workspace.h)
   // now, while no other rank waits for this one's device.
   void reserve_workspace(size_t bytes);
   // The whole model, its stages, and what of it this rank holds.

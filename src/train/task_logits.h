@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/batch.h"
 #include "pipeline/executor.h"
 #include "train/replica.h"

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
+#include "run/metrics.h"
 #include "tasks/task_samples.h"
 #include "tokenize/tokenizer.h"
-#include "train/metrics.h"
 
 namespace trifold {
 

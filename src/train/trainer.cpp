@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/model_family.h"
+#include "config/fields/model_family.h"
 #include "core/clock.h"
+#include "layout/device_workspace.h"
 #include "layout/unit_actions.h"
 #include "layout/zero_sharing.h"
 #include "optim/lr_schedule.h"
-#include "train/device.h"
-#include "train/device_workspace.h"
-#include "train/finite_check.h"
-#include "train/overlap_check.h"
-#include "train/ranks.h"
+#include "run/device.h"
+#include "run/finite_check.h"
+#include "run/overlap_check.h"
+#include "run/ranks.h"
 #include "train/trainer_window.h"
 #include "train/tune_products.h"
 

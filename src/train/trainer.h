@@ -10,20 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
+#include "plan/step_plan.h"
+#include "run/best_evaluation.h"
+#include "run/finite_check.h"
+#include "run/metrics.h"
+#include "run/savable.h"
+#include "run/start.h"
 #include "text/data_fingerprint.h"
-#include "train/best_evaluation.h"
 #include "train/evaluation.h"
-#include "train/finite_check.h"
-#include "train/metrics.h"
 #include "train/replica.h"
-#include "train/run_start.h"
-#include "train/savable.h"
-#include "train/step_plan.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {

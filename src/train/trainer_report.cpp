@@ -3,12 +3,12 @@
 #include <cmath>
 
 #include "checkpoint/collective.h"
-#include "config/model_family.h"
+#include "config/fields/model_family.h"
 #include "core/clock.h"
+#include "layout/device_workspace.h"
 #include "layout/flat_memory.h"
-#include "train/device_workspace.h"
-#include "train/host.h"
-#include "train/ranks.h"
+#include "run/host.h"
+#include "run/ranks.h"
 #include "train/trainer.h"
 
 namespace trifold {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/finite_check.h"
+#include "run/finite_check.h"
 
 namespace trifold {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "core/exact_sum.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/step_numbers.h"

@@ -35,7 +35,7 @@ class Includes(unittest.TestCase):
         self.assertIn("src/core/tensor.h:2: room 'core' (level 0) may not use room 'mesh' (level 3)", found[0])
 
     def test_sideways_is_caught_but_for_the_exception(self):
-        self.assertEqual(len(messages({"src/models/gpt.h": '#include "pipeline/action.h"\n'})), 1)
+        self.assertEqual(len(messages({"src/models/gpt.h": '#include "pipeline/executor.h"\n'})), 1)
         self.assertEqual(len(messages({"src/data_parallel/norm.h": '#include "zero/store.h"\n'})), 1)
         self.assertEqual(messages({"src/zero/store.h": '#include "data_parallel/bucket.h"\n'}), [])
 

@@ -38,13 +38,13 @@ RULES = {
 
 # What looks like a choice and is none.
 EXCEPTIONS = {
-    "src/train/plan_report.h": "the name of the schedule, as a report shows it",
+    "src/plan/report.h": "the name of the schedule, as a report shows it",
     "src/zero/param_store.h": "the folder that files are in",
     "src/preprocess/number_ids.h": "the file that ids are written to",
 }
 
 # Files whose business is text.
-READERS = re.compile(r"^src/(?:config/(?!(?:recommend_)?config\.h)|models/hugging_face|pipeline/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
+READERS = re.compile(r"^src/(?:config/(?!fields/(?:recommend_)?config\.h)|models/hugging_face|schedule/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
                      r"^src/(?:tokenize/|preprocess/|clicks/|text/text_)")
 
 

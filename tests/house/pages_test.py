@@ -82,7 +82,7 @@ class Search(unittest.TestCase):
         page = ROOT / "docs" / "train.md"
         self.assertEqual(list(dead_links(page, "[a](plan.md) [b](none.md) [c](plan.md#no-such) [d](https://x.y/z)")),
                          ["none.md", "plan.md#no-such"])
-        self.assertEqual(list(missing_files("`core/error.h` `core/none.h` `src/core/*.h` `launch/none.sh` `run/log.txt`")),
+        self.assertEqual(list(missing_files("`core/error.h` `core/none.h` `src/core/*.h` `launch/none.sh` `mine/log.txt`")),
                          ["core/none.h", "launch/none.sh"])
         text = "    trifold pretrain --seed 1 \\\n      --no-such 2    explains --this\n    trifold plan --lines x --lr 3  # --or\n"
         self.assertEqual(list(unknown_options(text, options_by_command())), [("pretrain", "--no-such")])

@@ -1,4 +1,4 @@
-"""Problems of a configuration (src/config/problems.h) are typed: every one that a check adds names its options, which exist,
+"""Problems of a configuration (src/config/fields/problems.h) are typed: every one that a check adds names its options, which exist,
 among them every option that it speaks of as wrong. Unit tests look at problems as they are made; this reads the sources, so
 that no check is missed.
 

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "make_believe/runs.h"
-#include "train/ranks.h"
+#include "run/ranks.h"
 
 namespace trifold::test {
 namespace {

@@ -1,15 +1,15 @@
 // A run that the memory of its device cannot hold is refused before anything of it is made. The device has as
 // much as the test says.
-#include "train/memory_fit.h"
+#include "plan/memory_fit.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "config/validate.h"
+#include "config/rules/validate.h"
 #include "core/error.h"
 #include "make_believe/runs.h"
-#include "train/plan_report.h"
-#include "train/ranks.h"
+#include "plan/report.h"
+#include "run/ranks.h"
 
 namespace trifold::test {
 namespace {

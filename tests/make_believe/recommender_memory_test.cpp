@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "make_believe/runs.h"
-#include "train/ranks.h"
-#include "train/recommend.h"
-#include "train/recommender_setup.h"
+#include "recommend/recommend.h"
+#include "recommend/recommender_setup.h"
+#include "run/ranks.h"
 
 namespace trifold::test {
 namespace {

@@ -9,11 +9,11 @@
 #include "checkpoint/reader.h"
 #include "clicks/click_synthetic.h"
 #include "comm/cuda_module.h"
+#include "recommend/recommend.h"
+#include "recommend/recommender.h"
+#include "recommend/recommender_setup.h"
+#include "run/ranks.h"
 #include "support/compare.h"
-#include "train/ranks.h"
-#include "train/recommend.h"
-#include "train/recommender.h"
-#include "train/recommender_setup.h"
 
 namespace trifold::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "make_believe/runs.h"
-#include "train/ranks.h"
+#include "run/ranks.h"
 #include "train/tune_products.h"
 
 namespace trifold::test {

@@ -9,7 +9,7 @@
 #include <string>
 #include <tuple>
 
-#include "config/schedule.h"
+#include "config/fields/schedule.h"
 #include "support/training.h"
 
 namespace trifold::test {

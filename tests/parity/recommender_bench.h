@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "recommend/recommender.h"
 #include "support/ranks.h"
-#include "train/recommender.h"
 
 namespace trifold::test {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "config/choices.h"
+#include "config/fields/choices.h"
 
 namespace trifold::test {
 

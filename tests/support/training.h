@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/fields/config.h"
 #include "models/language_family.h"
+#include "run/ranks.h"
 #include "text/synthetic.h"
-#include "train/ranks.h"
 #include "train/trainer.h"
 
 namespace trifold::test {

@@ -1,4 +1,4 @@
-#include "config/completion.h"
+#include "config/command_line/completion.h"
 
 #include <gtest/gtest.h>
 

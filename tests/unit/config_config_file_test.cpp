@@ -1,4 +1,4 @@
-#include "config/config_file.h"
+#include "config/command_line/config_file.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "config/commands.h"
+#include "config/command_line/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,10 +1,10 @@
-#include "config/help.h"
+#include "config/command_line/help.h"
 
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "config/commands.h"
+#include "config/command_line/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "config/man_page.h"
+#include "config/command_line/man_page.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cctype>
 #include <sstream>
 
-#include "config/commands.h"
+#include "config/command_line/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,10 +1,10 @@
-#include "config/nearest.h"
+#include "config/fields/nearest.h"
 
 #include <gtest/gtest.h>
 
-#include "config/config.h"
-#include "config/option_tables.h"
-#include "config/synonyms.h"
+#include "config/command_line/option_tables.h"
+#include "config/command_line/synonyms.h"
+#include "config/fields/config.h"
 
 namespace trifold {
 namespace {

@@ -1,4 +1,4 @@
-#include "config/number.h"
+#include "config/fields/number.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "config/pipeline_cut.h"
+#include "config/rules/pipeline_cut.h"
 
 #include <gtest/gtest.h>
 

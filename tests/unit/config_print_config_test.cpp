@@ -1,8 +1,8 @@
-#include "config/print_config.h"
+#include "config/command_line/print_config.h"
 
 #include <gtest/gtest.h>
 
-#include "config/json.h"
+#include "config/fields/json.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

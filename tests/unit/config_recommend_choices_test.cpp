@@ -1,4 +1,4 @@
-#include "config/recommend_choices.h"
+#include "config/fields/recommend_choices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "config/schedule.h"
+#include "config/fields/schedule.h"
 
 namespace trifold {
 namespace {

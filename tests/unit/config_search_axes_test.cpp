@@ -1,9 +1,9 @@
 // The space of a search: candidates, rules, and the way to options and back.
-#include "config/search_axes.h"
+#include "config/command_line/search_axes.h"
 
 #include <algorithm>
 
-#include "config/commands.h"
+#include "config/command_line/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "config/command_line.h"
-#include "config/option_tables.h"
+#include "config/command_line/command_line.h"
+#include "config/command_line/option_tables.h"
 #include "core/error.h"
 
 namespace trifold {

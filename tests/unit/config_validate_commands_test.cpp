@@ -1,7 +1,7 @@
 // What is checked of the commands besides pretrain.
 #include <gtest/gtest.h>
 
-#include "config/validate.h"
+#include "config/rules/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {
@@ -38,7 +38,7 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
 TEST(ConfigValidateCommands, AColumnThatCannotBeReadIsTheOnlyProblem) {
   const std::string text =
       refusal_of({"preprocess", "--input", "a", "--output", "b", "--label", "y>=x", "--sparse", "user"});
-  expect_contains(text, "'y>=x' compares with 'x', which is no number");
+  expect_contains(text, "'y>=x' compares with 'x', which is not a number");
   EXPECT_EQ(text.find("--sparse"), std::string::npos) << text;
 }
 

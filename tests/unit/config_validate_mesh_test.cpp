@@ -1,12 +1,12 @@
 // Checks of what is laid out over ranks: each mistake by itself, told once, with what would be right.
-#include "config/validate_mesh.h"
+#include "config/rules/validate_mesh.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "config/pipeline_choice.h"
-#include "config/validate.h"
+#include "config/fields/pipeline_choice.h"
+#include "config/rules/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "config/validate.h"
+#include "config/rules/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -50,7 +50,8 @@ TEST(SequenceRows, RefuseRunsThatAreNotAlike) {
     SequenceRows::zig_zag(14, 0, 2);
     FAIL() << "14 positions were cut into 4 runs";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("14 positions cannot be cut into 4 equal runs"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("14 positions cannot be cut into 4 equal runs"),
+              std::string::npos)
         << error.what();
   }
 }

@@ -17,7 +17,7 @@ __device__ inline int64_t thread_index() {
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     route_kernel(W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens, int64_t experts,
                  Router how) {
   const int64_t t = thread_index();
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     route_backward_kernel(T* dlogits, cpu::RouterGradient<T> in, int64_t tokens) {
   const int64_t t = thread_index();
   if (t < tokens) cpu::token_gradient(dlogits + t * in.experts, in, t);

@@ -1,0 +1,294 @@
+#include "config/command_line/parse.h"
+
+#include <algorithm>
+#include <boost/program_options/option.hpp>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/value_semantic.hpp>
+
+#include "config/command_line/config_file.h"
+#include "config/command_line/synonyms.h"
+#include "config/command_line/unavailable.h"
+#include "config/fields/nearest.h"
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trifold {
+namespace {
+
+namespace po = boost::program_options;
+
+// Values travel through Boost as plain text: set_value checks them more strictly than a lexical cast would.
+const po::value_semantic* semantic(const Option& option) {
+  if (is_flag(option)) return new po::untyped_value(true);  // Boost takes ownership
+  if (is_list(option)) return po::value<std::vector<std::string>>()->multitoken();
+  return po::value<std::string>();
+}
+
+po::options_description boost_options(const OptionTable& table) {
+  po::options_description result;
+  const auto add = [&](const Option& option) {
+    std::string names = option.name;
+    for (const std::string& alias : option.aliases) names += "," + alias;
+    result.add_options()(names.c_str(), semantic(option), "");
+  };
+  for (const Option& option : table.options()) add(option);
+  for (const Option& option : common_options().options()) add(option);
+  return result;
+}
+
+// What Boost found, and the values of flags written as --flag=value: to Boost a flag has none.
+struct GivenWords {
+  std::vector<po::option> options;
+  std::map<std::string, std::string> flag_values;
+};
+
+// Boost calls this before it looks at a word: rewrites --some_name=value to --some-name=value, takes the
+// value off a flag, and lets Boost go on.
+void rewrite(const OptionTable& table, std::string& word, GivenWords& result) {
+  if (!word.starts_with("--")) return;
+  const size_t equals = std::min(word.find('='), word.size());
+  std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), '_', '-');
+  if (equals == word.size()) return;
+  const std::string name = word.substr(2, equals - 2);
+  const Option* option = table.find(name);
+  if (option == nullptr) option = common_options().find(name);
+  if (option == nullptr || !is_flag(*option)) return;
+  result.flag_values[option->name] = word.substr(equals + 1);
+  word.resize(equals);
+}
+
+GivenWords boost_parse(const OptionTable& table, std::span<const std::string> arguments) {
+  using namespace po::command_line_style;
+  GivenWords result;
+  const po::options_description description = boost_options(table);
+  const auto rewrite_next = [&](std::vector<std::string>& words) {
+    rewrite(table, words.front(), result);
+    return std::vector<po::option>();
+  };
+  try {
+    result.options = po::command_line_parser(std::vector<std::string>(arguments.begin(), arguments.end()))
+                         .options(description)
+                         .style(allow_long | long_allow_adjacent | long_allow_next)
+                         .extra_style_parser(rewrite_next)
+                         .allow_unregistered()
+                         .run()
+                         .options;
+    return result;
+  } catch (const po::invalid_command_line_syntax& error) {
+    const std::string name = hyphenated(error.get_option_name());
+    using Syntax = po::invalid_syntax;
+    if (error.kind() == Syntax::missing_parameter) bad_input("{} needs a value", name);
+    if (error.kind() == Syntax::empty_adjacent_parameter) bad_input("{} has no value after the '='", name);
+    bad_input("{}: {}", name, error.what());
+  } catch (const po::error& error) {
+    bad_input("the command line cannot be read: {}", error.what());
+  }
+}
+
+std::vector<std::string> given_words(const GivenWords& words, const po::option& word, const Option& option) {
+  if (!is_flag(option)) return word.value;
+  const auto value = words.flag_values.find(option.name);
+  return {value == words.flag_values.end() ? "true" : value->second};
+}
+
+class Reader {
+ public:
+  Reader(const OptionTable& table, Parsed& parsed) : table_(table), parsed_(parsed) {}
+
+  void read_file(const std::string& file) {
+    std::map<std::string, int> first_line;
+    for (const FileEntry& entry : entries_of(file)) {
+      const std::string place = fmt::format("{}:{}", file, entry.line);
+      const Option* option = table_.find(entry.name);
+      if (option == nullptr) {
+        unknown(entry.name, place + ": ", "");
+        continue;
+      }
+      const auto [before, is_new] = first_line.emplace(option->name, entry.line);
+      if (is_new)
+        assign(*option, place, [&] { return split_value(entry.value, is_list(*option)); });
+      else
+        problem(option->name,
+                fmt::format("{}: {} is already given in line {}", place, option->name, before->second));
+    }
+  }
+
+  void read_words(const GivenWords& words) {
+    std::set<std::string> seen;
+    bool after_unknown = false;  // words after an unknown option are probably its values
+    for (const po::option& word : words.options) {
+      if (word.string_key.empty()) {
+        if (!after_unknown) positional(word);
+        continue;
+      }
+      const Option* option = table_.find(word.string_key);
+      const Option* swallowed = option_taken_as_value(word);
+      after_unknown = word.unregistered || swallowed != nullptr;
+      if (swallowed != nullptr)
+        missing_value(word, *swallowed);
+      else if (word.unregistered)
+        unknown(hyphenated(word.string_key), "", "--");
+      else if (!seen.insert(word.string_key).second)
+        problem(word.string_key,
+                fmt::format("--{} is given twice: give it once{}", word.string_key,
+                            option && is_list(*option) ? ", with all its values after it" : ""));
+      else if (option != nullptr)
+        assign(*option, "command line", [&] { return given_words(words, word, *option); });
+    }
+  }
+
+ private:
+  std::vector<FileEntry> entries_of(const std::string& file) {
+    try {
+      return read_config_file(file);
+    } catch (const Error& error) {
+      parsed_.problems.emplace_back(error.what());
+      parsed_.file_is_unread = true;
+      return {};
+    }
+  }
+
+  // --lr --min-lr 0: Boost takes "--min-lr" as the value of --lr. Returns the option --min-lr then.
+  const Option* option_taken_as_value(const po::option& word) const {
+    const bool adjacent = word.original_tokens.size() < 2;  // --lr=--min-lr is meant
+    if (word.unregistered || adjacent || word.value.empty() || !word.value[0].starts_with("--"))
+      return nullptr;
+    const std::string name = word.value[0].substr(2, word.value[0].find('=') - 2);
+    const Option* option = table_.find(name);
+    return option != nullptr ? option : common_options().find(name);
+  }
+
+  void missing_value(const po::option& word, const Option& next) {
+    parsed_.doubtful.insert(next.name);
+    problem(word.string_key,
+            fmt::format("--{0} needs a value, but --{1} follows (if that is the value, write "
+                        "--{0}=--{1})",
+                        word.string_key, next.name));
+  }
+
+  void problem(const std::string& option, std::string text) {
+    parsed_.doubtful.insert(option);
+    parsed_.problems.push_back(std::move(text));
+  }
+
+  template <class Texts>
+  void assign(const Option& option, const std::string& place, Texts words) {
+    const bool in_file = place != "command line";
+    try {
+      set_value(option, words());
+      std::string& origin = parsed_.origins[option.name];
+      origin = origin.empty() ? place : fmt::format("{}, instead of {}", place, origin);
+    } catch (const Error& error) {
+      problem(option.name, in_file ? fmt::format("{}: {}", place, error.what()) : error.what());
+    }
+  }
+
+  // `dashes` is how an option is written where the unknown one was found.
+  void unknown(const std::string& name, const std::string& place, std::string_view dashes) {
+    if (const Option* common = common_options().find(name)) {
+      parsed_.problems.push_back(fmt::format("{}--{} works on the command line only", place, common->name));
+      return;
+    }
+    std::vector<std::string> names;
+    for (const Option& option : table_.options()) {
+      names.push_back(option.name);
+      names.insert(names.end(), option.aliases.begin(), option.aliases.end());
+    }
+    if (const auto sentence = unavailable(name)) {
+      parsed_.problems.push_back(place + *sentence);
+      return;
+    }
+    if (const Synonym* synonym = synonym_of(name)) {
+      parsed_.problems.push_back(
+          fmt::format("{}unknown option {}{}: {}", place, dashes, name, advice_of(*synonym)));
+      return;
+    }
+    const std::vector<std::string> close = similar(name, names);
+    for (const std::string& like : close)
+      if (const Option* meant = table_.find(like)) parsed_.doubtful.insert(meant->name);
+    const std::string advice =
+        close.empty() ? "--help lists the options there are"
+                      : fmt::format("the nearest known option is {}", alternatives(close, dashes));
+    parsed_.problems.push_back(
+        fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), advice));
+  }
+
+  std::string advice_of(const Synonym& synonym) {
+    if (synonym.ours.empty()) return std::string(synonym.note);
+    const Option* option = table_.find(std::string(synonym.ours));
+    if (option != nullptr) parsed_.doubtful.insert(option->name);
+    return fmt::format("Trifold's name for it is --{}{}{}{}", synonym.ours, synonym.note.empty() ? "" : "; ",
+                       synonym.note, option == nullptr ? ", which this command does not have" : "");
+  }
+
+  void positional(const po::option& word) {
+    for (const std::string& value : word.value) {
+      if (value == "-h")
+        parsed_.help = true;
+      else
+        parsed_.positional.push_back(value);
+    }
+  }
+
+  const OptionTable& table_;
+  Parsed& parsed_;
+};
+
+// The common options bound to `values`.
+struct CommonValues {
+  std::optional<std::string> config;
+  bool print_config = false;
+  bool help = false;
+};
+
+OptionTable bind_common(CommonValues& values) {
+  OptionTable table;
+  table.group("General");
+  table.add("config", &values.config, "Also read options from this file; the command line takes precedence.")
+      .files("FILE")
+      .absent("none");
+  table.add("print-config", &values.print_config, "Print every value and its origin, then exit.");
+  table.add("help", &values.help, "Print this help and exit (also -h).");
+  return table;
+}
+
+// Takes --config, --print-config and --help out of what Boost found.
+void read_common(const GivenWords& words, CommonValues& values, Parsed& parsed) {
+  const OptionTable table = bind_common(values);
+  std::set<std::string> seen;
+  for (const po::option& word : words.options) {
+    const Option* option =
+        word.unregistered || word.string_key.empty() ? nullptr : table.find(word.string_key);
+    if (option == nullptr || !seen.insert(option->name).second) continue;  // Reader reports a repetition
+    try {
+      set_value(*option, given_words(words, word, *option));
+    } catch (const Error& error) {
+      parsed.problems.emplace_back(error.what());
+    }
+  }
+}
+
+}  // namespace
+
+const OptionTable& common_options() {
+  static CommonValues values;
+  static const OptionTable kTable = bind_common(values);
+  return kTable;
+}
+
+Parsed parse_options(const OptionTable& table, std::span<const std::string> arguments) {
+  Parsed parsed;
+  parsed.help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
+  if (parsed.help) return parsed;
+  const GivenWords words = boost_parse(table, arguments);
+  CommonValues common;
+  read_common(words, common, parsed);
+  parsed.print_config = common.print_config;
+  Reader reader(table, parsed);
+  if (common.config) reader.read_file(*common.config);
+  reader.read_words(words);
+  return parsed;
+}
+
+}  // namespace trifold

@@ -1,0 +1,157 @@
+// The options of `trifold preprocess`, and what is wrong with them as a whole.
+#include <utility>
+
+#include "config/command_line/option_tables.h"
+#include "config/fields/option_groups.h"
+#include "config/fields/problems.h"
+#include "config/fields/recommend_config.h"
+#include "config/rules/validate.h"
+
+namespace trifold {
+
+OptionTable options_of(PreprocessConfig& config) {
+  OptionTable table;
+  table.group("Files");
+  table
+      .add("input", &config.input,
+           "Criteo's TSV files, CSV files with a header, or NumPy arrays named by their file of labels "
+           "(NAME_labels.npy, next to NAME_dense.npy and NAME_sparse.npy), in training order; for a folder, "
+           "all "
+           "such files in it, ordered by name. Text may be compressed with gzip (.gz) or zstd (.zst).")
+      .need()
+      .files("FILE ...");
+  table.add("output", &config.output, "Folder to create.").need().files("DIR");
+  table
+      .add("data-format", &config.data_format,
+           "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
+      .one_of({"auto", "tsv", "csv", "csv-hex"});
+  table
+      .add("max-malformed", &config.max_malformed,
+           "Malformed lines are skipped up to this fraction of the input; more is an error.")
+      .range(0, 1);
+  table.group("Columns");
+  table
+      .add("label", &config.label,
+           "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes. "
+           "The file needs a header; the next two options name the other columns.")
+      .takes("COLUMN[>=VALUE]")
+      .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
+  table.add("dense", &config.dense, "Numeric columns, in this order.").takes("COLUMN,...").absent("none");
+  table
+      .add("sparse", &config.sparse,
+           "Categorical columns, one table each; any text, equal texts get the same id.")
+      .takes("COLUMN,...")
+      .absent("none");
+  table
+      .add("bag", &config.bag,
+           "Columns of any number of categories, one table each after those of --sparse, with the separator "
+           "of their values: one character, or space, tab or comma.")
+      .takes("COLUMN:CHARACTER,...")
+      .absent("none");
+  table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
+      .takes("CHARACTER")
+      .suggest({"tab", ";", "|"});
+  table
+      .add("missing-values", &config.missing_values,
+           "Texts that mean a missing value, besides the empty field; with --label.")
+      .takes("TEXT ...");
+  table.group("Dense numbers");
+  table.add("dense-transform", &config.dense_transform,
+            "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.");
+  table.group("Ids");
+  table.add("ids", &config.ids,
+            "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
+            "hash modulo --max-ind-range.");
+  table
+      .add("max-ind-range", &config.max_ind_range,
+           "Reduce hashes modulo this first, which bounds the size of tables; 0: no reduction.")
+      .range(0, 4294967296.0);
+  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts; with --label.");
+  table
+      .add("frequency-threshold", &config.frequency_threshold,
+           "Values that occur less often than this share id 1.")
+      .range(0, kMaxCount);
+  table
+      .add("dictionaries-of", &config.dictionaries_of,
+           "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
+           "1.")
+      .files("DIR")
+      .absent("made from the input");
+  table.group("Sampling");
+  table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
+      .fraction();
+  table.add("seed", &config.seed, "Seed of that choice.");
+  table.group("Machine");
+  table
+      .add("dictionary-memory", &config.dictionary_memory,
+           "Memory for dictionaries in GiB; larger ones are built in several passes.")
+      .range(0.0001, 1 << 20);
+  table.add("threads", &config.threads, "Threads.").range(1, 1 << 16).absent("the cores of the host");
+  return table;
+}
+
+namespace {
+
+// The columns of a file with any header.
+void check_columns(const PreprocessConfig& config, Problems& problems) {
+  const PreprocessConfig plain;
+  if (config.label) {
+    const std::string label = config.label->text();
+    if (!config.sparse && !config.bag)
+      problems.about("sparse", "bag", "label")
+          .wrong("--label {} needs --sparse or --bag", label)
+          .right("name the columns of categories, as in --sparse user,item");
+    if (config.data_format != "auto" && config.data_format != "csv")
+      problems.about("data-format", "label")
+          .wrong("--label {} names a column of a header, which --data-format {} reads otherwise", label,
+                 config.data_format)
+          .right("leave --data-format out");
+    return;
+  }
+  const std::pair<const char*, bool> options[] = {
+      {"dense", config.dense.has_value()},
+      {"sparse", config.sparse.has_value()},
+      {"bag", config.bag.has_value()},
+      {"separator", config.separator.character != plain.separator.character},
+      {"missing-values", config.missing_values != plain.missing_values},
+      {"hash-seed", config.hash_seed != plain.hash_seed}};
+  for (const auto& [option, given] : options)
+    if (given)
+      problems.about(option, "label")
+          .wrong("--{} has an effect only if options name the columns", option)
+          .right("give --label COLUMN too");
+}
+
+}  // namespace
+
+std::vector<Problem> problems(const PreprocessConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_columns(config, problems);
+  if (config.ids == IdSource::Hash && config.max_ind_range == 0)
+    problems.about("ids", "max-ind-range")
+        .wrong("--ids hash needs --max-ind-range")
+        .right("give the rows of every table");
+  if (config.ids == IdSource::Hash && config.max_ind_range > 2147483647)
+    problems.about("max-ind-range", "ids")
+        .wrong("--max-ind-range {} is more rows than a table can have with --ids hash", config.max_ind_range)
+        .right("give at most 2147483647");
+  if (config.ids == IdSource::Hash && config.frequency_threshold > 1)
+    problems.about("frequency-threshold", "ids")
+        .wrong("--frequency-threshold {} has no effect with --ids hash, which counts nothing",
+               config.frequency_threshold)
+        .right("leave it out");
+  if (config.ids == IdSource::Hash && config.dictionaries_of)
+    problems.about("dictionaries-of", "ids")
+        .wrong("--dictionaries-of {} has no effect with --ids hash", *config.dictionaries_of)
+        .right("leave it out");
+  if (config.dictionaries_of && config.frequency_threshold > 1)
+    problems.about("frequency-threshold", "dictionaries-of")
+        .wrong("--frequency-threshold {} has no effect with --dictionaries-of, which are not changed",
+               config.frequency_threshold)
+        .right("leave it out");
+  return problems.take();
+}
+
+PreprocessConfig resolve(PreprocessConfig config) { return without_problems(std::move(config)); }
+
+}  // namespace trifold

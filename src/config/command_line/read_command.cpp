@@ -1,0 +1,28 @@
+#include "config/command_line/read_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trifold {
+
+std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole) {
+  std::vector<std::string> list = parsed.problems;
+  for (Problem problem : whole) {
+    const std::vector<std::string>& options = problem.options;
+    const auto is_doubtful = [&](const std::string& option) { return parsed.doubtful.count(option) > 0; };
+    if (std::any_of(options.begin(), options.end(), is_doubtful)) continue;
+    const auto is_given = [&](const std::string& option) { return parsed.origins.count(option) > 0; };
+    if (parsed.file_is_unread && !options.empty() && std::none_of(options.begin(), options.end(), is_given))
+      continue;
+    // The 0 of an option that is not given is a missing value; one that is given is a wrong value.
+    if (problem.missing && is_given(options.front())) {
+      problem.wrong = fmt::format("--{} 0 is not possible", options.front());
+      problem.right = "it must be " + problem.right;
+    }
+    list.push_back(text_of(problem));
+  }
+  return list;
+}
+
+}  // namespace trifold

@@ -1,0 +1,119 @@
+// read_command: the words after the name of a command, to its configuration. Only the table of the commands
+// (commands.cpp) uses it, once for each.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/command_line/commands.h"
+#include "config/command_line/help.h"
+#include "config/command_line/parse.h"
+#include "config/command_line/print_config.h"
+#include "config/rules/validate.h"
+#include "core/error.h"
+
+namespace trifold {
+
+inline MeshConfig* mesh_of(PretrainConfig& config) { return &config.mesh; }
+inline MeshConfig* mesh_of(FinetuneConfig& config) { return &config.run.mesh; }
+inline MeshConfig* mesh_of(EvaluateConfig& config) { return &config.mesh; }
+inline MeshConfig* mesh_of(BenchConfig& config) { return &config.run.mesh; }
+inline MeshConfig* mesh_of(RecommendConfig& config) { return &config.mesh; }
+inline MeshConfig* mesh_of(ScoreConfig& config) { return &config.run.mesh; }
+inline MeshConfig* mesh_of(EvaluateRecommenderConfig& config) { return &config.run.mesh; }
+template <class Config>
+MeshConfig* mesh_of(Config&) {
+  return nullptr;
+}
+
+// Under MPI the number of ranks is that of the processes.
+template <class Config>
+void take_processes(Config& config, int processes, Parsed& parsed) {
+  MeshConfig* mesh = mesh_of(config);
+  if (mesh == nullptr || processes <= 0) return;
+  if (parsed.origins.count("ranks") > 0 && mesh->ranks != processes) {
+    parsed.problems.push_back(
+        fmt::format("--ranks {}, but there are {} MPI processes: leave --ranks out or give {}", mesh->ranks,
+                    processes, processes));
+    parsed.doubtful.insert("ranks");
+  } else if (parsed.origins.count("ranks") == 0) {
+    mesh->ranks = processes;
+    parsed.origins["ranks"] = "the number of MPI processes";
+  }
+}
+
+inline const OptimizerConfig* optimizer_of(const PretrainConfig& config) { return &config.optimizer; }
+inline const OptimizerConfig* optimizer_of(const FinetuneConfig& config) { return &config.run.optimizer; }
+inline const OptimizerConfig* optimizer_of(const PlanConfig& config) { return &config.run.optimizer; }
+template <class Config>
+const OptimizerConfig* optimizer_of(const Config&) {
+  return nullptr;
+}
+
+// An option that the optimizer does not use is a mistake on the command line whatever its value, the default
+// included. A file may come from --print-config, which writes every option: there the value decides
+// (validate.cpp).
+template <class Config>
+void check_unused(const Config& config, Parsed& parsed) {
+  const OptimizerConfig* optimizer = optimizer_of(config);
+  if (optimizer == nullptr || parsed.doubtful.count("optimizer") > 0) return;
+  for (const auto& [name, origin] : parsed.origins)
+    if (const auto problem = unused_by_optimizer(name, *optimizer);
+        problem && origin.starts_with("command line")) {
+      parsed.problems.push_back(text_of(*problem));
+      parsed.doubtful.insert(name);
+    }
+}
+
+// Words that belong to no option: the folder of `inspect`, a mistake everywhere else.
+template <class Config>
+void take_positional(Config&, Parsed& parsed) {
+  for (const std::string& word : parsed.positional)
+    parsed.problems.push_back(fmt::format("'{}' belongs to no option", word));
+}
+inline void take_positional(InspectConfig& config, Parsed& parsed) {
+  if (!parsed.positional.empty()) config.directory = parsed.positional[0];
+  for (size_t i = 1; i < parsed.positional.size(); ++i)
+    parsed.problems.push_back(fmt::format("'{}': one checkpoint is inspected; compare two with --diff OTHER",
+                                          parsed.positional[i]));
+}
+
+// What is wrong with the words, and what is wrong with the values as a whole; nothing twice: a value that
+// could not be read is not also reported as missing.
+std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
+
+// Replaces `config` by its resolved form and notes which of its values were derived.
+template <class Config>
+void resolve_noting(Config& config, const OptionTable& table, std::map<std::string, std::string>& origins) {
+  std::vector<const Option*> unset;
+  for (const Option& option : table.options())
+    if (!value_words(option)) unset.push_back(&option);
+  config = resolve(std::move(config));  // the table's pointers stay good: same object
+  for (const Option* option : unset)
+    if (value_words(*option)) origins[option->name] = "derived: " + option->when_absent;
+}
+
+template <class Config>
+Request read_command(const CommandInfo& info, std::span<const std::string> arguments,
+                     const Environment& environment) {
+  Config config;
+  const OptionTable table = options_of(config);
+  Parsed parsed = parse_options(table, arguments);
+  if (parsed.help) {
+    config = Config();  // help shows defaults
+    return TextRequest{help_text(info, table, environment.terminal_width)};
+  }
+  take_processes(config, environment.mpi_processes, parsed);
+  take_positional(config, parsed);
+  check_unused(config, parsed);
+  throw_problems(all_problems(parsed, problems(config)));
+  resolve_noting(config, table, parsed.origins);
+  if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};
+  if (info.one_process && environment.mpi_processes > 1)
+    bad_input("this command runs as one process: start it without the MPI launcher");
+  return config;
+}
+
+}  // namespace trifold

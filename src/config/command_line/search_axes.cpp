@@ -1,0 +1,323 @@
+#include "config/command_line/search_axes.h"
+
+#include <algorithm>
+
+#include "config/command_line/commands.h"
+#include "config/fields/pipeline_choice.h"
+
+namespace trifold {
+
+namespace {
+
+// ---- Rules ----
+
+// Tensor ranks talk twice in every layer: they share a node, and divide what they cut.
+std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
+  const ModelConfig& model = job.run.model;
+  const int64_t keys = key_heads(model);
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= std::min<int64_t>(job.ranks(), job.devices_per_node); ++size) {
+    const bool even = job.ranks() % size == 0 && job.devices_per_node % size == 0 &&
+                      model.num_attention_heads % size == 0 && model.hidden_size % size == 0 &&
+                      inner_width(model) % size == 0;
+    if (even && (keys % size == 0 || size % keys == 0)) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// Every stage has a layer, and data-parallel ranks divide the batch.
+std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t rest = job.ranks() / before[SearchAxis::Tensor];
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= std::min(rest, job.run.model.num_layers); ++size)
+    if (rest % size == 0 && *job.run.batch.global_batch_size % (rest / size) == 0) sizes.push_back(size);
+  return sizes;
+}
+
+// Every order of one rank computes the same; several stages a rank need as many layers.
+std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t ranks = before[SearchAxis::Pipeline];
+  if (ranks == 1) return {static_cast<int64_t>(Schedule::OneFOneB)};
+  std::vector<int64_t> schedules;
+  for (const Schedule schedule : job.schedules) {
+    const bool several = needs_two_chunks(schedule) || schedule == Schedule::Interleaved;
+    if (!several || job.run.model.num_layers >= 2 * ranks)
+      schedules.push_back(static_cast<int64_t>(schedule));
+  }
+  return schedules;
+}
+
+// Several: numbers that divide the layers, or the layers and one or both of the ends, evenly.
+std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
+  const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
+  if (needs_two_chunks(schedule)) return {2};
+  if (!takes_any_chunks(schedule)) return {1};
+  const int64_t layers = job.run.model.num_layers;
+  std::vector<int64_t> stages;
+  if (schedule != Schedule::Interleaved) stages.push_back(1);
+  for (int64_t count = 2; count * before[SearchAxis::Pipeline] <= layers; ++count) {
+    const int64_t places = count * before[SearchAxis::Pipeline];
+    if (layers % places == 0 || (layers + 1) % places == 0 || (layers + 2) % places == 0)
+      stages.push_back(count);
+  }
+  return stages;
+}
+
+// Powers of two. Interleaved schedules take micro-batches in groups of as many as there are pipeline ranks.
+std::vector<int64_t> micro_batch_candidates(const SearchJob& job, const Layout& before) {
+  constexpr int64_t kLargest = 16;
+  const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
+  const int64_t ranks = before[SearchAxis::Pipeline];
+  const int64_t samples = *job.run.batch.global_batch_size / job.data(before);
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= std::min(kLargest, samples); size *= 2) {
+    if (samples % size != 0) continue;
+    const int64_t micros = samples / size;
+    const int least =
+        min_micros(schedule, static_cast<int>(ranks), static_cast<int>(before[SearchAxis::Stages]));
+    if (micros < least || (schedule == Schedule::Interleaved && micros % ranks != 0)) continue;
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t rows =
+      job.run.model.seq_length * before[SearchAxis::MicroBatch] / job.run.mesh.context_parallel_size;
+  const int64_t tensor = before[SearchAxis::Tensor];
+  if (tensor == 1 || rows % tensor != 0) return {0};
+  return {0, 1};
+}
+
+// Sharded weights would be gathered for every micro-batch of every stage of a pipeline.
+std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
+  if (job.data(before) * job.run.mesh.context_parallel_size == 1) return {0};
+  if (before[SearchAxis::Pipeline] > 1) return {0, 1, 2};
+  return {0, 1, 2, 3};
+}
+
+std::vector<int64_t> recompute_candidates(const SearchJob&, const Layout&) {
+  std::vector<int64_t> values;
+  for (const auto& entry : Names<RecomputeGranularity>::kAll)
+    values.push_back(static_cast<int64_t>(entry.value));
+  return values;
+}
+
+// ---- Options ----
+
+// Layers of a stage are what is set where the options did that before and it is possible: only one of the two
+// may be given.
+void write_stages(const Layout& layout, PretrainConfig& run) {
+  PipelineConfig& pipeline = run.pipeline;
+  const int64_t stages = layout[SearchAxis::Stages];
+  const int64_t places = stages * layout[SearchAxis::Pipeline];
+  auto& layers = pipeline.num_layers_per_virtual_pipeline_stage;
+  if (layers && run.model.num_layers % places == 0) {
+    layers = run.model.num_layers / places;
+    return;
+  }
+  layers.reset();
+  pipeline.num_virtual_stages_per_pipeline_rank = static_cast<int>(stages);
+}
+
+int64_t read_stages(const PretrainConfig& run) {
+  return stages_per_rank(run.pipeline, run.model.num_layers, run.mesh.pipeline_model_parallel_size)
+      .value_or(1);
+}
+
+// No schedule is chosen yet.
+constexpr int64_t kNoSchedule = -1;
+
+void write_schedule(const Layout& layout, PretrainConfig& run) {
+  run.pipeline.schedule.reset();
+  if (layout[SearchAxis::Schedule] != kNoSchedule)
+    run.pipeline.schedule = static_cast<Schedule>(layout[SearchAxis::Schedule]);
+  if (run.pipeline.schedule && run.pipeline.schedule->schedule == Schedule::Auto) return;
+  run.pipeline.schedule_max_in_flight.reset();
+  run.pipeline.schedule_costs.reset();
+}
+
+int64_t read_schedule(const PretrainConfig& run) {
+  const auto schedule = chosen_schedule(run.pipeline);
+  return schedule ? static_cast<int64_t>(*schedule) : kNoSchedule;
+}
+
+// Gradients are sharded only where they are reduced after each micro-batch.
+void write_zero(const Layout& layout, PretrainConfig& run) {
+  run.zero.zero_stage = static_cast<int>(layout[SearchAxis::Zero]);
+  run.zero.zero_reduce.reset();
+  if (run.zero.zero_stage >= 2) run.zero.zero_reduce = ReducePolicy::Each;
+}
+
+void write_tensor(const Layout& layout, PretrainConfig& run) {
+  run.mesh.tensor_model_parallel_size = static_cast<int>(layout[SearchAxis::Tensor]);
+}
+
+void write_pipeline(const Layout& layout, PretrainConfig& run) {
+  run.mesh.pipeline_model_parallel_size = static_cast<int>(layout[SearchAxis::Pipeline]);
+}
+
+void write_micro_batch(const Layout& layout, PretrainConfig& run) {
+  run.batch.micro_batch_size = layout[SearchAxis::MicroBatch];
+}
+
+void write_sequence_parallel(const Layout& layout, PretrainConfig& run) {
+  run.mesh.sequence_parallel = layout[SearchAxis::SequenceParallel] != 0;
+}
+
+void write_recompute(const Layout& layout, PretrainConfig& run) {
+  run.mesh.recompute_granularity = static_cast<RecomputeGranularity>(layout[SearchAxis::Recompute]);
+}
+
+const SearchAxisInfo& info_of(SearchAxis axis) { return search_axes()[static_cast<size_t>(axis)]; }
+
+bool has_axis(std::span<const SearchAxis> axes, SearchAxis axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+}  // namespace
+
+std::span<const SearchAxisInfo> search_axes() {
+  static const std::vector<SearchAxisInfo> kTable = {
+      {SearchAxis::Tensor,
+       {"tensor-model-parallel-size"},
+       1,
+       tensor_candidates,
+       write_tensor,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.tensor_model_parallel_size}; }},
+      {SearchAxis::Pipeline,
+       {"pipeline-model-parallel-size"},
+       1,
+       pipeline_candidates,
+       write_pipeline,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.pipeline_model_parallel_size}; }},
+      {SearchAxis::Schedule, {"schedule"}, kNoSchedule, schedule_candidates, write_schedule, read_schedule},
+      {SearchAxis::Stages,
+       {"num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"},
+       1,
+       stages_candidates,
+       write_stages,
+       read_stages},
+      {SearchAxis::MicroBatch,
+       {"micro-batch-size"},
+       1,
+       micro_batch_candidates,
+       write_micro_batch,
+       [](const PretrainConfig& run) { return run.batch.micro_batch_size; }},
+      {SearchAxis::SequenceParallel,
+       {"sequence-parallel"},
+       0,
+       sequence_parallel_candidates,
+       write_sequence_parallel,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.sequence_parallel}; }},
+      {SearchAxis::Zero,
+       {"zero-stage", "zero-reduce"},
+       0,
+       zero_candidates,
+       write_zero,
+       [](const PretrainConfig& run) { return int64_t{run.zero.zero_stage}; }},
+      {SearchAxis::Recompute,
+       {"recompute-granularity"},
+       0,
+       recompute_candidates,
+       write_recompute,
+       [](const PretrainConfig& run) { return static_cast<int64_t>(run.mesh.recompute_granularity); }}};
+  return kTable;
+}
+
+std::vector<SearchAxis> all_search_axes() {
+  std::vector<SearchAxis> axes;
+  for (const SearchAxisInfo& info : search_axes()) axes.push_back(info.axis);
+  return axes;
+}
+
+std::vector<Schedule> schedules_searched(const PlanConfig& config) {
+  if (config.search_schedules.empty())
+    return {Schedule::OneFOneB, Schedule::Interleaved, Schedule::ZbH1, Schedule::ZbH2, Schedule::ZbV};
+  std::vector<Schedule> schedules;
+  for (const ScheduleChoice& choice : config.search_schedules) schedules.push_back(choice.schedule);
+  return schedules;
+}
+
+std::vector<SearchAxis> axes_searched(const PlanConfig& config) {
+  return config.search_over.empty() ? all_search_axes() : config.search_over;
+}
+
+void open_axes(PretrainConfig& run, std::span<const SearchAxis> axes) {
+  Layout open;
+  for (const SearchAxisInfo& info : search_axes())
+    open[info.axis] = has_axis(axes, info.axis) ? info.neutral : info.read(run);
+  write_layout(open, axes, run);
+  run.mesh.data_parallel_size.reset();
+}
+
+Layout layout_of(const PretrainConfig& run) {
+  Layout layout;
+  for (const SearchAxisInfo& info : search_axes()) layout[info.axis] = info.read(run);
+  return layout;
+}
+
+void write_layout(const Layout& layout, std::span<const SearchAxis> axes, PretrainConfig& run) {
+  for (const SearchAxis axis : axes) info_of(axis).write(layout, run);
+  const int64_t model =
+      layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline] * run.mesh.context_parallel_size;
+  run.mesh.data_parallel_size = static_cast<int>(run.mesh.ranks / model);
+}
+
+std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
+                                      PretrainConfig run) {
+  write_layout(layout, axes, run);
+  const OptionTable table = options_of(run);
+  std::vector<std::string> words;
+  for (const SearchAxisInfo& info : search_axes()) {
+    if (!has_axis(axes, info.axis)) continue;
+    for (const std::string_view name : info.options) {
+      const Option& option = *table.find(name);
+      const auto values = value_words(option);
+      if (!values) continue;
+      if (is_flag(option)) {
+        words.push_back(values->front() == "true" ? "--" + option.name : "--" + option.name + "=false");
+        continue;
+      }
+      words.push_back("--" + option.name);
+      words.insert(words.end(), values->begin(), values->end());
+    }
+  }
+  return words;
+}
+
+void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
+                  Problems& problems) {
+  if (!run.batch.global_batch_size)
+    problems.about(option, "global-batch-size")
+        .wrong("--{} needs --global-batch-size, because layouts are compared at the same global batch",
+               option)
+        .right("give both, or neither");
+  if (schedule_from_file(run.pipeline))
+    problems.about(option, "schedule")
+        .wrong("--{} is not possible with --schedule {}, because a file of actions is for one layout", option,
+               run.pipeline.schedule->text())
+        .right("leave the file out");
+  const auto schedule = chosen_schedule(run.pipeline);
+  if (schedule && is_async(*schedule) && !has_axis(axes, SearchAxis::Schedule))
+    problems.about(option, "schedule")
+        .wrong("--{} is not possible with --schedule {}, because asynchronous schedules are not searched",
+               option, schedule_name(*schedule))
+        .right("give another schedule, or leave it out");
+  const StageCutConfig& cut = run.mesh.cut;
+  const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||
+                     cut.decoder_last_pipeline_num_layers;
+  if (given && (has_axis(axes, SearchAxis::Pipeline) || has_axis(axes, SearchAxis::Stages)))
+    problems
+        .about(option, "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
+               "decoder-last-pipeline-num-layers", "search-over")
+        .wrong(
+            "--{} chooses pipeline ranks and stages, and --pipeline-model-parallel-layout, "
+            "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers are for one number "
+            "of "
+            "them",
+            option)
+        .right("leave these out, or leave pipeline and stages out of --search-over");
+}
+
+}  // namespace trifold

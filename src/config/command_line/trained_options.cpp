@@ -1,0 +1,130 @@
+// The options of commands that use a trained recommender, and what is wrong with them as a whole.
+#include <utility>
+
+#include "config/command_line/commands.h"
+#include "config/fields/option_groups.h"
+#include "config/fields/problems.h"
+#include "core/function_ref.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kMostRanks = 1024;  // more would each wait for all others, with little to compute
+
+void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
+  table.group("Checkpoint and data");
+  table.add("load", &run.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
+  table.add("data", &run.data, "File or folder of samples; for split-binary data, the test part.")
+      .need()
+      .files("PATH")
+      .of_host();
+  table
+      .add("data-format", &run.data_format,
+           "Format of the data; auto infers it from the name and the first line.")
+      .one_of({"auto", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
+               "split-binary", "clicks"});
+  table.add("id-policy", &run.id_policy, "Treatment of ids that are out of range for their table.")
+      .absent("as the model was trained");
+  table.add("global-batch-size", &run.global_batch_size, "Samples per batch over all ranks.")
+      .range(1, 1 << 30);
+}
+
+// `add_own` adds the command's own group.
+OptionTable options_of_trained(TrainedRecommenderConfig& run, FunctionRef<void(OptionTable&)> add_own) {
+  OptionTable table;
+  add_trained(table, run);
+  add_own(table);
+  table.group("Ranks and tables");
+  add_ranks(table, run.mesh);
+  table.change("ranks").range(1, kMostRanks);
+  add_host(table, run.mesh);
+  add_tables(table, run.placement);
+  return table;
+}
+
+}  // namespace
+
+OptionTable options_of(ScoreConfig& config) {
+  return options_of_trained(config.run, [&](OptionTable& table) {
+    table.group("Predictions");
+    table
+        .add(
+            "output", &config.output,
+            "File with one line per sample, in the order of the data: its number, its label if there is one, "
+            "and the probability of a click; - is the standard output.")
+        .need()
+        .files("FILE")
+        .of_host();
+    table.add("output-format", &config.output_format, "Format of the output.")
+        .absent("from the name, .csv or .jsonl; csv for -");
+  });
+}
+
+OptionTable options_of(EvaluateRecommenderConfig& config) {
+  return options_of_trained(config.run, [&](OptionTable& table) {
+    table.group("Evaluation");
+    table
+        .add("group-by", &config.group_by,
+             "Also measure the AUC within groups of samples that have the same first id in this table, such "
+             "as "
+             "a user's, and its mean weighted by samples (GAUC).")
+        .takes("TABLE")
+        .absent("no groups");
+    table
+        .add(
+            "metric-at-k", &config.metric_at_k,
+            "Also measure NDCG and hit rate of the first K samples by score in each group, averaged over the "
+            "groups with a click.")
+        .takes("K,...")
+        .absent("none");
+    table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
+  });
+}
+
+namespace {
+
+void check_ranks(const TrainedRecommenderConfig& run, Problems& problems) {
+  if (problems.sound({"ranks", "global-batch-size"}) && run.mesh.ranks > run.global_batch_size)
+    problems.about("ranks", "global-batch-size")
+        .wrong("--ranks {} is more than the samples of --global-batch-size {}", run.mesh.ranks,
+               run.global_batch_size)
+        .right("give each rank at least one");
+}
+
+}  // namespace
+
+std::vector<Problem> problems(const ScoreConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_ranks(config.run, problems);
+  const std::string& output = config.output;
+  if (!config.output_format && !output.empty() && output != "-" && !output.ends_with(".csv") &&
+      !output.ends_with(".jsonl"))
+    problems.about("output", "output-format")
+        .wrong("--output {}: the name ends in neither .csv nor .jsonl", output)
+        .right("give --output-format csv or jsonl");
+  return problems.take();
+}
+
+ScoreConfig resolve(ScoreConfig config) {
+  throw_problems(problems(config));
+  if (!config.output_format)
+    config.output_format = config.output.ends_with(".jsonl") ? ScoreFormat::Jsonl : ScoreFormat::Csv;
+  return config;
+}
+
+std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_ranks(config.run, problems);
+  if (config.metric_at_k && !config.group_by)
+    problems.about("metric-at-k", "group-by")
+        .wrong("--metric-at-k {} has no effect without --group-by TABLE", config.metric_at_k->text())
+        .right("give both, or neither");
+  return problems.take();
+}
+
+EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config) {
+  return without_problems(std::move(config));
+}
+
+}  // namespace trifold

@@ -1,0 +1,94 @@
+#include "config/command_line/unavailable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+namespace trifold {
+namespace {
+
+// Named here without advice: leave the option out.
+constexpr std::string_view kUnavailable[] = {
+    // parallelism
+    "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
+    "expert-model-parallel-size", "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
+    // data parallel and ZeRO
+    "num-distributed-optimizer-instances", "overlap-param-gather", "overlap-param-gather-with-optimizer-step",
+    "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
+    "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
+    // model
+    "squared-relu", "add-qkv-bias", "attention-softmax-in-fp32", "apply-query-key-layer-scaling",
+    "transformer-impl", "attention-backend", "moe-layer-freq", "moe-shared-expert-gate",
+    "moe-router-enable-expert-bias", "moe-router-num-groups", "moe-router-group-topk",
+    "moe-expert-capacity-factor",
+    // batch and optimizer
+    "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
+    "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
+    "use-checkpoint-opt-param-scheduler", "start-weight-decay", "end-weight-decay", "weight-decay-incr-style",
+    "optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer",
+    "main-grads-dtype", "exp-avg-dtype",
+    // precision
+    "fp8-format", "fp8-recipe", "fp32-residual-connection",
+    // recompute
+
+    "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
+    // checkpoint
+    "save-retain-interval", "ckpt-step", "pretrained-checkpoint", "no-save-optim", "no-save-rng",
+    "no-load-optim", "no-load-rng", "use-checkpoint-args", "ckpt-format", "dist-ckpt-optim-fully-reshardable",
+    "dist-ckpt-strictness", "no-ckpt-fully-parallel-save", "ckpt-fully-parallel-load",
+    "override-ckpt-iteration",
+    // data and evaluation
+    "train-data-path", "valid-data-path", "test-data-path", "data-args-path", "per-split-data-args-path",
+    "data-cache-path", "mock-data", "vocab-file", "merge-file", "num-workers", "dataloader-type",
+    "no-mmap-bin-files", "num-dataset-builder-threads", "mid-level-dataset-surplus",
+    "dataloader-fast-cache-load", "skip-train", "full-validation",
+    // logging and debugging
+    "log-throughput", "log-params-norm", "log-num-zeros-in-grad", "log-progress", "timing-log-level",
+    "timing-log-option", "tensorboard-dir", "tensorboard-log-interval", "wandb-project", "wandb-exp-name",
+    "wandb-entity", "wandb-save-dir", "profile", "profile-step-start", "profile-step-end",
+    "data-parallel-random-init", "no-check-for-nan-in-loss-and-grad", "check-for-spiky-loss", "rerun-mode",
+    "fake-process-group", "workers", "partitions"};
+
+// Named with advice.
+constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
+    {"train-samples", "give --train-iters instead"},
+    {"lr-decay-samples", "give --lr-decay-iters instead"},
+    {"lr-warmup-samples", "give --lr-warmup-iters instead"},
+    {"lr-wsd-decay-samples", "give --lr-wsd-decay-iters instead"},
+    {"persistent-save-interval", "give --save-interval instead"},
+    {"use-distributed-optimizer", "give --zero-stage 1 instead"},
+    {"use-megatron-fsdp", "give --zero-stage 3 instead"},
+    {"use-torch-fsdp2", "give --zero-stage 3 instead"},
+    {"data-parallel-sharding-strategy", "give --zero-stage instead"},
+    {"overlap-grad-reduce", "gradient reduction always overlaps with backward: leave it out"},
+    {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32: leave it out"},
+    {"recompute-activations", "give --recompute-granularity selective instead"},
+    {"recompute-method", "--recompute-granularity full computes every layer again: leave it out"},
+    {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},
+    {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
+    {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
+    {"deterministic-mode",
+     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
+    {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
+    {"moe-router-load-balancing-type",
+     "--moe-aux-loss-coeff is of the loss over each sequence, seq_aux_loss: leave it out"},
+    {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
+    {"moe-token-dispatcher-type", "every rank holds all experts: leave it out"},
+    {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
+
+}  // namespace
+
+std::optional<std::string> unavailable(std::string_view name) {
+  const auto* advice = std::find_if(std::begin(kAdvice), std::end(kAdvice),
+                                    [&](const auto& entry) { return entry.first == name; });
+  if (advice != std::end(kAdvice))
+    return fmt::format("--{} is not available in this version of Trifold: {}", name, advice->second);
+  if (std::find(std::begin(kUnavailable), std::end(kUnavailable), name) != std::end(kUnavailable))
+    return fmt::format("--{} is not available in this version of Trifold", name);
+  return std::nullopt;
+}
+
+}  // namespace trifold

@@ -1,0 +1,211 @@
+// The choices that a configuration is made of: enums, and the names of their values on the command line.
+#pragma once
+
+#include "config/fields/named.h"
+#include "core/dtype.h"
+
+namespace trifold {
+
+// The types that a checkpoint can be converted to.
+template <>
+struct Names<DType> {
+  static constexpr Named<DType> kAll[] = {
+      {DType::F32, "f32"}, {DType::F64, "f64"}, {DType::BF16, "bf16"}, {DType::F16, "f16"}};
+};
+
+// ---- What is trained ----
+
+enum class ModelType { Gpt, Bert };
+template <>
+struct Names<ModelType> {
+  static constexpr Named<ModelType> kAll[] = {{ModelType::Gpt, "gpt"}, {ModelType::Bert, "bert"}};
+};
+
+enum class PositionEmbedding { LearnedAbsolute, Rope, None };
+template <>
+struct Names<PositionEmbedding> {
+  static constexpr Named<PositionEmbedding> kAll[] = {
+      {PositionEmbedding::LearnedAbsolute, "learned_absolute"},
+      {PositionEmbedding::Rope, "rope"},
+      {PositionEmbedding::None, "none"}};
+};
+
+enum class RopeType { Rope, Yarn };
+template <>
+struct Names<RopeType> {
+  static constexpr Named<RopeType> kAll[] = {{RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}};
+};
+
+enum class Normalization { LayerNorm, RmsNorm };
+template <>
+struct Names<Normalization> {
+  static constexpr Named<Normalization> kAll[] = {{Normalization::LayerNorm, "LayerNorm"},
+                                                  {Normalization::RmsNorm, "RMSNorm"}};
+};
+
+enum class GeluKind { Tanh, Erf };
+template <>
+struct Names<GeluKind> {
+  static constexpr Named<GeluKind> kAll[] = {{GeluKind::Tanh, "tanh"}, {GeluKind::Erf, "erf"}};
+};
+
+// How the router of a mixture of experts scores them.
+enum class RouterScore { Softmax, Sigmoid };
+template <>
+struct Names<RouterScore> {
+  static constexpr Named<RouterScore> kAll[] = {{RouterScore::Softmax, "softmax"},
+                                                {RouterScore::Sigmoid, "sigmoid"}};
+};
+
+// What a BERT ends in (models/bert_tasks.h).
+enum class HeadKind { Pretraining, Classes, Span };
+template <>
+struct Names<HeadKind> {
+  static constexpr Named<HeadKind> kAll[] = {
+      {HeadKind::Pretraining, "pretraining"}, {HeadKind::Classes, "classes"}, {HeadKind::Span, "span"}};
+};
+
+enum class FinetuneTask { Classify, Squad };
+template <>
+struct Names<FinetuneTask> {
+  static constexpr Named<FinetuneTask> kAll[] = {{FinetuneTask::Classify, "classify"},
+                                                 {FinetuneTask::Squad, "squad"}};
+};
+
+// ---- How and where ----
+
+// How transformer layers are divided among pipeline stages where their numbers are not given.
+enum class PipelineCut { Cost, Even };
+template <>
+struct Names<PipelineCut> {
+  static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
+};
+
+// What context-parallel ranks share for attention: keys and values, gathered before the product; or heads, each
+// rank taking some of them for all positions.
+enum class ContextExchange { AllGather, AllToAll };
+template <>
+struct Names<ContextExchange> {
+  static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"},
+                                                    {ContextExchange::AllToAll, "a2a"}};
+};
+
+enum class ComputeDevice { Cpu, Cuda, Auto };
+template <>
+struct Names<ComputeDevice> {
+  static constexpr Named<ComputeDevice> kAll[] = {
+      {ComputeDevice::Cpu, "cpu"}, {ComputeDevice::Cuda, "cuda"}, {ComputeDevice::Auto, "auto"}};
+};
+
+// What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
+enum class RecomputeGranularity { None, Selective, Full };
+template <>
+struct Names<RecomputeGranularity> {
+  static constexpr Named<RecomputeGranularity> kAll[] = {{RecomputeGranularity::None, "none"},
+                                                         {RecomputeGranularity::Selective, "selective"},
+                                                         {RecomputeGranularity::Full, "full"}};
+};
+
+// When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after
+// each, so that a rank holds whole gradients of a few units at a time only.
+enum class ReducePolicy { Once, Each };
+template <>
+struct Names<ReducePolicy> {
+  static constexpr Named<ReducePolicy> kAll[] = {{ReducePolicy::Once, "once"}, {ReducePolicy::Each, "each"}};
+};
+
+enum class LrDecayStyle { Constant, Linear, Cosine, InverseSquareRoot, Wsd, Polynomial, Parabola };
+template <>
+struct Names<LrDecayStyle> {
+  static constexpr Named<LrDecayStyle> kAll[] = {
+      {LrDecayStyle::Constant, "constant"}, {LrDecayStyle::Linear, "linear"},
+      {LrDecayStyle::Cosine, "cosine"},     {LrDecayStyle::InverseSquareRoot, "inverse-square-root"},
+      {LrDecayStyle::Wsd, "WSD"},           {LrDecayStyle::Polynomial, "polynomial"},
+      {LrDecayStyle::Parabola, "parabola"}};
+};
+
+enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };
+template <>
+struct Names<WsdDecayStyle> {
+  static constexpr Named<WsdDecayStyle> kAll[] = {{WsdDecayStyle::Exponential, "exponential"},
+                                                  {WsdDecayStyle::Linear, "linear"},
+                                                  {WsdDecayStyle::Cosine, "cosine"},
+                                                  {WsdDecayStyle::MinusSqrt, "minus_sqrt"}};
+};
+
+// adam is AdamW, as in Megatron-LM.
+enum class OptimizerKind { Adam, Lamb, Sgd, Adagrad };
+template <>
+struct Names<OptimizerKind> {
+  static constexpr Named<OptimizerKind> kAll[] = {{OptimizerKind::Adam, "adam"},
+                                                  {OptimizerKind::Lamb, "lamb"},
+                                                  {OptimizerKind::Sgd, "sgd"},
+                                                  {OptimizerKind::Adagrad, "adagrad"}};
+};
+
+// ---- Data and files ----
+
+enum class TokenizerType { Byte, SentencePiece, HuggingFace };
+template <>
+struct Names<TokenizerType> {
+  static constexpr Named<TokenizerType> kAll[] = {{TokenizerType::Byte, "byte"},
+                                                  {TokenizerType::SentencePiece, "sentencepiece"},
+                                                  {TokenizerType::HuggingFace, "huggingface"}};
+};
+
+// The parts of a data set.
+enum class Split { Train, Valid, Test };
+template <>
+struct Names<Split> {
+  static constexpr Named<Split> kAll[] = {
+      {Split::Train, "train"}, {Split::Valid, "valid"}, {Split::Test, "test"}};
+};
+
+// A record that cannot be read ends the run, or is skipped and counted up to a limit.
+enum class OnBadRecord { Stop, Skip };
+template <>
+struct Names<OnBadRecord> {
+  static constexpr Named<OnBadRecord> kAll[] = {{OnBadRecord::Stop, "stop"}, {OnBadRecord::Skip, "skip"}};
+};
+
+enum class OnSaveError { Stop, Continue };
+template <>
+struct Names<OnSaveError> {
+  static constexpr Named<OnSaveError> kAll[] = {{OnSaveError::Stop, "stop"},
+                                                {OnSaveError::Continue, "continue"}};
+};
+
+// ---- Other commands ----
+
+enum class BenchPart { Step, Gemm, Attention, Comm, Blocks, Hardware };
+template <>
+struct Names<BenchPart> {
+  static constexpr Named<BenchPart> kAll[] = {
+      {BenchPart::Step, "step"}, {BenchPart::Gemm, "gemm"},     {BenchPart::Attention, "attention"},
+      {BenchPart::Comm, "comm"}, {BenchPart::Blocks, "blocks"}, {BenchPart::Hardware, "hardware"}};
+};
+
+// Of the file that --schedule-csv names.
+enum class PlanFormat { Trifold, Torch, TorchComms };
+template <>
+struct Names<PlanFormat> {
+  static constexpr Named<PlanFormat> kAll[] = {{PlanFormat::Trifold, "trifold"},
+                                               {PlanFormat::Torch, "torch"},
+                                               {PlanFormat::TorchComms, "torch-comms"}};
+};
+
+// What a search for a layout chooses, in the order in which it does (config/command_line/search_axes.h).
+enum class SearchAxis { Tensor, Pipeline, Schedule, Stages, MicroBatch, SequenceParallel, Zero, Recompute };
+template <>
+struct Names<SearchAxis> {
+  static constexpr Named<SearchAxis> kAll[] = {{SearchAxis::Tensor, "tensor"},
+                                               {SearchAxis::Pipeline, "pipeline"},
+                                               {SearchAxis::Schedule, "schedule"},
+                                               {SearchAxis::Stages, "stages"},
+                                               {SearchAxis::MicroBatch, "micro-batch"},
+                                               {SearchAxis::SequenceParallel, "sequence-parallel"},
+                                               {SearchAxis::Zero, "zero"},
+                                               {SearchAxis::Recompute, "recompute"}};
+};
+
+}  // namespace trifold

@@ -1,0 +1,172 @@
+#include "config/fields/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "config/command_line/option_tables.h"
+#include "config/fields/option_groups.h"
+#include "core/error.h"
+
+namespace trifold {
+namespace {
+
+template <class T>
+nlohmann::json field_json(const T* field) {
+  return *field;
+}
+template <class T>
+nlohmann::json field_json(const std::optional<T>* field) {
+  return *field ? nlohmann::json(**field) : nlohmann::json();
+}
+nlohmann::json field_json(const ValueField& field) {
+  const std::vector<std::string> words = field.words();
+  if (field.is_list()) return words;
+  return words.empty() ? nlohmann::json() : nlohmann::json(words.front());
+}
+
+nlohmann::json table_json(const OptionTable& table) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const Option& option : table.options())
+    json[json_key(option)] = std::visit([](const auto& field) { return field_json(field); }, option.field);
+  return json;
+}
+
+// A JSON value as the words that set_value understands; numbers go through their exact text.
+std::vector<std::string> json_words(const nlohmann::json& value) {
+  if (value.is_string()) return {value.get<std::string>()};
+  if (value.is_boolean() || value.is_number()) return {value.dump()};
+  if (!value.is_array()) bad_input("JSON type {} is not possible here", value.type_name());
+  std::vector<std::string> words;
+  for (const nlohmann::json& item : value) {
+    if (item.is_structured()) bad_input("JSON type {} is not possible in a list", item.type_name());
+    words.push_back(json_words(item).front());
+  }
+  return words;
+}
+
+// A number must come as a number: "12" in quotes was not written by us.
+void check_type(const Option& option, const nlohmann::json& value) {
+  const bool text = std::holds_alternative<std::string*>(option.field) || !option.allowed.empty() ||
+                    std::holds_alternative<ValueField>(option.field) ||
+                    std::holds_alternative<std::optional<std::string>*>(option.field);
+  const bool fits = is_list(option)   ? value.is_array()
+                    : is_flag(option) ? value.is_boolean()
+                    : text            ? value.is_string()
+                                      : value.is_number();
+  if (!fits) bad_input("JSON type {} is not possible here", value.type_name());
+}
+
+void read_option(const Option& option, const nlohmann::json& json) {
+  const std::string key = json_key(option);
+  // An option that is not there is younger than the file. Defaults are what was done before there were
+  // options.
+  if (!json.contains(key) && !option.required) return;
+  if (!json.contains(key)) bad_input("'{}' is missing", key);
+  try {
+    const bool none = json[key].is_null() || (json[key].is_array() && json[key].empty());
+    if (!none) {  // unset, as it is in a new configuration
+      check_type(option, json[key]);
+      set_value(option, json_words(json[key]));
+    }
+  } catch (Error& error) {
+    error.add_context("'" + key + "'");
+    throw;
+  }
+  if (const auto problem = range_problem(option)) bad_input("'{}': {}", key, text_of(*problem));
+}
+
+void read_table(const OptionTable& table, const nlohmann::json& json) {
+  if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+  for (const auto& item : json.items())
+    if (const Option* option = table.find(item.key()); option == nullptr || json_key(*option) != item.key())
+      bad_input("'{}' is not known: was it written by a newer version?", item.key());
+  for (const Option& option : table.options()) read_option(option, json);
+}
+
+OptionTable tokenizer_table(DataConfig& data) {
+  OptionTable table;
+  add_tokenizer_type(table, &data.tokenizer_type);
+  add_tokenizer_model(table, &data.tokenizer_model);
+  return table;
+}
+
+}  // namespace
+
+std::string json_key(const Option& option) {
+  std::string key = option.name;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+nlohmann::json to_json(const ModelConfig& model) {
+  ModelConfig copy = model;
+  return table_json(options_of(copy));
+}
+
+nlohmann::json to_json(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  return table_json(options_of(copy));
+}
+
+nlohmann::json to_json(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  return table_json(options_of(copy));
+}
+
+nlohmann::json tokenizer_to_json(const DataConfig& data) {
+  DataConfig copy = data;
+  return table_json(tokenizer_table(copy));
+}
+
+ModelConfig model_from_json(const nlohmann::json& json) {
+  ModelConfig model;
+  const OptionTable table = options_of(model);
+  try {
+    read_table(table, json);
+  } catch (Error& error) {
+    error.add_context("model");
+    throw;
+  }
+  return model;
+}
+
+void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
+  data.tokenizer_type.reset();
+  data.tokenizer_model.reset();
+  const OptionTable table = tokenizer_table(data);
+  try {
+    read_table(table, json);
+  } catch (Error& error) {
+    error.add_context("tokenizer");
+    throw;
+  }
+}
+
+void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) {
+  static constexpr const char* kOptions[] = {
+      "embedding-dim",       "bottom-mlp", "top-mlp", "interaction",   "interaction-self",
+      "cross-layers",        "cross-rank", "pooling", "loss",          "optimizer",
+      "embedding-optimizer", "bf16",       "f64",     "table-max-ids", "id-policy"};
+  const OptionTable table = options_of(config);
+  try {
+    if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+    for (const char* name : kOptions) read_option(*table.find(name), json);
+  } catch (Error& error) {
+    error.add_context("config");
+    throw;
+  }
+}
+
+std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked) {
+  std::vector<std::string> differences;
+  const nlohmann::json left = to_json(checkpoint), right = to_json(asked);
+  for (const auto& item : left.items())
+    if (item.value() != right[item.key()])
+      differences.push_back(fmt::format("{} is {} in the checkpoint, {} asked for", item.key(),
+                                        item.value().dump(), right[item.key()].dump()));
+  return differences;
+}
+
+}  // namespace trifold

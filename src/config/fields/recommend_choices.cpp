@@ -1,0 +1,240 @@
+#include "config/fields/recommend_choices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::string_view kOfData = "data";
+constexpr std::string_view kAuto = "auto";
+
+std::optional<std::vector<int64_t>> numbers_of(std::string_view list) {
+  std::vector<int64_t> numbers;
+  while (true) {
+    const size_t end = std::min(list.find_first_of("-,"), list.size());
+    int64_t number = 0;
+    const auto result = std::from_chars(list.data(), list.data() + end, number);
+    if (result.ec != std::errc() || result.ptr != list.data() + end || number < 1) return std::nullopt;
+    numbers.push_back(number);
+    if (end == list.size()) return numbers;
+    list.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string_view> words_of(std::string_view list) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const size_t end = std::min(list.find(','), list.size());
+    words.push_back(list.substr(0, end));
+    if (end == list.size()) return words;
+    list.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+NumberList::NumberList(std::vector<int64_t> numbers)
+    : numbers_(std::move(numbers)), spelled_(fmt::format("{}", fmt::join(numbers_, "-"))) {}
+
+NumberList NumberList::parse(std::string_view text) {
+  auto numbers = numbers_of(text);
+  if (!numbers)
+    bad_input("'{}' is not a list of numbers of at least 1, like 512-256-64", printable(std::string(text)));
+  NumberList list(std::move(*numbers));
+  list.spelled_ = text;
+  return list;
+}
+
+TableRows TableRows::parse(std::string_view text) {
+  if (text == kOfData) return {};
+  return {NumberList::parse(text)};
+}
+
+std::string TableRows::text() const { return list ? list->text() : std::string(kOfData); }
+
+TablePlacements TablePlacements::parse(std::string_view text) {
+  TablePlacements placements;
+  if (text == kAuto) return placements;
+  for (const std::string_view word : words_of(text)) {
+    const auto kind = value_named<PlacementKind>(word);
+    if (!kind)
+      bad_input("{}: '{}' is none of table, row, column, replicated", printable(std::string(text)),
+                printable(std::string(word)));
+    placements.kinds.push_back(*kind);
+  }
+  return placements;
+}
+
+std::string TablePlacements::text() const {
+  if (is_auto()) return std::string(kAuto);
+  std::vector<std::string_view> names;
+  for (const PlacementKind kind : kinds) names.push_back(name_of(kind));
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+namespace {
+
+// Takes the name that `rest` begins with, and the comma behind it. Nothing where a quote is not closed.
+std::optional<std::string> take_name(std::string_view& rest) {
+  std::string name;
+  if (!rest.starts_with('"')) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    name = rest.substr(0, end);
+    rest.remove_prefix(end);
+    return name;
+  }
+  rest.remove_prefix(1);
+  while (true) {
+    const size_t end = rest.find('"');
+    if (end == std::string_view::npos) return std::nullopt;
+    name += rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    if (!rest.starts_with('"')) break;
+    name.push_back('"');  // it came twice
+    rest.remove_prefix(1);
+  }
+  if (!rest.empty() && !rest.starts_with(',')) return std::nullopt;
+  return name;
+}
+
+std::string in_quotes(const std::string& name) {
+  std::string text = "\"";
+  for (const char c : name) text += c == '"' ? "\"\"" : std::string(1, c);
+  return text + '"';
+}
+
+}  // namespace
+
+ColumnNames ColumnNames::parse(std::string_view text) {
+  ColumnNames columns;
+  for (std::string_view rest = text;; rest.remove_prefix(1)) {
+    const std::optional<std::string> name = take_name(rest);
+    if (!name)
+      bad_input(
+          "'{}' has a quote that is not closed; a name with commas stands between quotes, like \"a,b\",c",
+          printable(std::string(text)));
+    if (name->empty())
+      bad_input("'{}' has a column without a name; names are separated by commas, like age,hours",
+                printable(std::string(text)));
+    columns.names.push_back(*name);
+    if (rest.empty()) return columns;
+  }
+}
+
+std::string ColumnNames::text() const {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ',';
+    text += name.find_first_of(",\"") == std::string::npos ? name : in_quotes(name);
+  }
+  return text;
+}
+
+namespace {
+
+struct NamedCharacter {
+  std::string_view word;
+  char character;
+};
+constexpr NamedCharacter kBagSeparators[] = {{"space", ' '}, {"tab", '\t'}, {"comma", ','}};
+
+char bag_separator(std::string_view text, const std::string& shown) {
+  for (const NamedCharacter& one : kBagSeparators)
+    if (text == one.word) return one.character;
+  if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
+    bad_input("'{}': '{}' is no separator: one character that is no quote, or space, tab or comma", shown,
+              printable(std::string(text)));
+  return text.front();
+}
+
+std::string bag_separator_text(char character) {
+  for (const NamedCharacter& one : kBagSeparators)
+    if (character == one.character) return std::string(one.word);
+  return std::string(1, character);
+}
+
+}  // namespace
+
+BagColumns BagColumns::parse(std::string_view text) {
+  const std::string shown = printable(std::string(text));
+  BagColumns bags;
+  for (const std::string& word : ColumnNames::parse(text).names) {
+    const size_t colon = word.rfind(':', word.size() - 2);  // which may be the separator, too
+    if (colon == std::string::npos || colon == 0)
+      bad_input("'{}' is no column with the character between its texts, like genres:| or tags:space", shown);
+    bags.columns.push_back(
+        {word.substr(0, colon), bag_separator(std::string_view(word).substr(colon + 1), shown)});
+  }
+  return bags;
+}
+
+std::string BagColumns::text() const {
+  ColumnNames words;
+  for (const Column& column : columns)
+    words.names.push_back(fmt::format("{}:{}", column.name, bag_separator_text(column.separator)));
+  return words.text();
+}
+
+Separator Separator::parse(std::string_view text) {
+  if (text == "tab" || text == "\\t") return {'\t'};
+  if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
+    bad_input("'{}' is not a separator: give one character other than a quote, or the word tab",
+              printable(std::string(text)));
+  return {text.front()};
+}
+
+std::string Separator::text() const { return character == '\t' ? "tab" : std::string(1, character); }
+
+namespace {
+
+struct Comparison {
+  std::string_view sign;
+  LabelRule::Is is;
+};
+// The longest first.
+constexpr Comparison kComparisons[] = {{">=", LabelRule::Is::GreaterEqual}, {"<=", LabelRule::Is::LessEqual},
+                                       {"==", LabelRule::Is::Equal},        {"!=", LabelRule::Is::Unequal},
+                                       {">", LabelRule::Is::Greater},       {"<", LabelRule::Is::Less}};
+
+}  // namespace
+
+LabelRule LabelRule::parse(std::string_view text) {
+  LabelRule rule;
+  const size_t sign = text.find_first_of("<>=!");
+  rule.column = text.substr(0, sign);
+  const std::string shown = printable(std::string(text));
+  if (rule.column.empty()) bad_input("'{}' names no column: give label, or rating>=4", shown);
+  if (sign == std::string_view::npos) return rule;
+  std::string_view rest = text.substr(sign);
+  const auto* found = std::find_if(std::begin(kComparisons), std::end(kComparisons),
+                                   [&](const Comparison& one) { return rest.starts_with(one.sign); });
+  if (found == std::end(kComparisons))
+    bad_input("'{}' has none of the comparisons >= <= == != > <; it looks like rating>=4", shown);
+  rest.remove_prefix(found->sign.size());
+  if (rest.empty()) bad_input("'{}' has no value after {}; it looks like rating>=4", shown, found->sign);
+  rule.is = found->is;
+  rule.value = rest;
+  double number = 0;
+  const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  if (error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number))
+    rule.number = number;
+  if (!rule.number && rule.is != Is::Equal && rule.is != Is::Unequal)
+    bad_input("'{}' compares with '{}', which is not a number: texts are compared by == and !=", shown,
+              printable(rule.value));
+  return rule;
+}
+
+std::string LabelRule::text() const {
+  for (const Comparison& one : kComparisons)
+    if (one.is == is) return fmt::format("{}{}{}", column, one.sign, value);
+  return column;
+}
+
+}  // namespace trifold

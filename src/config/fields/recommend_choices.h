@@ -1,0 +1,182 @@
+// The choices that the configurations of recommenders are made of: enums with the names of their values on
+// the command line, as in choices.h, and values with a text of their own, as in values.h.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/fields/named.h"
+
+namespace trifold {
+
+// ---- Clicks ----
+
+// What is done to a dense number x of a file; NaN stands for a missing one (clicks/click_transform.h).
+enum class DenseTransform {
+  None,    // x; missing 0
+  Log1p,   // ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
+  Log3,    // ln(x + 3); missing, and x <= -3, where there is no logarithm, 0. NVIDIA's DLRM
+  LogMin,  // ln(x - m + 2), m the least number of all samples and dense features, missing ones counting as 0;
+           // missing: x = 0. TorchRec
+};
+template <>
+struct Names<DenseTransform> {
+  static constexpr Named<DenseTransform> kAll[] = {{DenseTransform::None, "none"},
+                                                   {DenseTransform::Log1p, "log1p"},
+                                                   {DenseTransform::Log3, "log3"},
+                                                   {DenseTransform::LogMin, "logmin"}};
+};
+
+// The treatment of ids outside [0, rows).
+enum class IdPolicy {
+  Error,   // BadInput that names file, sample or line, column, id and limit
+  Modulo,  // id mod rows; ids are unsigned numbers
+  Clip,    // rows - 1
+};
+template <>
+struct Names<IdPolicy> {
+  static constexpr Named<IdPolicy> kAll[] = {
+      {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
+};
+
+// How preprocessing makes ids of hashes: numbered as they are first seen, or taken modulo a number.
+enum class IdSource { Dictionary, Hash };
+template <>
+struct Names<IdSource> {
+  static constexpr Named<IdSource> kAll[] = {{IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}};
+};
+
+// ---- The model ----
+
+// Of the vectors of a sample: products of pairs, side by side, or a cross network.
+enum class InteractionKind { Dot, Cat, Cross };
+template <>
+struct Names<InteractionKind> {
+  static constexpr Named<InteractionKind> kAll[] = {
+      {InteractionKind::Dot, "dot"}, {InteractionKind::Cat, "cat"}, {InteractionKind::Cross, "cross"}};
+};
+
+// What a bag of ids gives.
+enum class Pooling { Sum, Mean };
+template <>
+struct Names<Pooling> {
+  static constexpr Named<Pooling> kAll[] = {{Pooling::Sum, "sum"}, {Pooling::Mean, "mean"}};
+};
+
+// Cross entropy of the logit, or the square of probability minus label.
+enum class ClickLossKind { Bce, Mse };
+template <>
+struct Names<ClickLossKind> {
+  static constexpr Named<ClickLossKind> kAll[] = {{ClickLossKind::Bce, "bce"}, {ClickLossKind::Mse, "mse"}};
+};
+
+// Update rule of touched table rows.
+enum class TableOptimizer { Sgd, Adagrad, RowwiseAdagrad, Adam };
+template <>
+struct Names<TableOptimizer> {
+  static constexpr Named<TableOptimizer> kAll[] = {{TableOptimizer::Sgd, "sgd"},
+                                                   {TableOptimizer::Adagrad, "adagrad"},
+                                                   {TableOptimizer::RowwiseAdagrad, "rowwise-adagrad"},
+                                                   {TableOptimizer::Adam, "adam"}};
+};
+
+// Where the rows of a table are (embedding/placement.h).
+enum class PlacementKind : uint8_t { Table, Row, Column, Replicated };
+template <>
+struct Names<PlacementKind> {
+  static constexpr Named<PlacementKind> kAll[] = {{PlacementKind::Table, "table"},
+                                                  {PlacementKind::Row, "row"},
+                                                  {PlacementKind::Column, "column"},
+                                                  {PlacementKind::Replicated, "replicated"}};
+};
+
+// How predictions are written.
+enum class ScoreFormat { Csv, Jsonl };
+template <>
+struct Names<ScoreFormat> {
+  static constexpr Named<ScoreFormat> kAll[] = {{ScoreFormat::Csv, "csv"}, {ScoreFormat::Jsonl, "jsonl"}};
+};
+
+// ---- Values ----
+
+// A list of numbers of 1 or more, like 512-256-64 or 512,256,64: widths of MLPs, rows and ids of tables.
+class NumberList {
+ public:
+  NumberList(std::initializer_list<int64_t> numbers) : NumberList(std::vector<int64_t>(numbers)) {}
+  explicit NumberList(std::vector<int64_t> numbers);
+  static NumberList parse(std::string_view text);
+
+  const std::vector<int64_t>& numbers() const { return numbers_; }
+  const std::string& spelled() const { return spelled_; }
+  std::string text() const { return spelled_; }
+
+ private:
+  std::vector<int64_t> numbers_;
+  std::string spelled_;  // as it was given
+};
+
+// --table-rows: of each table, or as the data say.
+struct TableRows {
+  std::optional<NumberList> list;  // absent: those of the data
+
+  static TableRows parse(std::string_view text);
+  std::string text() const;
+};
+
+// --placement: one kind for all tables or one for each, or as the planner finds best.
+struct TablePlacements {
+  std::vector<PlacementKind> kinds;  // empty: auto
+
+  static TablePlacements parse(std::string_view text);
+  std::string text() const;
+  bool is_auto() const { return kinds.empty(); }
+};
+
+// Names of columns, separated by commas; one that has commas stands between quotes.
+struct ColumnNames {
+  std::vector<std::string> names;
+
+  static ColumnNames parse(std::string_view text);
+  std::string text() const;
+};
+
+// Columns whose fields hold any number of texts, each with the character between these, as genres:|,tags:space.
+struct BagColumns {
+  struct Column {
+    std::string name;
+    char separator = '|';
+  };
+  std::vector<Column> columns;
+
+  // A separator is a character, or one of the words space, tab and comma.
+  static BagColumns parse(std::string_view text);
+  std::string text() const;
+};
+
+// The character between the fields of a line: itself, or the word tab.
+struct Separator {
+  char character = ',';
+
+  static Separator parse(std::string_view text);
+  std::string text() const;
+};
+
+// Which samples count as clicked: a column of 0 and 1 (or false and true), or one that is compared with a value,
+// as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts.
+struct LabelRule {
+  enum class Is { True, Equal, Unequal, Less, LessEqual, Greater, GreaterEqual };
+
+  std::string column;
+  Is is = Is::True;
+  std::string value;             // but for True
+  std::optional<double> number;  // of the value, where it is one
+
+  static LabelRule parse(std::string_view text);
+  std::string text() const;
+};
+
+}  // namespace trifold

@@ -1,0 +1,152 @@
+// What the user asked the commands for recommenders for: `trifold recommend`, its plan, `preprocess`, `score`
+// and `evaluate`. As in config.h, field names are the option names with underscores.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/fields/config.h"
+#include "config/fields/recommend_choices.h"
+
+namespace trifold {
+
+struct ClickDataConfig {
+  std::string train_data = "synthetic";   // a file, a folder, or "synthetic"
+  std::optional<std::string> valid_data;  // a file or a folder
+  // auto | synthetic | one of click_formats() (clicks/click_files.h)
+  std::string data_format = "auto";
+  // What is absent follows from the data where they say it. Otherwise rows must be given (1000 of synthetic
+  // clicks), and there are 13 dense features.
+  std::optional<TableRows> table_rows;
+  std::optional<NumberList> table_max_ids;  // of one sample, of each table; 1
+  std::optional<int64_t> dense_features;
+  std::optional<DenseTransform> dense_transform;  // that of the format
+  std::optional<IdPolicy> id_policy;              // error
+  int64_t synthetic_samples = 200'000;
+  double synthetic_zipf = 1.05;
+  double synthetic_missing = 0;
+  bool synthetic_constant = false;
+  int64_t valid_samples = 0;  // the last of the training data, where there is no other
+};
+
+struct DlrmConfig {
+  int64_t embedding_dim = 16;
+  NumberList bottom_mlp = {512, 256, 64, 16};
+  NumberList top_mlp = {512, 256, 1};
+  InteractionKind interaction = InteractionKind::Dot;
+  bool interaction_self = false;
+  int cross_layers = 3;
+  int64_t cross_rank = 512;
+  Pooling pooling = Pooling::Sum;
+  ClickLossKind loss = ClickLossKind::Bce;
+};
+
+struct ClickTrainingConfig {
+  int64_t global_batch_size = 2048;
+  std::optional<int64_t> train_iters;  // one epoch
+  std::optional<int64_t> train_epochs;
+  std::optional<int64_t> exit_interval;          // as BatchConfig's
+  std::optional<double> exit_duration_in_mins;   // the same
+  std::optional<double> embedding_lr;            // RecommendConfig::lr
+  OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
+  TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
+  double eps = 1e-8;
+  double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
+  std::optional<int64_t> eval_interval;  // absent or 0: only at the end
+  std::optional<double> target_auc;
+  std::optional<int64_t> early_stop_patience;  // as EvalConfig's
+};
+
+struct EmbeddingPlacementConfig {
+  TablePlacements placement;
+  bool bf16_exchange = false;
+  std::optional<double> memory_limit;  // GiB of a rank
+};
+
+// `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
+struct PreprocessConfig {
+  std::vector<std::string> input;    // required: files or folders
+  std::string output;                // required
+  std::string data_format = "auto";  // auto | tsv | csv | csv-hex
+  // What the columns of a CSV file with any header are; none of them: the header's names say it, or the columns
+  // are Criteo's.
+  std::optional<LabelRule> label;
+  std::optional<ColumnNames> dense, sparse;
+  std::optional<BagColumns> bag;
+  Separator separator;
+  std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
+  uint64_t hash_seed = 0;                                                          // of texts
+  DenseTransform dense_transform = DenseTransform::Log1p;
+  IdSource ids = IdSource::Dictionary;
+  int64_t max_ind_range = 0;  // 0: hashes as they are
+  int64_t frequency_threshold = 1;
+  std::optional<std::string> dictionaries_of;
+  double drop_negatives = 0;
+  uint64_t seed = 1234;
+  double max_malformed = 0.01;
+  double dictionary_memory = 1;  // GiB
+  std::optional<int> threads;    // all cores of the host
+};
+
+// `trifold recommend`
+struct RecommendConfig {
+  RecommendConfig();
+
+  ClickDataConfig data;
+  DlrmConfig model;
+  ClickTrainingConfig training;
+  LrConfig lr;                // of the MLPs; the tables' follow it
+  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network), tf32 and f64 count
+  EmbeddingPlacementConfig placement;
+  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
+  ZeroConfig zero;  // zero_stage, at most 2, counts
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  uint64_t seed = 1234;
+};
+
+// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are one rank's; their
+// defaults are about what a socket of a server of 2023 with 32 cores reaches.
+struct PlanRecommenderConfig {
+  RecommendConfig run;
+  double peak_gflops = 2000;      // GFLOP/s of matrix products
+  double memory_bandwidth = 150;  // GB/s (1e9 bytes) of rows at random places
+  double link_bandwidth = 25;     // GB/s between ranks
+  double link_latency = 5;        // microseconds of a message
+  int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
+  std::optional<std::string> svg;
+  std::optional<std::string> json;
+  bool search = false;  // for placement, ranks and exchange, instead of planning those of `run`
+};
+
+// What commands that use a trained recommender have in common: the model and its precision are those of the
+// checkpoint.
+struct TrainedRecommenderConfig {
+  std::string load;  // required
+  std::string data;  // required: a file or a folder
+  // auto | one of click_formats() (clicks/click_files.h)
+  std::string data_format = "auto";
+  std::optional<IdPolicy> id_policy;  // that of the run that trained the model
+  int64_t global_batch_size = 4096;
+  EmbeddingPlacementConfig placement;
+  MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
+};
+
+// `trifold score`: the predictions of a trained recommender
+struct ScoreConfig {
+  TrainedRecommenderConfig run;
+  std::string output;                        // required; "-": standard output
+  std::optional<ScoreFormat> output_format;  // by the name of the output
+};
+
+// `trifold evaluate` of a recommender
+struct EvaluateRecommenderConfig {
+  TrainedRecommenderConfig run;
+  std::optional<std::string> group_by;  // table whose first id is the key of GAUC and of the metrics at k
+  std::optional<NumberList> metric_at_k;
+  std::optional<std::string> json;
+};
+
+}  // namespace trifold

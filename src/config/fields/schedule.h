@@ -1,0 +1,43 @@
+// The micro-batch schedules that can be chosen, and what each asks of a configuration. The plans themselves
+// are made in schedule/schedules.h; this is the part that options need.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trifold {
+
+enum class Schedule : unsigned char {
+  Gpipe,         // all forwards, then all backwards (Huang et al., 2019)
+  OneFOneB,      // 1F1B with a flush (PipeDream-flush; Narayanan et al., 2021)
+  Interleaved,   // 1F1B over several chunks a rank (Narayanan et al., 2021)
+  ZbH1,          // zero bubble with the memory of 1F1B (Qi et al., 2023)
+  ZbH2,          // zero bubble with twice that memory
+  ZbV,           // zero bubble with two chunks a rank, placed as a V (Qi et al., 2024)
+  DualPipeV,     // DeepSeek's DualPipe folded into a V
+  PipeDream,     // asynchronous, a weight version for each micro-batch in flight (Narayanan et al., 2019)
+  PipeDream2BW,  // asynchronous, two weight versions (Narayanan et al., 2020)
+  Auto           // the order that is fastest for given costs (schedule/automatic.h)
+};
+
+// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "pipedream", "pipedream-2bw",
+// "auto": in the order of the enum.
+std::span<const std::string_view> schedule_names();
+std::string_view schedule_name(Schedule schedule);
+std::optional<Schedule> find_schedule(std::string_view name);
+
+bool is_async(Schedule schedule);  // pipedream, pipedream-2bw: updates while micro-batches are in flight
+bool needs_two_chunks(Schedule schedule);  // zb-v, dualpipe-v: exactly 2
+bool takes_any_chunks(Schedule schedule);  // interleaved, auto; the others have 1
+
+// The fewest micro-batches of one global batch that the schedule can run with.
+int min_micros(Schedule schedule, int ranks, int chunks);
+
+// Empty when the schedule can run like that, else one line: what is wrong and what would do. `ranks` is the
+// pipeline-parallel size, `chunks` the model chunks of each rank, `micros` the micro-batches of a global
+// batch.
+std::string schedule_problem(Schedule schedule, int ranks, int chunks, int micros);
+
+}  // namespace trifold

@@ -1,0 +1,71 @@
+#include "config/fields/values.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "config/fields/nearest.h"
+#include "config/fields/number.h"
+#include "config/fields/option.h"
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trifold {
+namespace {
+
+constexpr std::string_view kNode = "node";
+constexpr std::string_view kNone = "none";
+constexpr std::string_view kHost = "host";
+
+// Names are compared without regard to case and to '_' or '-', as those of other choices are.
+std::string guess_of(const std::string& name) {
+  const std::vector<std::string> names(schedule_names().begin(), schedule_names().end());
+  const std::vector<std::string> close = similar(name, names);
+  return close.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(close, "' or '"));
+}
+
+}  // namespace
+
+ScheduleChoice ScheduleChoice::parse(std::string_view text) {
+  if (text.empty()) bad_input("is empty: name a schedule, or a file of actions");
+  const std::string name = folded(text);
+  if (name.ends_with(".csv")) {
+    ScheduleChoice choice(Schedule::OneFOneB);
+    choice.file = text;
+    return choice;
+  }
+  if (const auto schedule = find_schedule(name)) return *schedule;
+  bad_input("'{}' is not known{}: possible: {}, or a file of actions whose name ends in .csv",
+            printable(std::string(text)), guess_of(std::string(text)), fmt::join(schedule_names(), ", "));
+}
+
+std::string ScheduleChoice::text() const { return from_file() ? file : std::string(schedule_name(schedule)); }
+
+GroupSize GroupSize::parse(std::string_view text) {
+  if (text == kNode) return {};
+  int ranks = 0;
+  try {
+    ranks = parse_int(text);
+  } catch (const Error&) {
+    ranks = 0;
+  }
+  if (ranks < 1)
+    bad_input("'{}' is not possible: give a number of ranks, or node", printable(std::string(text)));
+  return {ranks};
+}
+
+std::string GroupSize::text() const { return follows_nodes() ? std::string(kNode) : std::to_string(ranks); }
+
+Offload Offload::parse(std::string_view text) {
+  if (text.empty()) bad_input("names no folder: give one, or none");
+  if (text == kNone) return {};
+  if (text == kHost) return {To::Host, {}};
+  return {To::Files, std::string(text)};
+}
+
+std::string Offload::text() const {
+  return to == To::None ? std::string(kNone) : to == To::Host ? std::string(kHost) : folder;
+}
+
+}  // namespace trifold

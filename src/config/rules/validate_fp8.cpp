@@ -1,0 +1,70 @@
+#include <algorithm>
+
+#include "config/fields/number.h"
+#include "config/rules/validate_mesh.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kUnit = 16;  // what the extents of a product in 8 bits are multiples of
+
+}  // namespace
+
+void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems) {
+  if (!precision.tf32) return;
+  if (mesh.device != ComputeDevice::Cuda)
+    problems.about("tf32", "device")
+        .wrong("--tf32 needs --device cuda, because processors have no products in TF32")
+        .right("give both, or neither");
+  for (const auto& [given, option] : {std::pair{precision.bf16, "bf16"}, std::pair{precision.fp16, "fp16"},
+                                      std::pair{precision.f64, "f64"}})
+    if (given)
+      problems.about("tf32", option)
+          .wrong("--tf32 has no effect with --{}, because it rounds the factors of f32 products", option)
+          .right("give one of them");
+}
+
+void check_fp8(const PretrainConfig& config, Problems& problems) {
+  if (!config.precision.fp8) return;
+  if (!config.precision.bf16)
+    problems.about("fp8", "bf16")
+        .wrong("--fp8 needs --bf16, because products are of 8 bits and everything else is bf16")
+        .right("give both, or neither");
+  if (config.mesh.device != ComputeDevice::Cuda)
+    problems.about("fp8", "device")
+        .wrong("--fp8 needs --device cuda, because processors have no products in 8 bits")
+        .right("give both, or neither");
+  const ModelConfig& model = config.model;
+  const bool sound =
+      problems.sound({"hidden-size", "num-attention-heads", "num-query-groups", "ffn-hidden-size",
+                      "seq-length", "micro-batch-size", "tensor-model-parallel-size"});
+  if (!sound || model.num_attention_heads < 1) return;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  using Options = std::vector<std::string>;
+  const auto whole = [&](const Options& options, const std::string& dim, int64_t extent) {
+    if (extent % kUnit != 0)
+      problems.about(options)
+          .wrong("--fp8 with products of {} {}", extent, dim)
+          .right("every extent must be a multiple of {}", kUnit);
+  };
+  const auto per_rank = [&](Options options, const char* dim, int64_t extent) {
+    if (tensor > 1) options.emplace_back("tensor-model-parallel-size");
+    whole(options, tensor == 1 ? dim : fmt::format("{} on each of {} tensor ranks", dim, tensor),
+          extent / tensor);
+  };
+  const Options query_heads{"fp8", "num-attention-heads", "kv-channels", "hidden-size"};
+  const Options key_value_heads{"fp8", "num-query-groups", "num-attention-heads", "kv-channels",
+                                "hidden-size"};
+  whole({"fp8", "hidden-size"}, "columns (--hidden-size)", model.hidden_size);
+  per_rank(query_heads, "columns (query heads x their width)", model.num_attention_heads * head_width(model));
+  const int64_t held = std::max(tensor, key_heads(model));  // ranks beyond the key heads hold copies
+  per_rank(key_value_heads, "columns (key heads x their width)", held * head_width(model));
+  per_rank({"fp8", "ffn-hidden-size"},
+           model.ffn_hidden_size ? "columns (--ffn-hidden-size)" : "columns (--ffn-hidden-size, by default)",
+           inner_width(model));
+  whole({"fp8", "seq-length"}, "rows of a sample (--seq-length)",
+        model.seq_length);  // the last micro-batch may hold one
+}
+
+}  // namespace trifold

@@ -1,0 +1,15 @@
+// Checks of the model and of the numbers it computes with.
+#pragma once
+
+#include "config/fields/config.h"
+#include "config/fields/problems.h"
+
+namespace trifold {
+
+void check_experts(const ModelConfig& model, Problems& problems);  // a part of check_model
+void check_model(const ModelConfig& model, Problems& problems);
+// A stage of an asynchronous pipeline counts the labels of tokens, of which a task has none.
+void check_task_head(const PretrainConfig& config, Problems& problems);
+void check_precision(const PrecisionConfig& precision, Problems& problems);
+
+}  // namespace trifold

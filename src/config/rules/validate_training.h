@@ -1,0 +1,18 @@
+// Checks of learning rate, optimizer and length of a run.
+#pragma once
+
+#include <cstdint>
+
+#include "config/fields/config.h"
+#include "config/fields/problems.h"
+
+namespace trifold {
+
+void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems);
+// Here a value that is not the default counts as given; the command line knows better.
+void check_optimizer(const OptimizerConfig& optimizer, Problems& problems);
+// --check-overlap where nothing overlaps.
+void check_overlap(const LogConfig& log, const MeshConfig& mesh, Problems& problems);
+void check_length(const BatchConfig& batch, Problems& problems);
+
+}  // namespace trifold

@@ -1,0 +1,95 @@
+#include "core/host_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kKib = 1024;
+
+// The number behind `name` in a file with a name and a number a line; with an empty name, the first word of
+// the file. Nothing where there is none, or "max", which stands for no limit.
+std::optional<size_t> number_in(const fs::path& path, const std::string& name = {}) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string found;
+    if (!name.empty() && (!(words >> found) || found != name)) continue;
+    size_t number = 0;
+    return words >> number ? std::optional(number) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+struct GroupFiles {
+  const char *limit, *usage, *cache;  // cache: the line of memory.stat
+  const char *swap, *limit_and_swap;  // limits of swap space alone, and of both; null where there is no such
+};
+constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file", "memory.swap.max", nullptr};
+constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                               nullptr, "memory.memsw.limit_in_bytes"};
+
+// The least of what `bytes_of(folder, files)` says of the memory groups of this process and those around
+// them. Inside a container a group's path may be that of the host, which is not there: the root of the tree
+// holds the limit then.
+template <class BytesOf>
+size_t least_of_groups(const fs::path& root, BytesOf bytes_of) {
+  size_t least = SIZE_MAX;
+  // Lines are "0::/path" of version 2, "4:memory:/path" of version 1.
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool version_2 = controllers == ",,";
+    if (!version_2 && controllers.find(",memory,") == std::string::npos) continue;
+    const fs::path tree = root / (version_2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
+    for (fs::path path = fs::path(line.substr(second + 1)).relative_path();; path = path.parent_path()) {
+      least = std::min(least, bytes_of(tree / path, version_2 ? kVersion2 : kVersion1));
+      if (path.empty()) break;
+    }
+  }
+  return least;
+}
+
+size_t sum(size_t a, size_t b) { return a > SIZE_MAX - b ? SIZE_MAX : a + b; }
+
+}  // namespace
+
+size_t host_memory(const fs::path& root) {
+  const auto memory = number_in(root / "proc/meminfo", "MemTotal:");
+  if (!memory) return 0;
+  const size_t swap = number_in(root / "proc/meminfo", "SwapTotal:").value_or(0) * kKib;
+  const size_t allowed = least_of_groups(root, [&](const fs::path& folder, const GroupFiles& files) {
+    const auto limit_in = [&](const char* name) {
+      return name == nullptr ? SIZE_MAX : number_in(folder / name).value_or(SIZE_MAX);
+    };
+    return std::min(sum(limit_in(files.limit), std::min(swap, limit_in(files.swap))),
+                    limit_in(files.limit_and_swap));
+  });
+  return std::min(*memory * kKib + swap, allowed);
+}
+
+size_t free_memory(const fs::path& root) {
+  const auto available = number_in(root / "proc/meminfo", "MemAvailable:");
+  if (!available) return 0;
+  const size_t left = least_of_groups(root, [](const fs::path& folder, const GroupFiles& files) {
+    const auto limit = number_in(folder / files.limit);
+    const auto usage = number_in(folder / files.usage);
+    if (!limit || !usage) return SIZE_MAX;
+    const size_t cache = std::min(*usage, number_in(folder / "memory.stat", files.cache).value_or(0));
+    return *limit - std::min(*limit, *usage - cache);
+  });
+  return std::max<size_t>(std::min(*available * kKib, left), 1);
+}
+
+}  // namespace trifold

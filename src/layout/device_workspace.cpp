@@ -1,0 +1,66 @@
+#include "layout/device_workspace.h"
+
+#include <algorithm>
+
+#include "config/fields/model_family.h"
+#include "ops/cuda/attention_choice.h"
+#include "ops/cuda/workspace.h"
+
+namespace trifold {
+
+namespace {
+
+// Of the products of one block's linear layers, the largest pair of factors: of the three products of a layer
+// each has two of x [rows, in], w [out, in] and dy [rows, out].
+size_t largest_factors(const PretrainConfig& config) {
+  const ModelConfig& model = config.model;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t rows = config.batch.micro_batch_size * model.seq_length;
+  const int64_t queries = model.num_attention_heads * head_width(model) / tensor;
+  const int64_t keys = std::max(tensor, key_heads(model)) * head_width(model) / tensor;
+  const int64_t inner = inner_width(model) / tensor;
+  struct Linear {
+    int64_t out, in;
+  };
+  const Linear layers[] = {{queries + 2 * keys, model.hidden_size},
+                           {model.hidden_size, queries},
+                           {model.swiglu ? 2 * inner : inner, model.hidden_size},
+                           {model.hidden_size, inner}};
+  size_t most = 0;
+  for (const auto& [out, in] : layers) {
+    size_t of_layer[] = {cuda::fp8_factor_workspace(rows * in), cuda::fp8_factor_workspace(out * in),
+                         cuda::fp8_factor_workspace(rows * out)};
+    std::sort(std::begin(of_layer), std::end(of_layer));
+    most = std::max(most, of_layer[1] + of_layer[2]);
+  }
+  return most;
+}
+
+size_t of_attention(const PretrainConfig& config) {
+  const ModelConfig& model = config.model;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  Attention how;
+  how.batch = config.batch.micro_batch_size;
+  how.seq = model.seq_length;
+  how.heads = model.num_attention_heads / tensor;
+  how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
+  how.head_dim = head_width(model);
+  if (config.data.reset_attention_mask) return 0;  // plain kernels, as cuda::is_for_cudnn says of documents
+  if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
+  return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
+                                    !family_of_model(model).causal, !config.mesh.no_deterministic_mode,
+                                    model.attention_dropout > 0});
+}
+
+}  // namespace
+
+size_t device_workspace(const PretrainConfig& config) {
+  if (config.mesh.device != ComputeDevice::Cuda) return 0;
+  const size_t of_products = cuda::kProductWorkspace + (config.precision.fp8 ? largest_factors(config) : 0);
+  const int64_t rows = config.batch.micro_batch_size * config.model.seq_length;
+  const size_t of_routers =
+      config.model.num_experts ? cuda::router_workspace(rows * config.model.moe_router_topk) : 0;
+  return std::max({of_products, of_attention(config), cuda::embedding_workspace(rows), of_routers});
+}
+
+}  // namespace trifold

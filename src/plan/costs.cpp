@@ -1,0 +1,230 @@
+#include "plan/costs.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/read_json.h"
+
+namespace trifold {
+
+namespace {
+
+size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
+
+// Positions of a micro-batch, on all context ranks.
+double positions(const PretrainConfig& config) {
+  return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length);
+}
+
+// Elements of the activation [R, C] of a micro-batch before it is cut over the tensor axis.
+double activation_elements(const PretrainConfig& config) {
+  return positions(config) / config.mesh.context_parallel_size *
+         static_cast<double>(config.model.hidden_size);
+}
+
+// What a rank sends over the context axis for one micro-batch in one block.
+struct ContextBytes {
+  double forward = 0, input = 0;
+};
+ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers& numbers) {
+  const double context = config.mesh.context_parallel_size;
+  const double each = (context - 1) / context * positions(config);
+  const auto bytes = static_cast<double>(element_bytes(config));
+  const auto of_sums = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
+  return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums)};
+}
+
+PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
+  const PretrainConfig& run = config.run;
+  PlanCosts costs;
+  costs.message_latency = config.link_latency * 1e-6;
+  costs.bytes_per_second = config.link_bandwidth * 1e9;
+  const int tensor = run.mesh.tensor_model_parallel_size;
+  const int context = run.mesh.context_parallel_size;
+  const double per_flop =
+      static_cast<double>(run.batch.micro_batch_size) / (tensor * context) / (config.peak_gflops * 1e9);
+  const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
+  const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
+  for (const Block& block : model.blocks) {
+    const BlockFlops& flops = block.parts;
+    const TensorSums& sums = block.tensor_sums;
+    const ContextBytes moved = context_bytes_of(run, block.context);
+    const double latency = (context - 1) * costs.message_latency;
+    const double keys_forward =
+        moved.forward / costs.bytes_per_second + block.context.forward_calls * latency;
+    const double keys_input = moved.input / costs.bytes_per_second + block.context.input_calls * latency;
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + keys_forward,
+                            flops.input * per_flop + sums.input * sum + keys_input,
+                            flops.weight * per_flop + sums.weight * sum, 0});
+  }
+  return costs;
+}
+
+// A layer waits for its weights where they are sharded, beside its own computation.
+BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) {
+  const PartSeconds all = cost.all();
+  return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
+}
+
+const BlockCost& cost_of(const BlockCosts& costs, BlockKind kind) {
+  switch (kind) {
+    case BlockKind::Embedding:
+      return costs.embedding;
+    case BlockKind::Layer:
+      return costs.layer;
+    case BlockKind::Head:
+      return costs.head;
+  }
+  fail("a block of kind {} has no forecast", static_cast<int>(kind));
+}
+
+PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
+  PlanCosts costs;
+  costs.forecast = make_forecast(config, model);
+  const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
+  const GatherSeconds gathers =
+      work.pipeline == 1 ? layer_gathers(hardware, software, work, blocks.layer) : GatherSeconds{};
+  for (const Block& block : model.blocks)
+    costs.blocks.push_back(block_seconds(cost_of(blocks, block.kind),
+                                         block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
+  costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;
+  costs.bytes_per_second = std::numeric_limits<double>::infinity();  // the bytes are in message_latency
+  if (!software.overlap_messages) costs.waited_message = costs.message_latency;
+  return costs;
+}
+
+// The seconds `name` of a file. Their sums over a step must stay finite.
+double seconds_from(const JsonView& json, const char* name) {
+  constexpr double kMost = 1e6;
+  const double seconds = json.at(name).number();
+  if (!(seconds >= 0 && seconds <= kMost))
+    bad_input("{} is {} s; from 0 to {} are possible", name, seconds, kMost);
+  return seconds;
+}
+
+// Files of before B was measured have no b.
+BlockSeconds block_from(const JsonView& json) {
+  return {seconds_from(json, "f"), seconds_from(json, "i"), seconds_from(json, "w"),
+          json.has("b") ? seconds_from(json, "b") : 0.0};
+}
+
+void check_measured(const JsonView& json, const char* name, int64_t planned) {
+  const int64_t measured = json.at(name).integer();
+  if (measured != planned)
+    bad_input("it was measured with {} {}, this plan has {}: measure again with the same options", name,
+              measured, planned);
+}
+
+PlanCosts read_measured(const std::string& file, const PretrainConfig& run, const Model& model) {
+  const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
+  const JsonView view(whole);
+  if (!view.has("blocks"))
+    bad_input("it has no block times: write it with trifold bench --what blocks --json FILE");
+  const JsonView blocks = view.at("blocks");
+  check_measured(blocks, "hidden_size", run.model.hidden_size);
+  check_measured(blocks, "seq_length", run.model.seq_length);
+  check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
+  check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
+  const int context = run.mesh.context_parallel_size;
+  if (context > 1 || blocks.has("context_parallel_size"))
+    check_measured(blocks, "context_parallel_size", context);
+  PlanCosts costs;
+  costs.message_latency = seconds_from(blocks, "message_latency");
+  costs.bytes_per_second = blocks.at("bytes_per_second").number();
+  costs.update_seconds = seconds_from(blocks, "update_seconds");
+  if (!(costs.bytes_per_second >= 1))
+    bad_input("bytes_per_second is {}, not at least 1", costs.bytes_per_second);
+  for (const Block& block : model.blocks) costs.blocks.push_back(block_from(blocks.at(name_of(block.kind))));
+  return costs;
+}
+
+// `option` names the file.
+PlanCosts measured_costs(const char* option, const std::string& file, const PretrainConfig& run,
+                         const Model& model) {
+  try {
+    return read_measured(file, run, model);
+  } catch (const Error& error) {
+    bad_input("{} {}: {}", option, file, error.what());
+  }
+}
+
+StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs) {
+  StageCost cost;
+  cost.f = cost.i = cost.w = 0;
+  for (const int block : model.blocks_of(stage)) {
+    const BlockSeconds& seconds = costs.blocks[static_cast<size_t>(block)];
+    cost.f += seconds.f;
+    cost.i += seconds.i;
+    cost.w += seconds.w;
+    cost.b += seconds.whole_backward();
+  }
+  if (model.stages.size() > 1) {
+    cost.f += costs.waited_message;
+    cost.i += costs.waited_message;
+    cost.b += costs.waited_message;
+  }
+  return cost;
+}
+
+}  // namespace
+
+PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
+  if (config.hardware) return forecast_costs(config, model);
+  return config.costs ? measured_costs("--costs", *config.costs, config.run, model)
+                      : counted_costs(config, model);
+}
+
+PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model) {
+  if (run.pipeline.schedule_costs)
+    return measured_costs("--schedule-costs", *run.pipeline.schedule_costs, run, model);
+  PlanConfig defaults;
+  defaults.run = run;
+  return counted_costs(defaults, model);
+}
+
+CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs) {
+  CostModel all;
+  all.message_seconds = costs.message_latency;
+  all.bytes_per_second = costs.bytes_per_second;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    all.stages.push_back(stage_cost(model, stage, costs));
+    all.stages.back().message_bytes = boundary_bytes(run);
+  }
+  return all;
+}
+
+std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model) {
+  const int tensor = config.mesh.tensor_model_parallel_size;
+  const double sum =
+      2.0 * (tensor - 1) / tensor * activation_elements(config) * static_cast<double>(element_bytes(config));
+  std::vector<double> bytes;
+  for (const Block& block : model.blocks) {
+    const TensorSums& sums = block.tensor_sums;
+    bytes.push_back((sums.forward + sums.input + sums.weight) * sum);
+  }
+  return bytes;
+}
+
+std::vector<double> context_bytes(const PretrainConfig& config, const Model& model) {
+  std::vector<double> bytes;
+  for (const Block& block : model.blocks) {
+    const ContextBytes moved = context_bytes_of(config, block.context);
+    bytes.push_back(moved.forward + moved.input);
+  }
+  return bytes;
+}
+
+size_t boundary_bytes(const PretrainConfig& config) {
+  const auto all = static_cast<size_t>(activation_elements(config)) * element_bytes(config);
+  return config.mesh.sequence_parallel ? all / static_cast<size_t>(config.mesh.tensor_model_parallel_size)
+                                       : all;
+}
+
+double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {
+  if (ranks < 2) return 0;
+  return 2.0 * (ranks - 1) / ranks * bytes / bytes_per_second + 2.0 * (ranks - 1) * latency;
+}
+
+}  // namespace trifold

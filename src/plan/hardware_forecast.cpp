@@ -1,0 +1,54 @@
+#include "plan/hardware_forecast.h"
+
+#include "models/gpt.h"
+#include "models/stage_cut.h"
+#include "plan/network.h"
+
+namespace trifold {
+
+PlannedMachine planned_machine(const PlanConfig& config) {
+  PlannedMachine machine;
+  machine.hardware = find_hardware(config.hardware.value());
+  for (const std::string& change : config.hardware_set) set_value(machine.hardware, change);
+  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
+  return machine;
+}
+
+HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
+  const PlannedMachine machine = planned_machine(config);
+  HardwareForecast forecast;
+  forecast.hardware = machine.hardware;
+  forecast.software = machine.software;
+  const int tensor = config.run.mesh.tensor_model_parallel_size;
+  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
+  assume_context(forecast.software, forecast.work);
+  const int stages = forecast.work.pipeline * forecast.work.chunks;
+  forecast.work.stage_layers = layers_of(model, cut_stages(config.run.mesh, model, stages));
+  forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
+  forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
+  return forecast;
+}
+
+OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each) {
+  const auto& [hardware, software, work, costs, closed_form] = forecast;
+  const Ring ring = data_ring(hardware, work);
+  const double gradient = software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
+  const double scatter = gather_seconds(hardware, software, ring, weights * gradient);
+  const double gather = gather_seconds(hardware, software, ring,
+                                       weights * (work.zero_stage > 0 ? work.element_bytes : gradient));
+  OnceSeconds once;
+  once.step = update_seconds(hardware, work, weights);
+  if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, beside computation
+  once.reduce = each ? scatter : scatter + gather;
+  if (each && work.zero_stage < 3) once.step += gather;
+  if (software.overlap_gradients || each) return once;
+  once.step += once.reduce;
+  once.reduce = 0;
+  return once;
+}
+
+double tied_sum_seconds(const HardwareForecast& forecast, double bytes) {
+  return message_seconds(forecast.hardware, forecast.work, bytes);
+}
+
+}  // namespace trifold

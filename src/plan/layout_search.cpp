@@ -1,0 +1,364 @@
+#include "plan/layout_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "config/command_line/commands.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "mesh/mesh_sizes.h"
+#include "models/gpt.h"
+#include "models/language_model.h"
+#include "models/stage_cut.h"
+#include "plan/hardware_forecast.h"
+#include "plan/layout_memory.h"
+#include "plan/report.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr size_t kSimulatedLayouts = 20;
+constexpr size_t kShownLayouts = 10;
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+// "3.20 GiB"; of small models in MiB.
+std::string size_text(double bytes) {
+  return bytes >= 0.1 * kGibibyte ? fmt::format("{:.2f} GiB", bytes / kGibibyte)
+                                  : fmt::format("{:.2f} MiB", 1024 * bytes / kGibibyte);
+}
+
+// Layouts that agree in these are variants of one: only the best of them is proposed.
+using LayoutFamily = std::array<int64_t, 5>;
+LayoutFamily family_of_layout(const Layout& layout) {
+  return {layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline], layout[SearchAxis::Schedule],
+          layout[SearchAxis::Stages], layout[SearchAxis::MicroBatch]};
+}
+
+using MeshKey = std::pair<int64_t, int64_t>;
+MeshKey mesh_of_layout(const Layout& layout) {
+  return {layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline]};
+}
+
+class Searcher {
+ public:
+  explicit Searcher(const PlanConfig& config)
+      : config_(config),
+        axes_(axes_searched(config)),
+        machine_(planned_machine(config)),
+        job_{config_.run, static_cast<int64_t>(machine_.hardware.devices_per_node),
+             schedules_searched(config)} {
+    const double usable = machine_.hardware.usable_bytes();
+    limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
+    config_.run.mesh.memory_limit.reset();  // what does not fit is left out, not refused
+    config_.search = false;
+    config_.search_over.clear();
+    config_.search_schedules.clear();
+  }
+
+  LayoutSearch find() {
+    Layout layout = layout_of(config_.run);
+    visit(0, layout);
+    if (found_.layouts == 0)
+      bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
+                first_problem_.empty() ? "it must be divisible by tensor x pipeline ranks, and the quotient "
+                                         "must divide the global batch"
+                                       : first_problem_);
+    if (fitting_.empty())
+      bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
+                size_text(limit_), size_text(static_cast<double>(least_bytes_)),
+                fmt::join(layout_words(least_, axes_, config_.run), " "));
+    found_.fitting = static_cast<int64_t>(fitting_.size());
+    found_.hardware = machine_.hardware;
+    found_.limit = limit_;
+    found_.tokens = *config_.run.batch.global_batch_size * config_.run.model.seq_length;
+    propose();
+    return std::move(found_);
+  }
+
+ private:
+  // ---- The space ----
+
+  void visit(size_t depth, Layout& layout) {
+    if (depth == kSearchAxes) return estimate(layout);
+    const SearchAxisInfo& info = search_axes()[depth];
+    if (info.axis == SearchAxis::Schedule && !is_a_mesh(layout)) return;
+    if (std::find(axes_.begin(), axes_.end(), info.axis) == axes_.end()) return visit(depth + 1, layout);
+    const int64_t given = layout[info.axis];
+    for (const int64_t value : info.candidates(job_, layout)) {
+      layout[info.axis] = value;
+      visit(depth + 1, layout);
+    }
+    layout[info.axis] = given;
+  }
+
+  // Axes that are given may not go together with those that are chosen.
+  bool is_a_mesh(const Layout& layout) const {
+    const int64_t model = layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline];
+    return model > 0 && config_.run.mesh.ranks % model == 0;
+  }
+
+  void estimate(const Layout& layout) {
+    if (!can_run(layout)) return;
+    PretrainConfig run = config_.run;
+    write_layout(layout, axes_, run);
+    const std::vector<int>* layers = stage_layers_of(run);
+    if (layers == nullptr) return;
+    const std::optional<size_t> bytes = bytes_of(run, *layers);
+    if (!bytes) return;
+    ++found_.layouts;
+    const EstimatedLayout candidate{layout, job_.data(layout), time_of(run, *layers), *bytes};
+    if (*bytes < least_bytes_) {
+      least_bytes_ = *bytes;
+      least_ = layout;
+    }
+    const bool fits = static_cast<double>(*bytes) <= limit_;
+    if (fits) {
+      fitting_.push_back(candidate);
+      return;
+    }
+    double& fastest = fastest_not_fitting_.try_emplace(mesh_of_layout(layout), kNever).first->second;
+    fastest = std::min(fastest, candidate.time.all());
+  }
+
+  // Asked once for all layouts of a mesh, a schedule and a number of stages.
+  bool can_run(const Layout& layout) {
+    const auto key = std::tuple{layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline],
+                                layout[SearchAxis::Schedule], layout[SearchAxis::Stages]};
+    const auto known = can_run_.find(key);
+    if (known != can_run_.end()) return known->second;
+    PlanConfig one = config_;
+    write_layout(layout, axes_, one.run);
+    const std::vector<Problem> wrong = problems(one);
+    if (!wrong.empty() && first_problem_.empty()) first_problem_ = text_of(wrong.front());
+    return can_run_.emplace(key, wrong.empty()).first->second;
+  }
+
+  const Model& model_of(const PretrainConfig& run) {
+    const int tensor = run.mesh.tensor_model_parallel_size;
+    const auto known = models_.find(tensor);
+    if (known != models_.end()) return known->second;
+    return models_.emplace(tensor, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
+        .first->second;
+  }
+
+  // Null where the layers cannot be divided as asked for.
+  const std::vector<int>* stage_layers_of(const PretrainConfig& run) {
+    const Workload work = make_workload(run, 0);
+    const auto key = std::tuple{static_cast<int>(work.tensor), work.pipeline, work.chunks};
+    auto known = cuts_.find(key);
+    if (known == cuts_.end()) {
+      std::vector<int> layers;  // empty: cannot be divided
+      try {
+        const Model& model = model_of(run);
+        layers = layers_of(model, cut_stages(run.mesh, model, work.pipeline * work.chunks));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::BadInput) throw;
+        if (first_problem_.empty()) first_problem_ = error.what();
+      }
+      known = cuts_.emplace(key, std::move(layers)).first;
+    }
+    return known->second.empty() ? nullptr : &known->second;
+  }
+
+  // Empty where ZeRO cannot shard as the options ask.
+  std::optional<size_t> bytes_of(const PretrainConfig& run, const std::vector<int>& layers) {
+    try {
+      return memory_.most_bytes(run, layers);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      if (first_problem_.empty()) first_problem_ = error.what();
+      return std::nullopt;
+    }
+  }
+
+  StepTime time_of(const PretrainConfig& run, const std::vector<int>& layers) const {
+    const int tensor = run.mesh.tensor_model_parallel_size;
+    Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
+    assume_context(machine_.software, work);
+    work.stage_layers = layers;
+    return step_time(machine_.hardware, machine_.software, work);
+  }
+
+  // ---- The best of it ----
+
+  std::vector<EstimatedLayout> ordered(const std::vector<EstimatedLayout>& layouts) const {
+    std::vector<LayoutRank> ranks;
+    for (const EstimatedLayout& one : layouts)
+      ranks.push_back({one.time.all(), static_cast<double>(one.bytes), one.layout[SearchAxis::Tensor]});
+    std::vector<EstimatedLayout> result;
+    for (const size_t index : order_of_layouts(ranks, limit_)) result.push_back(layouts[index]);
+    return result;
+  }
+
+  // The first of each group of layouts that `key_of` gives the same key.
+  template <class KeyOf>
+  static std::vector<EstimatedLayout> first_of_each(const std::vector<EstimatedLayout>& layouts,
+                                                    KeyOf key_of) {
+    std::set<decltype(key_of(layouts.front().layout))> seen;
+    std::vector<EstimatedLayout> result;
+    for (const EstimatedLayout& one : layouts)
+      if (seen.insert(key_of(one.layout)).second) result.push_back(one);
+    return result;
+  }
+
+  void propose() {
+    const std::vector<EstimatedLayout> all = ordered(fitting_);
+    found_.meshes = first_of_each(all, mesh_of_layout);
+    const std::vector<EstimatedLayout> families = first_of_each(all, family_of_layout);
+    std::vector<FoundLayout> exact;
+    // Estimates of memory may be a little too low: then the next ones are looked at.
+    for (size_t begin = 0; begin < families.size() && exact.empty(); begin += kSimulatedLayouts) {
+      const size_t end = std::min(families.size(), begin + kSimulatedLayouts);
+      simulate_each({families.begin() + static_cast<std::ptrdiff_t>(begin),
+                     families.begin() + static_cast<std::ptrdiff_t>(end)},
+                    exact);
+    }
+    if (exact.empty())
+      bad_input("none of {} layouts fits in {} a rank when planned exactly", found_.layouts,
+                size_text(limit_));
+    std::vector<LayoutRank> ranks;
+    for (const FoundLayout& one : exact)
+      ranks.push_back(
+          {one.step_seconds, static_cast<double>(one.bytes), one.estimate.layout[SearchAxis::Tensor]});
+    for (const size_t index : order_of_layouts(ranks, limit_))
+      if (found_.best.size() < kShownLayouts) found_.best.push_back(std::move(exact[index]));
+  }
+
+  // Adds those that fit.
+  void simulate_each(const std::vector<EstimatedLayout>& layouts, std::vector<FoundLayout>& fitting) {
+    std::vector<std::optional<FoundLayout>> results(layouts.size());
+    std::atomic<size_t> next{0};
+    const auto work = [&](int) {
+      for (size_t index = next++; index < layouts.size(); index = next++)
+        results[index] = simulated_layout(layouts[index]);
+    };
+    ThreadPool pool(std::min(available_cores(), static_cast<int>(layouts.size())));
+    pool.run(work);
+    found_.simulated += static_cast<int64_t>(layouts.size());
+    for (std::optional<FoundLayout>& result : results)
+      if (result && static_cast<double>(result->bytes) <= limit_) fitting.push_back(std::move(*result));
+  }
+
+  std::optional<FoundLayout> simulated_layout(const EstimatedLayout& estimate) const {
+    PlanConfig one = config_;
+    write_layout(estimate.layout, axes_, one.run);
+    try {
+      one = resolve(std::move(one));
+      const PlanOutcome outcome = plan_outcome(one);
+      FoundLayout found;
+      found.estimate = estimate;
+      found.words = layout_words(estimate.layout, axes_, config_.run);
+      found.step_seconds = outcome.step_seconds;
+      found.bubble = outcome.bubble;
+      found.bytes = outcome.most_bytes();
+      found.mfu = mfu_of(one.run, outcome.step_seconds);
+      found.bound = bound_of(estimate, outcome.bubble);
+      found.run = std::move(one.run);
+      return found;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      return std::nullopt;  // something that the rules of the space do not know forbids it
+    }
+  }
+
+  double mfu_of(const PretrainConfig& run, double seconds) const {
+    const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
+    const double flops = model.train_flops_per_sample() * static_cast<double>(*run.batch.global_batch_size);
+    const Hardware& hardware = machine_.hardware;
+    const double peak = 1e12 * (run.precision.fp8 ? hardware.tflops_8bit : hardware.tflops);
+    return flops / (seconds * run.mesh.ranks * peak);
+  }
+
+  // Memory, where the same mesh has a faster layout that does not fit; and what takes most of the step
+  // besides computation, where that is worth a word.
+  std::string bound_of(const EstimatedLayout& estimate, double bubble) const {
+    constexpr double kWorthSaying = 0.05;
+    const StepTime& time = estimate.time;
+    std::vector<std::string> bounds;
+    const auto not_fitting = fastest_not_fitting_.find(mesh_of_layout(estimate.layout));
+    if (not_fitting != fastest_not_fitting_.end() && not_fitting->second < (1 - kSearchTie) * time.all())
+      bounds.emplace_back("memory");
+    const double all = time.all();
+    const std::pair<const char*, double> parts[] = {
+        {"bubble", bubble},
+        {"tensor collectives", time.tensor / all},
+        {"data-parallel collectives", (time.data + time.weights) / all},
+        {"messages", time.messages / all},
+        {"update", time.update / all}};
+    const auto most = std::max_element(std::begin(parts), std::end(parts),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most->second >= kWorthSaying)
+      bounds.push_back(fmt::format("{} {:.0f} %", most->first, 100 * most->second));
+    return bounds.empty() ? "computation" : fmt::format("{}", fmt::join(bounds, ", "));
+  }
+
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  PlanConfig config_;
+  std::vector<SearchAxis> axes_;
+  PlannedMachine machine_;
+  SearchJob job_;
+  double limit_ = 0;
+  LayoutMemory memory_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, bool> can_run_;
+  std::map<int, Model> models_;                                 // [tensor ranks]
+  std::map<std::tuple<int, int, int>, std::vector<int>> cuts_;  // [tensor, pipeline, stages of a rank]
+  std::vector<EstimatedLayout> fitting_;
+  std::map<MeshKey, double> fastest_not_fitting_;  // seconds
+  size_t least_bytes_ = std::numeric_limits<size_t>::max();
+  Layout least_;
+  std::string first_problem_;
+  LayoutSearch found_;
+};
+
+}  // namespace
+
+std::vector<size_t> order_of_layouts(const std::vector<LayoutRank>& ranks, double limit) {
+  std::vector<size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return ranks[a].seconds < ranks[b].seconds; });
+  const auto key = [&](size_t index) {
+    const LayoutRank& rank = ranks[index];
+    return std::tuple{std::floor(rank.bytes / (kSearchTie * limit)), rank.tensor, rank.seconds};
+  };
+  for (auto begin = order.begin(); begin != order.end();) {
+    const double slowest = (1 + kSearchTie) * ranks[*begin].seconds;
+    const auto end =
+        std::find_if(begin, order.end(), [&](size_t index) { return ranks[index].seconds > slowest; });
+    std::stable_sort(begin, end, [&](size_t a, size_t b) { return key(a) < key(b); });
+    begin = end;
+  }
+  return order;
+}
+
+LayoutSearch search_layouts(const PlanConfig& config) { return Searcher(config).find(); }
+
+ChosenLayout choose_layout(const PretrainConfig& config) {
+  PlanConfig plan;
+  plan.run = config;
+  plan.run.auto_layout.reset();
+  plan.hardware = config.auto_layout;
+  plan.search = true;
+  FoundLayout found = std::move(search_layouts(resolve(std::move(plan))).best.front());
+  ChosenLayout chosen{config, std::move(found)};
+  chosen.run.auto_layout.reset();
+  write_layout(chosen.found.estimate.layout, all_search_axes(), chosen.run);
+  chosen.run = resolve(std::move(chosen.run));
+  return chosen;
+}
+
+}  // namespace trifold

@@ -1,0 +1,298 @@
+#include "plan/memory_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "comm/cuda_module.h"
+#include "comm/mpi_module.h"
+#include "config/fields/option_groups.h"
+#include "config/rules/validate.h"
+#include "config/rules/validate_mesh.h"
+#include "core/error.h"
+#include "core/host_memory.h"
+#include "mesh/mesh_sizes.h"
+#include "plan/report.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+double gib(size_t bytes) { return static_cast<double>(bytes) / kGiB; }
+
+// "3.20 GiB"; of small models in MiB.
+std::string text_of(size_t bytes) {
+  return gib(bytes) >= 0.1 ? fmt::format("{:.2f} GiB", gib(bytes))
+                           : fmt::format("{:.2f} MiB", 1024 * gib(bytes));
+}
+
+std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
+  PlanConfig plan;
+  plan.run = config;
+  std::vector<MemoryReport> ranks;
+  for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan)))) ranks.push_back(rank.memory);
+  return ranks;
+}
+
+size_t place_of_most(const std::vector<MemoryReport>& ranks) {
+  const auto less = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
+  return static_cast<size_t>(std::max_element(ranks.begin(), ranks.end(), less) - ranks.begin());
+}
+
+size_t most_of(const std::vector<MemoryReport>& ranks) {
+  return ranks[place_of_most(ranks)].predicted_total();
+}
+
+// What the `count` ranks of the run that need least, or most, need together. All places of the pipeline have
+// as many ranks.
+size_t sum_of(const std::vector<MemoryReport>& ranks, size_t world, size_t count, bool of_most) {
+  std::vector<size_t> needs;
+  for (const MemoryReport& rank : ranks) needs.push_back(rank.predicted_total());
+  std::sort(needs.begin(), needs.end());
+  if (of_most) std::reverse(needs.begin(), needs.end());
+  const size_t copies = world / ranks.size();
+  size_t sum = 0;
+  for (size_t i = 0; i < needs.size() && count > 0; ++i) {
+    const size_t taken = std::min(copies, count);
+    sum += taken * needs[i];
+    count -= taken;
+  }
+  return sum;
+}
+
+// The memory that ranks find.
+struct Room {
+  double gib = 0;             // for `ranks` of them together
+  size_t ranks = 1;           // that share it
+  const char* more = "";      // where as many ranks more find as much again; empty: wherever they are
+  bool can_be_apart = false;  // ranks that share it now can have as much each
+
+  bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& needs) const {
+    const auto world = static_cast<size_t>(config.mesh.ranks);
+    return trifold::gib(sum_of(needs, world, std::min(world, ranks), true)) <= gib;
+  }
+  Room apart() const { return {gib, 1, more}; }
+};
+
+// A run that is like the one refused but for the options named.
+struct Other {
+  std::string options;
+  PretrainConfig config;
+};
+
+// Down to as many micro-batches as can be planned in a moment.
+std::vector<Other> smaller_micro_batches(const PretrainConfig& config) {
+  constexpr int64_t kMostMicroBatches = 1 << 16;
+  std::vector<Other> list;
+  const int64_t samples = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
+  for (int64_t size = config.batch.micro_batch_size / 2; size >= 1; size /= 2) {
+    if (samples / size > kMostMicroBatches) break;
+    list.push_back({fmt::format("--micro-batch-size {}", size), config});
+    list.back().config.batch.micro_batch_size = size;
+  }
+  return list;
+}
+
+std::vector<Other> recomputations(const PretrainConfig& config) {
+  std::vector<Other> list;
+  for (const auto& [name, value] :
+       {std::pair("selective", RecomputeGranularity::Selective), {"full", RecomputeGranularity::Full}}) {
+    if (value <= config.mesh.recompute_granularity) continue;
+    list.push_back({fmt::format("--recompute-granularity {}", name), config});
+    list.back().config.mesh.recompute_granularity = value;
+  }
+  return list;
+}
+
+std::vector<Other> zero_stages(const PretrainConfig& config) {
+  std::vector<Other> list;
+  if (gradient_ranks(config.mesh) < 2) return list;
+  for (int stage = config.zero.zero_stage + 1; stage <= 3; ++stage) {
+    list.push_back({fmt::format("--zero-stage {}", stage), config});
+    list.back().config.zero.zero_stage = stage;
+  }
+  return list;
+}
+
+std::vector<Other> sequence_parallel(const PretrainConfig& config) {
+  if (config.mesh.sequence_parallel || config.mesh.tensor_model_parallel_size < 2) return {};
+  Other other{"--sequence-parallel", config};
+  other.config.mesh.sequence_parallel = true;
+  return {std::move(other)};
+}
+
+// As many hosts, or devices, more as ranks: those on one stay as many.
+std::vector<Other> more_ranks(const PretrainConfig& config, const Room& room) {
+  constexpr int kMostTimes = 64;
+  std::vector<Other> list;
+  for (int times = 2; times <= kMostTimes; times *= 2)
+    for (const bool tensor : {false, true}) {
+      Other other{"", config};
+      MeshConfig& mesh = other.config.mesh;
+      int& axis = tensor ? mesh.tensor_model_parallel_size : mesh.pipeline_model_parallel_size;
+      if (int64_t{mesh.ranks} * times > kMaxRanks) continue;
+      axis *= times;
+      mesh.ranks *= times;
+      other.options = fmt::format("--ranks {} --{}-model-parallel-size {}", mesh.ranks,
+                                  tensor ? "tensor" : "pipeline", axis);
+      if (*room.more != 0) other.options += fmt::format(" on {} times as many {}", times, room.more);
+      list.push_back(std::move(other));
+    }
+  return list;
+}
+
+using Kind = std::vector<Other> (*)(const PretrainConfig&);
+constexpr Kind kKinds[] = {smaller_micro_batches, recomputations, sequence_parallel, zero_stages};
+
+// What the run needs, if there can be such a run.
+std::optional<std::vector<MemoryReport>> try_plan(const PretrainConfig& config) {
+  try {
+    return memory_of(config);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// The first of the list that fits, with what it needs.
+std::optional<std::string> first_that_fits(const std::vector<Other>& list, const Room& room) {
+  for (const Other& other : list) {
+    const auto ranks = try_plan(other.config);
+    if (!ranks || !room.fits(other.config, *ranks)) continue;
+    return fmt::format("{} ({} a rank)", other.options, text_of(most_of(*ranks)));
+  }
+  return std::nullopt;
+}
+
+// The run with all that each kind can do: the last of each list that can be planned.
+Other all_together(const PretrainConfig& config) {
+  Other all{"", config};
+  for (const Kind kind : kKinds) {
+    std::vector<Other> list = kind(all.config);
+    while (!list.empty() && !try_plan(list.back().config)) list.pop_back();
+    if (list.empty()) continue;
+    all = {all.options + (all.options.empty() ? "" : " ") + list.back().options,
+           std::move(list.back().config)};
+  }
+  return all;
+}
+
+// The run as it is, but for a device for each rank.
+std::vector<Other> ranks_apart(const PretrainConfig& config) {
+  return {{fmt::format("a device for each rank (mpirun -n {})", config.mesh.ranks), config}};
+}
+
+std::string what_would_fit(const PretrainConfig& config, const Room& room) {
+  std::vector<std::string> ways;
+  const auto try_all = [&](const std::vector<Other>& list, const Room& in) {
+    if (auto way = first_that_fits(list, in)) ways.push_back(std::move(*way));
+  };
+  for (const Kind kind : kKinds) try_all(kind(config), room);
+  const Other all = all_together(config);
+  if (ways.empty() && !all.options.empty()) try_all({all}, room);
+  const Room further = room.can_be_apart ? room.apart() : room;
+  if (room.can_be_apart) try_all(ranks_apart(config), further);
+  try_all(more_ranks(config, further), further);
+  if (ways.empty()) {
+    std::vector<Other> list = more_ranks(all.config, further);
+    for (Other& other : list) other.options = all.options + " " + other.options;
+    try_all(list, further);
+  }
+  if (!ways.empty()) return fmt::format("it fits with {}", fmt::join(ways, ", or with "));
+  return fmt::format(
+      "smaller micro-batches, recomputation, ZeRO stages and up to 64 times as many ranks were tried, and "
+      "none "
+      "makes it fit{}",
+      all.options.empty()
+          ? ""
+          : fmt::format("; with {} a rank needs {}", all.options, text_of(most_of(memory_of(all.config)))));
+}
+
+std::string parts_of(const MemoryReport& memory) {
+  return fmt::format("weights {}, gradients {}, optimizer {}, activations {}{}", text_of(memory.parameters),
+                     text_of(memory.gradients), text_of(memory.optimizer),
+                     text_of(memory.predicted_activations),
+                     memory.workspace == 0 ? "" : ", work space " + text_of(memory.workspace));
+}
+
+// Under a launcher that does not say how many ranks it starts on a host, this one only.
+size_t ranks_here(const PretrainConfig& config) {
+  if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
+  return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
+}
+
+void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
+  const auto world = static_cast<size_t>(config.mesh.ranks);
+  const size_t here = std::min(world, ranks_here(config));
+  const size_t least = sum_of(ranks, world, here, false);
+  if (least <= host) return;
+  const MemoryReport& most = ranks[place_of_most(ranks)];
+  bad_input("{} rank{} of this run need{} {} of memory on this host, which has {}: up to {} a rank ({}); {}",
+            here, here == 1 ? "" : "s", here == 1 ? "s" : "", text_of(least), text_of(host),
+            text_of(most.predicted_total()), parts_of(most),
+            what_would_fit(config, {gib(host), here, "hosts"}));
+}
+
+size_t largest_device() {
+  size_t most = 0;
+  for (int index = 0; index < cuda_device_count(); ++index) most = std::max(most, cuda_device_memory(index));
+  return most;
+}
+
+// Ranks that are threads share the first device (run/device.h).
+void check_shared_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  const auto world = static_cast<size_t>(config.mesh.ranks);
+  const size_t device = cuda_device_memory(0);
+  const size_t all = sum_of(ranks, world, world, true);
+  if (all <= device) return;
+  const MemoryReport& most = ranks[place_of_most(ranks)];
+  bad_input("{} rank{} of this run need{} {} of memory on {}device, which has {}: up to {} a rank ({}); {}",
+            world, world == 1 ? "" : "s", world == 1 ? "s" : "", text_of(all), world == 1 ? "its " : "one ",
+            text_of(device), text_of(most.predicted_total()), parts_of(most),
+            what_would_fit(config, {gib(device), world, "devices", world > 1}));
+}
+
+// Each process has a device of its own; which one of its host is not known yet.
+void check_own_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  const MeshSizes sizes = mesh_sizes(config.mesh);
+  const std::optional<int> rank = mpi_launch_rank();
+  const auto least = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
+  const size_t place =
+      rank && *rank < config.mesh.ranks
+          ? static_cast<size_t>(coords_of(*rank, sizes)[Axis::Pp])
+          : static_cast<size_t>(std::min_element(ranks.begin(), ranks.end(), least) - ranks.begin());
+  const size_t device = largest_device();
+  if (ranks[place].predicted_total() <= device) return;
+  bad_input(
+      "pipeline rank {} needs {} of memory on its device ({}), and the largest device of this host has {}: "
+      "{}",
+      place, text_of(ranks[place].predicted_total()), parts_of(ranks[place]), text_of(device),
+      what_would_fit(config, {gib(device), 1, "devices"}));
+}
+
+}  // namespace
+
+void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  const std::optional<double> limit = config.mesh.memory_limit;
+  if (!limit) return;
+  const size_t most = place_of_most(ranks);
+  if (gib(ranks[most].predicted_total()) <= *limit) return;
+  bad_input("pipeline rank {} needs {} ({}), and --memory-limit is {} GiB: {}", most,
+            text_of(ranks[most].predicted_total()), parts_of(ranks[most]), *limit,
+            what_would_fit(config, {*limit}));
+}
+
+void check_memory_fits(const PretrainConfig& config) {
+  if (config.mesh.memory_limit) return check_memory_limit(config, memory_of(config));
+  if (config.mesh.device == ComputeDevice::Cuda) {
+    if (mpi_launch_size()) return check_own_device(config, memory_of(config));
+    return check_shared_device(config, memory_of(config));
+  }
+  if (const size_t host = host_memory()) check_host(config, memory_of(config), host);
+}
+
+}  // namespace trifold

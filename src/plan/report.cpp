@@ -1,0 +1,263 @@
+#include "plan/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "layout/device_workspace.h"
+#include "layout/rank_layout.h"
+#include "layout/zero_sharing.h"
+#include "mesh/mesh_sizes.h"
+#include "plan/costs.h"
+#include "plan/memory_fit.h"
+#include "plan/step_plan.h"
+#include "schedule/passes.h"
+#include "zero/sharded_optimizer.h"
+
+namespace trifold {
+
+namespace {
+
+DType dtype_of(const PretrainConfig& config) { return compute_type(config.precision); }
+
+// Bytes of one element of a gradient.
+size_t gradient_bytes(const PretrainConfig& config) { return size_of(accumulate_type(dtype_of(config))); }
+
+// Global batches of an asynchronous schedule to simulate: the window, or as much of it as shows its steady
+// state.
+int batches_to_simulate(const PretrainConfig& config) {
+  constexpr int64_t kEnoughMicros = 1024;
+  const int64_t window = config.pipeline.async_window.value_or(1);
+  const int64_t enough = std::max<int64_t>(8, kEnoughMicros / micros_per_step(config));
+  return static_cast<int>(std::min(window, enough));
+}
+
+class Builder {
+ public:
+  explicit Builder(const PlanConfig& config)
+      : config_(config),
+        run_(config.run),
+        sizes_(mesh_sizes(run_.mesh)),
+        order_(step_order(run_, batches_to_simulate(run_))),
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.rank_of_stage),
+        costs_(make_plan_costs(config, model_.model)) {
+    const ZeroSharing zero = zero_sharing(run_);
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+      layouts_.emplace_back(model_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero);
+  }
+
+  PlanReport build() {
+    describe_run();
+    shape_ = plan_shape(order_, model_, unit_elements(run_.zero), reduces_each(run_));
+    report_.plan = complete_plan(order_, shape_);
+    report_.stages = report_stages(model_);
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
+      const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
+      report_.memory.push_back(use.memory);
+      report_.traffic.push_back({traffic_of(rank, tensor_bytes(run_, model_.model)),
+                                 traffic_of(rank, context_bytes(run_, model_.model)), 0,
+                                 use.data_bytes / order_.batches});
+    }
+    check_memory_limit(run_, report_.memory);
+    compare_reductions();
+    report_.simulation = simulate(report_.plan, shape_, cost_model());
+    for (size_t rank = 0; rank < report_.traffic.size(); ++rank)
+      report_.traffic[rank].pipeline =
+          static_cast<double>(report_.simulation.ranks[rank].sent_bytes) / order_.batches;
+    report_.step_seconds = report_.simulation.makespan / order_.batches;
+    report_.computation = order_.compute;
+    report_.automatic = order_.automatic;
+    count_pairs();
+    const double ranks = sizes_.ranks();
+    report_.peak_flops = peak_flops();
+    report_.mfu = report_.flops / (report_.step_seconds * ranks * report_.peak_flops);
+    report_.forecast = costs_.forecast;
+    return std::move(report_);
+  }
+
+  PlanOutcome outcome() {
+    const bool each = reduces_each(run_);
+    shape_ = plan_shape(order_, model_, unit_elements(run_.zero), each);
+    const Plan plan = complete_plan(order_, shape_);
+    PlanOutcome outcome;
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+      outcome.memory.push_back(use_of(rank, plan, each).memory);
+    CostModel cost = cost_model();
+    cost.timeline = false;
+    const Simulation simulation = simulate(plan, shape_, cost);
+    outcome.step_seconds = simulation.makespan / order_.batches;
+    outcome.bubble = simulation.bubble;
+    outcome.forecast = costs_.forecast;
+    return outcome;
+  }
+
+  std::vector<PlannedRank> ranks() {
+    const bool each = reduces_each(run_);
+    const Plan plan = complete_plan(order_, plan_shape(order_, model_, unit_elements(run_.zero), each));
+    std::vector<PlannedRank> ranks;
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+      ranks.push_back(
+          {use_of(rank, plan, each).memory, layouts_[static_cast<size_t>(rank)].params().stored_elements()});
+    return ranks;
+  }
+
+ private:
+  double peak_flops() const {
+    if (!costs_.forecast) return config_.peak_gflops * 1e9;
+    const Hardware& hardware = costs_.forecast->hardware;
+    return 1e12 * (costs_.forecast->work.products_in_8bit ? hardware.tflops_8bit : hardware.tflops);
+  }
+
+  void count_pairs() {
+    for (const RankPlan& row : order_.compute)
+      report_.pairs += static_cast<int>(
+          std::count_if(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }));
+    if (report_.pairs == 0) return;
+    CostModel cost = cost_model();
+    cost.timeline = false;
+    cost.overlap_pairs = true;
+    try {
+      std::optional<std::pair<int, int>> tied;
+      if (shape_.tied) tied = {0, shape_.stages - 1};
+      const Plan together = add_communication(
+          add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, tied, shape_.each), Pairs::Together);
+      report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself, by way of other ranks
+    }
+  }
+
+  void describe_run() {
+    report_.tensor = sizes_[Axis::Tp];
+    report_.context = sizes_[Axis::Cp];
+    report_.data = sizes_[Axis::Dp];
+    report_.pipeline = sizes_[Axis::Pp];
+    report_.parameters = model_.model.params.global_elements();
+    report_.schedule = run_.pipeline.schedule->text();
+    report_.stages_per_rank = static_cast<int>(model_.stages.size()) / sizes_[Axis::Pp];
+    report_.micros = order_.micros;
+    report_.batches = order_.batches;
+    report_.flops =
+        model_.model.train_flops_per_sample() * static_cast<double>(*run_.batch.global_batch_size);
+    report_.tokens = *run_.batch.global_batch_size * run_.model.seq_length;
+  }
+
+  // What the trainer of a rank will allocate, and send over the data axis, with a plan that reduces so.
+  struct RankUse {
+    MemoryReport memory;
+    double data_bytes = 0;
+  };
+
+  RankUse use_of(int rank, const Plan& plan, bool each) const {
+    const RankLayout& layout = layouts_[static_cast<size_t>(rank)];
+    const RankPlan row = layout.with_residency(plan[static_cast<size_t>(rank)]);
+    const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
+    RankUse use;
+    use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
+    use.memory.predicted_activations =
+        layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_)).total();
+    use.memory.workspace = device_workspace(run_);
+    use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
+    return use;
+  }
+
+  // The other policy has a plan of its own.
+  void compare_reductions() {
+    if (!can_reduce_each(run_)) return;
+    for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
+      const bool each = policy == ReducePolicy::Each;
+      ReductionReport cost{policy, each == reduces_each(run_), 0, 0, 0};
+      const Plan plan =
+          cost.chosen ? report_.plan
+                      : complete_plan(order_, plan_shape(order_, model_, unit_elements(run_.zero), each));
+      for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
+        const RankUse use = use_of(rank, plan, each);
+        cost.gradients = std::max(cost.gradients, use.memory.gradients);
+        cost.total = std::max(cost.total, use.memory.predicted_total());
+        cost.sent = std::max(cost.sent, use.data_bytes);
+      }
+      report_.reductions.push_back(cost);
+    }
+  }
+
+  CostModel cost_model() const {
+    CostModel model = computing_costs(run_, model_, costs_);
+    for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
+      StageCost& cost = model.stages[stage];
+      const CutModel::Elements mine = model_.elements_of(stage);
+      cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(dtype_of(run_));
+      cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
+                         static_cast<size_t>(mine.weights) *
+                             ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
+      if (costs_.forecast) {
+        const OnceSeconds once =
+            once_seconds(*costs_.forecast, static_cast<double>(mine.weights), reduces_each(run_));
+        cost.reduce = once.reduce;
+        cost.step = once.step;
+        continue;
+      }
+      const auto sum_seconds = [&](size_t element) {
+        return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element),
+                            sizes_.ranks(kDataAxes), costs_.bytes_per_second, costs_.message_latency);
+      };
+      const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
+      // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
+      // update.
+      const bool each = reduces_each(run_);
+      cost.reduce = each ? sum / 2 : sum;
+      cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
+                  (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes(run_)) / 2 : 0);
+    }
+    model.tied_seconds = tied_seconds();
+    return model;
+  }
+
+  // The two ranks that share the embedding add up their gradients of it.
+  double tied_seconds() const {
+    for (const ParamSpec& spec : model_.model.params.specs()) {
+      if (!spec.tied_to) continue;
+      const double bytes =
+          static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
+      return costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
+                             : ring_seconds(bytes, 2, costs_.bytes_per_second, costs_.message_latency);
+    }
+    return 0;
+  }
+
+  // In a step, of what the blocks send in a micro-batch.
+  double traffic_of(int rank, const std::vector<double>& bytes) const {
+    double sum = 0;
+    for (const Stage& stage : layouts_[static_cast<size_t>(rank)].stages())
+      for (const StageBlock& block : stage.blocks)
+        sum += bytes[static_cast<size_t>(block.index)] * report_.micros;
+    return sum;
+  }
+
+  const PlanConfig& config_;
+  const PretrainConfig& run_;
+  MeshSizes sizes_;
+  StepOrder order_;
+  CutModel model_;
+  PlanCosts costs_;
+  std::vector<RankLayout> layouts_;  // of each pipeline rank, the first of its stage
+  PlanShape shape_;
+  PlanReport report_;
+};
+
+}  // namespace
+
+PlanReport make_plan_report(const PlanConfig& config) { return Builder(config).build(); }
+
+PlanOutcome plan_outcome(const PlanConfig& config) { return Builder(config).outcome(); }
+
+size_t PlanOutcome::most_bytes() const {
+  size_t most = 0;
+  for (const MemoryReport& rank : memory) most = std::max(most, rank.predicted_total());
+  return most;
+}
+
+std::vector<PlannedRank> plan_ranks(const PlanConfig& config) { return Builder(config).ranks(); }
+
+}  // namespace trifold

@@ -1,0 +1,193 @@
+#include "plan/step_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "config/fields/pipeline_choice.h"
+#include "config/rules/validate_mesh.h"
+#include "core/input_file.h"
+#include "data_parallel/flat_layout.h"
+#include "layout/zero_sharing.h"
+#include "mesh/mesh_sizes.h"
+#include "plan/costs.h"
+#include "schedule/passes.h"
+#include "schedule/schedules.h"
+#include "schedule/torch_schedule.h"
+
+namespace trifold {
+
+namespace {
+
+// Calls `body`; an Error of its about a plan from a file begins with the file.
+template <class Body>
+auto about_file(const std::string& file, Body&& body) {
+  try {
+    return body();
+  } catch (Error& error) {
+    if (!file.empty()) error.add_context(fmt::format("--schedule {}", file));
+    throw;
+  }
+}
+
+Plan read_plan(const std::string& file) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  Plan plan = parse_plan_with_waits(read_input_file(file, kMostBytes));
+  if (plan.empty()) bad_input("there is no action in it");
+  return plan;
+}
+
+int count_micros(const Plan& plan) {
+  int largest = -1;
+  for (const RankPlan& row : plan)
+    for (const Action& action : row) largest = std::max(largest, action.micro);
+  return largest + 1;
+}
+
+// A plan from a file against the rest of the configuration.
+void check_fit(const PretrainConfig& config, const StepOrder& order) {
+  const int ranks = config.mesh.pipeline_model_parallel_size;
+  const size_t rows = order.compute.size();
+  if (rows != static_cast<size_t>(ranks))
+    bad_input("it has {} row{}, one a pipeline rank: give --pipeline-model-parallel-size {}, not {}", rows,
+              rows == 1 ? "" : "s", rows, ranks);
+  const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
+  if (config.model.num_layers < stages && !config.mesh.cut.given())
+    bad_input("it has {} stages: give at least that many --num-layers, not {}", stages,
+              config.model.num_layers);
+  const int64_t batch = *config.batch.global_batch_size;
+  const int64_t micros = count_micros(order.compute);
+  if (micros != order.micros)
+    bad_input("it has {} micro-batches, and --global-batch-size {} makes {}: give --global-batch-size {}",
+              micros, batch, order.micros, micros * (batch / order.micros));
+}
+
+// The rank that computes each stage; BadInput when one is missing or on two ranks.
+std::vector<int> ranks_of_stages(const Plan& plan) {
+  constexpr int kNone = -1;
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < plan.size(); ++rank)
+    for (const Action& action : plan[rank]) {
+      if (!is_compute(action.kind)) continue;
+      const auto stage = static_cast<size_t>(action.stage);
+      if (stage >= ranks.size()) ranks.resize(stage + 1, kNone);
+      if (ranks[stage] != kNone && ranks[stage] != static_cast<int>(rank))
+        bad_input("the plan has stage {} on pipeline ranks {} and {}", stage, ranks[stage], rank);
+      ranks[stage] = static_cast<int>(rank);
+    }
+  const auto missing = std::find(ranks.begin(), ranks.end(), kNone);
+  if (missing != ranks.end()) bad_input("the plan computes nothing of stage {}", missing - ranks.begin());
+  return ranks;
+}
+
+// Stages are cut the same wherever they lie, so their costs are known before that is chosen. First and last
+// layers by number are those of the first and last rank, which have both ends of the model only in a loop.
+AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, int chunks, int micros) {
+  std::vector<int> looped;
+  for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
+  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed, looped);
+  const StageCutConfig& cut = config.mesh.cut;
+  AutomaticTask task{ranks, chunks, micros};
+  task.max_in_flight = config.pipeline.schedule_max_in_flight.value_or(default_max_in_flight(ranks));
+  task.looped = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
+  const PlanCosts costs = make_schedule_costs(config, model.model);
+  return make_automatic(task, computing_costs(config, model, costs));
+}
+
+}  // namespace
+
+int micros_per_step(const PretrainConfig& config) {
+  const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
+  return static_cast<int>(per_rank / config.batch.micro_batch_size);
+}
+
+int batches_of_plan(const PretrainConfig& config, int64_t done) {
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (!schedule || !is_async(*schedule)) return 1;
+  const int64_t window = config.pipeline.async_window.value();
+  return static_cast<int>(std::min(window - done % window, config.batch.train_iters - done));
+}
+
+StepOrder step_order(const PretrainConfig& config, int batches) {
+  const int ranks = config.mesh.pipeline_model_parallel_size;
+  StepOrder order;
+  order.micros = micros_per_step(config);
+  if (schedule_from_file(config.pipeline)) {
+    order.file = config.pipeline.schedule->file;
+    about_file(order.file, [&] {
+      order.compute = read_plan(order.file);
+      order.rank_of_stage = ranks_of_stages(order.compute);
+      check_fit(config, order);
+    });
+    return order;
+  }
+  const Schedule schedule = chosen_schedule(config.pipeline).value();
+  const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
+  if (is_async(schedule)) {
+    order.async = true;
+    order.batches = batches;
+    order.compute = make_async(schedule, ranks, order.micros, batches);
+  } else if (ranks == 1 && chunks == 1) {
+    order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
+  } else if (schedule == Schedule::Auto) {
+    AutomaticSchedule found = automatic_schedule(config, ranks, chunks, order.micros);
+    order.compute = std::move(found.plan);
+    order.automatic = found.choice;
+  } else {
+    order.compute = make_schedule(schedule, ranks, chunks, order.micros);
+  }
+  order.rank_of_stage = ranks_of_stages(order.compute);
+  return order;
+}
+
+bool can_reduce_each(const PretrainConfig& config) {
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  // The ranks of a node are at least 2 where there are several, so nodes need not be known here.
+  const ZeroSharing zero = zero_sharing(config.zero, mesh_sizes(config.mesh), {});
+  return zero.stage.gradients && !(schedule && is_async(*schedule));
+}
+
+bool reduces_each(const PretrainConfig& config) {
+  if (!can_reduce_each(config)) return false;
+  if (config.zero.zero_reduce) return *config.zero.zero_reduce == ReducePolicy::Each;
+  return micros_per_step(config) == 1;
+}
+
+Reduction reduction_of(const PretrainConfig& config, bool each) {
+  return {each, micros_per_step(config), reduce_type(config.precision)};
+}
+
+PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each) {
+  PlanShape shape;
+  shape.stages = static_cast<int>(model.stages.size());
+  shape.micros = order.micros * order.batches;
+  shape.tied = model.tied() && shape.stages > 1;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    shape.blocks.push_back(model.stages[stage].size());
+    shape.bucket_ends.push_back(unit_ends(model.model.params, model.blocks_of(stage), unit_elements));
+  }
+  if (!each) return shape;
+  shape.each = shape.bucket_ends;
+  if (shape.tied && order.rank_of_stage.front() != order.rank_of_stage.back()) shape.each[0].pop_back();
+  return shape;
+}
+
+Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
+  std::optional<std::pair<int, int>> tied;
+  if (shape.tied) tied = {0, shape.stages - 1};
+  return about_file(order.file, [&] {
+    Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, tied, shape.each);
+    plan = add_communication(std::move(plan));
+    check_plan(plan, shape);
+    return plan;
+  });
+}
+
+void check_schedule_file(const PretrainConfig& config) {
+  if (!schedule_from_file(config.pipeline) && !config.pipeline.schedule_costs) return;
+  const StepOrder order = step_order(config);
+  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
+                       order.rank_of_stage);
+  complete_plan(order, plan_shape(order, model, unit_elements(config.zero), reduces_each(config)));
+}
+
+}  // namespace trifold

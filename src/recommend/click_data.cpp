@@ -1,0 +1,160 @@
+#include "recommend/click_data.h"
+
+#include <algorithm>
+
+#include "clicks/click_files.h"
+#include "clicks/click_synthetic.h"
+#include "clicks/compare_clicks.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr const char* kSynthetic = "synthetic";
+
+std::string format_of(const ClickDataConfig& config, const std::string& path) {
+  if (config.data_format != "auto") return config.data_format;
+  return path == kSynthetic ? kSynthetic : find_click_format(path);
+}
+
+// Empty where the data are asked.
+std::vector<int64_t> given_rows(const ClickDataConfig& config) {
+  if (!config.table_rows || !config.table_rows->list) return {};
+  return config.table_rows->list->numbers();
+}
+
+ClickFileOptions options_for(const ClickDataConfig& config, const std::string& format) {
+  ClickFileOptions options;
+  options.format = format;
+  options.table_rows = given_rows(config);
+  if (config.table_max_ids) options.table_ids = config.table_max_ids->numbers();
+  options.dense = config.dense_features;
+  options.dense_transform = config.dense_transform;
+  options.id_policy = config.id_policy;
+  return options;
+}
+
+std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
+  std::vector<int64_t> rows = given_rows(config);
+  if (rows.empty()) rows = {1000};
+  std::vector<int64_t> most = config.table_max_ids.value_or(NumberList{1}).numbers();
+  if (most.size() == 1) most.resize(rows.size(), most[0]);
+  if (most.size() != rows.size())
+    bad_input("--table-max-ids has {} numbers, --table-rows {}", most.size(), rows.size());
+  std::vector<ClickTable> tables;
+  for (size_t t = 0; t < rows.size(); ++t)
+    tables.push_back({fmt::format("C{}", t + 1), rows[t], static_cast<int>(most[t])});
+  return tables;
+}
+
+}  // namespace
+
+ClickSchema ClickData::schema() const {
+  ClickSchema schema = train->schema();
+  if (valid == nullptr) return schema;
+  for (int t = 0; t < schema.table_count(); ++t) {
+    ClickTable& table = schema.tables[static_cast<size_t>(t)];
+    table.max_ids = std::max(table.max_ids, valid->schema().table(t).max_ids);
+  }
+  return schema;
+}
+
+ClickSchema schema_of_options(const ClickDataConfig& config) {
+  ClickSchema schema;
+  schema.dense = static_cast<int>(config.dense_features.value_or(13));
+  schema.tables = tables_of(config);
+  schema.dense_transform = name_of(config.dense_transform.value_or(DenseTransform::Log1p));
+  return schema;
+}
+
+namespace {
+
+std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint64_t seed, ClickData& data) {
+  if (const DenseTransform transform = config.dense_transform.value_or(DenseTransform::Log1p);
+      transform != DenseTransform::Log1p && transform != DenseTransform::None)
+    bad_input("--dense-transform {} has no effect on synthetic clicks, whose numbers are logarithms already",
+              name_of(transform));
+  if (config.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
+    bad_input("--id-policy {} has no effect on synthetic clicks, whose ids are always within their tables",
+              name_of(*config.id_policy));
+  SyntheticClickSpec spec;
+  spec.dense = static_cast<int>(config.dense_features.value_or(13));
+  spec.tables = tables_of(config);
+  spec.samples = config.synthetic_samples;
+  spec.seed = seed;
+  spec.zipf = config.synthetic_zipf;
+  spec.missing = config.synthetic_missing;
+  spec.constant = config.synthetic_constant;
+  auto clicks = std::make_unique<SyntheticClicks>(spec);
+  data.best_auc = clicks->optimum().auc;
+  return clicks;
+}
+
+const ClickSource* open_file(const ClickDataConfig& config, const std::string& format,
+                             const std::string& path, const std::string& part, ClickData& data,
+                             bool needs_labels = true) {
+  ClickFileOptions options = options_for(config, format);
+  options.part = part;
+  options.needs_labels = needs_labels;
+  OpenClicks open = open_clicks(path, options);
+  if (const std::string text = open.report.text(); !text.empty()) data.notes.push_back(text);
+  data.owned.push_back(std::move(open.source));
+  return data.owned.back().get();
+}
+
+void open_valid(const ClickDataConfig& config, const std::string& format, ClickData& data) {
+  const std::string& path = *config.valid_data;
+  const std::string own = format_of(config, path);
+  if (format == kSynthetic || own == kSynthetic)
+    bad_input(
+        "--valid-data {}: synthetic clicks are evaluated on their own last samples: give --valid-samples",
+        path);
+  if (own != format && !(is_text_format(own) && is_text_format(format)))
+    bad_input(
+        "--valid-data {} is of the format {}, --train-data {} is {}: both must have been made the same way",
+        path, own, config.train_data, format);
+  data.valid = open_file(config, own, path, "test", data);
+  const std::vector<std::string> differences =
+      click_differences({config.train_data, data.train->schema()}, {path, data.valid->schema()});
+  if (differences.empty()) return;
+  bad_input(
+      "--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,
+      fmt::join(differences, "\n  "),
+      format == "clicks" ? fmt::format("\nPreprocess it with --dictionaries-of {}", config.train_data) : "");
+}
+
+}  // namespace
+
+ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
+  ClickData data;
+  const std::string format = format_of(config, config.train_data);
+  if (format == kSynthetic) {
+    data.owned.push_back(make_synthetic(config, seed, data));
+    data.train = data.owned.back().get();
+  } else {
+    data.train = open_file(config, format, config.train_data, "train", data);
+  }
+  if (config.valid_data) {
+    open_valid(config, format, data);
+  } else if (config.valid_samples > 0) {
+    const ClickSource& whole = *data.train;
+    if (config.valid_samples >= whole.samples())
+      bad_input("--valid-samples {} leaves nothing of the {} samples to train on", config.valid_samples,
+                whole.samples());
+    const int64_t cut = whole.samples() - config.valid_samples;
+    data.owned.push_back(std::make_unique<ClickSlice>(whole, 0, cut));
+    data.train = data.owned.back().get();
+    data.owned.push_back(std::make_unique<ClickSlice>(whole, cut, whole.samples()));
+    data.valid = data.owned.back().get();
+  }
+  return data;
+}
+
+ClickData open_clicks_to_score(const ClickDataConfig& config) {
+  ClickData data;
+  data.train =
+      open_file(config, format_of(config, config.train_data), config.train_data, "test", data, false);
+  return data;
+}
+
+}  // namespace trifold

@@ -1,0 +1,60 @@
+#include "recommend/click_record.h"
+
+#include "clicks/compare_clicks.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+// A member that is missing or of another type counts as not told.
+template <class T>
+std::optional<T> told(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end()) return std::nullopt;
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (!found->is_string()) return std::nullopt;
+  } else {
+    if (!found->is_number_integer()) return std::nullopt;
+  }
+  return found->get<T>();
+}
+
+json member(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object.at(key) : json();
+}
+
+}  // namespace
+
+json click_record(const ClickSchema& schema) {
+  json mappings = json::array();
+  for (const ClickTable& table : schema.tables) mappings.push_back(table.mapping);
+  return {{"dense_transform", schema.dense_transform}, {"mappings", std::move(mappings)}};
+}
+
+void compare_with_record(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema) {
+  const json& model = reader.meta().model;
+  const json record = member(reader.meta().state, "clicks");
+  const json tables = member(model, "tables");
+  const json mappings = member(record, "mappings");
+  if (!tables.is_array()) return;  // of another model: told with its other fields
+  ClickSchema stored;
+  stored.dense = static_cast<int>(told<int64_t>(model, "dense").value_or(schema.dense));
+  stored.dense_transform = told<std::string>(record, "dense_transform").value_or(schema.dense_transform);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    ClickTable table = t < schema.tables.size() ? schema.tables[t] : ClickTable{};
+    table.name = told<std::string>(tables[t], "name").value_or(table.name);
+    table.rows = told<int64_t>(tables[t], "rows").value_or(table.rows);
+    table.mapping = mappings.is_array() && t < mappings.size() && mappings[t].is_string()
+                        ? mappings[t].get<std::string>()
+                        : std::string(kUnknownMapping);
+    stored.tables.push_back(std::move(table));
+  }
+  const std::string name = reader.directory().string();
+  const std::vector<std::string> differences = click_differences({name, stored}, {data, schema});
+  if (!differences.empty())
+    bad_input("{} was trained on other clicks than {}:\n  {}", name, data, fmt::join(differences, "\n  "));
+}
+
+}  // namespace trifold

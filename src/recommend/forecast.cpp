@@ -1,0 +1,151 @@
+#include "recommend/forecast.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "recommend/measure.h"
+#include "recommend/recommender_setup.h"
+
+namespace trifold {
+
+namespace {
+
+// Numbers that a chain of layers makes for one sample.
+double outputs_of(const std::vector<int64_t>& widths) {
+  return static_cast<double>(std::accumulate(widths.begin(), widths.end(), int64_t{0}));
+}
+
+// Flops of the dense actions for one sample.
+struct DenseFlops {
+  explicit DenseFlops(const Model& model)
+      : top(model.blocks.back().parts),
+        bottom(model.blocks.size() > 1 ? model.blocks[0].parts : BlockFlops{}) {}
+  double bottom_backward() const { return bottom.input + bottom.weight; }
+
+  BlockFlops top, bottom;
+};
+
+// The dense parts of a step for `b` samples, numbers of `size` bytes.
+void predict_dense(StepTimes& times, const DlrmShape& shape, const DenseFlops& flops, double b, double size,
+                   const RankRates& rates) {
+  const double bottom = shape.has_bottom() ? outputs_of(shape.bottom) : 0, top = outputs_of(shape.top);
+  const double meeting_numbers = static_cast<double>(shape.features()) *
+                                 (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
+  const auto part = [&](StepPart which, double count, double numbers) {
+    times[which] = b * (count / rates.flops + numbers * size / rates.memory);
+  };
+  part(StepPart::Bottom, flops.bottom.forward, 2 * bottom);
+  part(StepPart::Top, flops.top.forward + flops.top.input,
+       4 * top + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
+  part(StepPart::WeightGradients, flops.top.weight + flops.bottom_backward(), 2 * bottom + top);
+}
+
+// A part that covers several actions is divided among them in proportion to their flops; what is
+// predicted and measured of it has its reductions.
+double seconds_of(const Action& action, const TableStepShape& step, const DenseFlops& flops,
+                  const StepTimes& times) {
+  const std::optional<StepPart> part = part_of(action, step);
+  const auto share = [&](double mine, double other) { return times[*part] * (mine / (mine + other)); };
+  if (!part || action.kind == ActionKind::ReduceGrad) return 0;
+  if (*part == StepPart::Top && action.kind == ActionKind::F)
+    return share(flops.top.forward, flops.top.input);
+  if (action.kind == ActionKind::I) return times[*part] - share(flops.top.forward, flops.top.input);
+  if (action.kind == ActionKind::W) return share(flops.top.weight, flops.bottom_backward());
+  if (action.kind == ActionKind::B) return times[*part] - share(flops.top.weight, flops.bottom_backward());
+  return times[*part];
+}
+
+template <class Member>
+double most(const std::vector<RankLoad>& loads, Member member) {
+  double largest = 0;
+  for (const RankLoad& load : loads) largest = std::max(largest, load.*member);
+  return largest;
+}
+
+}  // namespace
+
+ClickSchema schema_to_plan(RecommendConfig& run) {
+  ClickDataConfig& data = run.data;
+  const bool has_rows = data.table_rows && data.table_rows->list;
+  if (has_rows || data.train_data == "synthetic" || data.data_format == "synthetic")
+    return schema_of_options(data);
+  ClickSchema schema = open_clicks(data, run.seed).schema();
+  std::vector<int64_t> rows, most;
+  for (const ClickTable& table : schema.tables) {
+    rows.push_back(table.rows);
+    most.push_back(table.max_ids);
+  }
+  data.table_rows = TableRows{NumberList(std::move(rows))};
+  data.table_max_ids = NumberList(std::move(most));
+  data.dense_features = schema.dense;
+  return schema;
+}
+
+PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
+                         const RankRates& rates, bool spare_core) {
+  PlannedStep planned;
+  StepTimes& times = planned.times;
+  const auto ranks = static_cast<double>(loads.size());
+  const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
+  const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
+  const Mesh mesh({{Axis::Dp, static_cast<int>(loads.size())}}, {});
+  const Model model = make_dlrm(setup.model, mesh, setup.seed);
+  const DenseFlops flops(model);
+  predict_dense(times, setup.model, flops, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  planned.dense_parameters = model.params.global_elements();
+  planned.flops_of_sample = train_flops(model);
+  times[StepPart::Fetch] = b * rates.fetch_of_sample;
+  times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
+  times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;
+  const double parameters = static_cast<double>(planned.dense_parameters) * size;
+  const ZeroSharing zero = dense_sharing(setup, static_cast<int>(loads.size()));
+  times[StepPart::DenseUpdate] = 5 * parameters / (zero.stage.optimizer ? zero.group : 1) / rates.memory;
+  if (loads.size() > 1) {
+    const double latency = (ranks - 1) * rates.latency;
+    const double exchange =
+        std::max(most(loads, &RankLoad::vectors_out), most(loads, &RankLoad::vectors_back));
+    times[StepPart::Vectors] = times[StepPart::Gradients] = exchange / rates.link + latency;
+    times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
+    times[StepPart::DenseUpdate] += 2 * (ranks - 1) / ranks * parameters / rates.link + latency;
+  }
+  TableStepShape shape = step_shape(setup);
+  shape.fetches_ahead = spare_core;
+  planned.row = table_step(shape);
+  planned.simulation = simulate_table_step(
+      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, flops, times); });
+  times.step = planned.simulation.makespan;
+  return planned;
+}
+
+RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema) {
+  const int ranks = config.run.mesh.ranks;
+  RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
+  Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks,
+                      setup.model.has_bottom() ? 1 : 0);
+  std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
+  std::vector<RecommenderMemory> memory =
+      memory_of_ranks(setup, placement, config.run.mesh.device == ComputeDevice::Cuda);
+  RecommendPlan plan{
+      std::move(setup), std::move(placement), std::move(loads), std::move(memory), {}, {}, {}, {}, 0, 0};
+  plan.rates = {1e9 * config.peak_gflops, 1e9 * config.memory_bandwidth, 1e9 * config.link_bandwidth,
+                1e-6 * config.link_latency, 0};
+  plan.step = predict_step(plan.setup, plan.loads, plan.rates, true);
+  return plan;
+}
+
+RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
+  PlanRecommenderConfig config = given;
+  const ClickSchema schema = schema_to_plan(config.run);
+  RecommendPlan plan = plan_on_schema(config, schema);
+  if (config.measure_steps == 0) return plan;
+  const RecommendMeasurement measurement = measure_recommender(config);
+  plan.rates = measurement.rates;
+  plan.measured = measurement.times;
+  plan.host = measurement.host;
+  plan.counted_vectors = measurement.vectors_of_step;
+  plan.formula_vectors = plan.loads[0].vectors_out + plan.loads[0].vectors_back + plan.loads[0].copies_out;
+  plan.step = predict_step(plan.setup, plan.loads, plan.rates, measurement.spare_core);
+  return plan;
+}
+
+}  // namespace trifold

@@ -1,0 +1,206 @@
+#include "recommend/measure.h"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "recommend/recommender_setup.h"
+#include "run/host.h"
+#include "run/rank_text.h"
+#include "run/ranks.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int kWarmUpSteps = 3;
+constexpr double kMeasureSeconds = 0.2;  // of each rate
+
+// The mean seconds of `body`, run for kMeasureSeconds after once to warm up.
+template <class Body>
+double mean_seconds(Body body) {
+  body();
+  const auto start = Clock::now();
+  double seconds = 0;
+  int64_t count = 0;
+  for (; seconds < kMeasureSeconds; ++count) {
+    body();
+    seconds = seconds_since(start);
+  }
+  return seconds / static_cast<double>(count);
+}
+
+// Bytes a second of single rows of `width` numbers, from a table larger than caches.
+double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t width) {
+  constexpr int64_t kTableBytes = int64_t{256} << 20, kBags = 1 << 16;
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const int64_t rows = kTableBytes / (width * size);
+  const Buffer table(static_cast<size_t>(rows * width * size), ops.device),
+      out(static_cast<size_t>(kBags * width * size), ops.device);
+  CopyIn written(ops, 2 * CopyIn::room(DType::I32, kBags + 1));
+  const Tensor ids = written.take(DType::I32, {kBags}), offsets = written.take(DType::I32, {kBags + 1});
+  BagLookup lookup;
+  lookup.table = table.tensor(dtype, {rows, width});
+  lookup.ids = written.there(ids);
+  lookup.offsets = written.there(offsets);
+  ops.fill(stream, lookup.table, 1);
+  const PhiloxKey key = philox_key(1, "rows");
+  offsets.as<int32_t>()[0] = 0;
+  for (int64_t i = 0; i < kBags; ++i) {
+    ids.as<int32_t>()[i] = static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(i)) % rows);
+    offsets.as<int32_t>()[i + 1] = static_cast<int32_t>(i + 1);
+  }
+  written.copy(stream);
+  const Tensor y = out.tensor(dtype, {kBags, width});
+  const double seconds = mean_seconds([&] {
+    ops.embedding_bags(stream, y, {&lookup, 1});
+    stream.synchronize();
+  });
+  return static_cast<double>(kBags * (4 + 2 * width * size)) / seconds;
+}
+
+// Seconds of an all to all of `numbers` to each other rank, where the stream is.
+double measure_exchange(Communicator& comm, Stream& stream, Device* device, int64_t numbers) {
+  const auto ranks = static_cast<int64_t>(comm.size());
+  const Buffer in(static_cast<size_t>(numbers * ranks) * 4, device), out(in.bytes(), device);
+  const std::vector<int64_t> counts(static_cast<size_t>(ranks), numbers);
+  constexpr int kRepetitions = 20;  // the same on all ranks
+  Clock::time_point start;
+  for (int i = -2; i < kRepetitions; ++i) {
+    if (i == 0) start = Clock::now();
+    comm.all_to_all(out.tensor(DType::F32, {numbers * ranks}), in.tensor(DType::F32, {numbers * ranks}),
+                    counts, counts, stream);
+    stream.synchronize();
+  }
+  return seconds_since(start) / kRepetitions;
+}
+
+RankRates measure_rates(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
+  RankRates rates;
+  const DlrmShape& shape = setup.model;
+  // The largest product of a step, by its weights.
+  int64_t in = shape.interaction_width(), k = in, n = shape.top[0];
+  for (const int64_t out : shape.top) {
+    if (in * out > k * n) k = in, n = out;
+    in = out;
+  }
+  Stream& stream = model.compute();
+  world.barrier();
+  rates.flops =
+      measure_gemm(model.ops(), stream, setup.dense_dtype(), model.samples(), n, k, kMeasureSeconds);
+  world.barrier();
+  rates.memory = measure_rows(model.ops(), stream, setup.dtype, shape.width);
+  if (world.size() > 1) {
+    constexpr int64_t kNumbers = 1 << 16;
+    Device* const device = model.ops().device;
+    rates.latency = measure_exchange(world, stream, device, 1) / (world.size() - 1);
+    rates.link = kNumbers * 4.0 * (world.size() - 1) / measure_exchange(world, stream, device, kNumbers);
+  }
+  return rates;
+}
+
+// Adds up the time between the marks of each part. Marks of one part come from one thread at a time.
+class PartClock {
+ public:
+  void mark(StepPart part, bool begins) {
+    const auto at = static_cast<size_t>(part);
+    const int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    sums_[at].fetch_add(begins ? -now : now);
+  }
+  // Of parts that are not under way.
+  double seconds(StepPart part) const {
+    return 1e-9 * static_cast<double>(sums_[static_cast<size_t>(part)].load());
+  }
+
+ private:
+  std::array<std::atomic<int64_t>, kStepPartNames.size()> sums_{};
+};
+
+// Trains kWarmUpSteps and config.measure_steps more, calls `counts` between them, and returns the mean
+// seconds of the latter.
+double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
+                 const PlanRecommenderConfig& config, const std::function<void()>& counts) {
+  const int64_t steps = kWarmUpSteps + config.measure_steps;
+  const auto fetch = [&](int64_t step) {
+    model.fetch([&feed, &world, &model, step](ClickBatchBuffer& out) {
+      feed.read(step, world.rank(), model.samples(), out);
+    });
+  };
+  Clock::time_point start;
+  // Between steps nothing runs: what is fetched for the next one is fetched within this one.
+  fetch(0);
+  for (int64_t step = 0; step < steps; ++step) {
+    if (step == kWarmUpSteps) {
+      model.synchronize();  // a part that is under way has no time yet
+      counts();
+      world.barrier();
+      start = Clock::now();
+    }
+    model.train(feed.real_samples(step), step + 1, config.run.lr.lr, *config.run.training.embedding_lr, [&] {
+      if (step + 1 < steps && step + 1 != kWarmUpSteps) fetch(step + 1);
+    });
+    if (step + 1 == kWarmUpSteps) fetch(step + 1);
+  }
+  model.synchronize();
+  return seconds_since(start) / static_cast<double>(config.measure_steps);
+}
+
+// The seconds of each part; of what begins within a step, on a device too, for its marks wait for the device.
+StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, RecommenderSetup setup,
+                     const ClickFeed& feed) {
+  PartClock clock;
+  setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
+  Recommender model(world, setup);
+  StepTimes times, before;
+  const auto read_clock = [&](StepTimes& into) {
+    for (size_t i = 0; i < into.parts.size(); ++i) into.parts[i] = clock.seconds(static_cast<StepPart>(i));
+  };
+  run_steps(world, model, feed, config, [&] { read_clock(before); });
+  read_clock(times);
+  const auto count = static_cast<double>(config.measure_steps);
+  for (size_t i = 0; i < times.parts.size(); ++i) times.parts[i] = (times.parts[i] - before.parts[i]) / count;
+  // One batch of those of the counted steps was fetched before them.
+  times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
+  return times;
+}
+
+// The step is measured without marks, as it runs: on a device each of them waits for what is under way, so
+// that nothing hides behind anything.
+void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
+                  RecommendMeasurement& result) {
+  const RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());
+  const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
+  RecommendMeasurement measured;
+  {
+    Recommender model(world, setup);
+    measured.rates = measure_rates(world, model, setup);
+    Recommender::Traffic before;
+    measured.times.step = run_steps(world, model, feed, config, [&] { before = model.traffic(); });
+    measured.spare_core = model.fetches_ahead();
+    measured.host = fmt::format("{}, {}", ranks_text(world, model.threads()), model.ops().name);
+    measured.vectors_of_step = static_cast<double>(model.traffic().vectors - before.vectors) /
+                               static_cast<double>(config.measure_steps);
+  }
+  measured.times.parts = time_parts(world, config, setup, feed).parts;
+  measured.rates.fetch_of_sample =
+      measured.times[StepPart::Fetch] / static_cast<double>(setup.samples(world.size()));
+  if (world.rank() == 0) result = measured;
+}
+
+}  // namespace
+
+RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config) {
+  ClickDataConfig options = config.run.data;
+  options.train_data = options.data_format = "synthetic";
+  options.dense_transform.reset();
+  options.id_policy.reset();
+  options.synthetic_samples = (kWarmUpSteps + config.measure_steps) * config.run.training.global_batch_size;
+  const ClickData data = open_clicks(options, config.run.seed);
+  RecommendMeasurement result;
+  run_on_ranks(config.run.mesh, [&](Communicator& world) { measure_rank(world, config, data, result); });
+  return result;
+}
+
+}  // namespace trifold

@@ -1,0 +1,312 @@
+#include "recommend/recommend.h"
+
+#include <algorithm>
+
+#include "checkpoint/collective.h"
+#include "checkpoint/reader.h"
+#include "config/command_line/option_tables.h"
+#include "config/fields/json.h"
+#include "config/rules/validate.h"
+#include "core/clock.h"
+#include "core/read_json.h"
+#include "optim/lr_schedule.h"
+#include "recommend/click_record.h"
+#include "recommend/recommender_setup.h"
+#include "recommend/trained_recommender.h"
+#include "run/checkpoint_data.h"
+#include "run/device.h"
+#include "run/loop.h"
+#include "run/rank_text.h"
+#include "run/ranks.h"
+#include "run/stop_poll.h"
+#include "run/tensors_on_host.h"
+
+namespace trifold {
+
+namespace {
+
+int64_t last_step(const RecommendConfig& config, int64_t steps_per_epoch) {
+  if (config.training.train_iters) return *config.training.train_iters;
+  return config.training.train_epochs.value_or(1) * steps_per_epoch;
+}
+
+// The rates of the tables: those of the MLPs in the ratio of --embedding-lr to --lr.
+LrConfig table_rates(const RecommendConfig& config) {
+  LrConfig rates = config.lr;
+  rates.lr = config.training.embedding_lr.value_or(config.lr.lr);
+  const double ratio = rates.lr / config.lr.lr;
+  rates.min_lr = std::min(rates.lr, ratio * config.lr.min_lr);
+  rates.lr_warmup_init = std::min(rates.lr, ratio * config.lr.lr_warmup_init);
+  return rates;
+}
+
+// What can be said about the start before any rank runs; returns the steps that are done. Which samples a
+// step has follows from the seed and their number.
+int64_t check_start(RecommendJob& job) {
+  const RecommendConfig& config = job.config;
+  const CheckpointReader reader(*job.start.from);
+  const CheckpointMeta& meta = reader.meta();
+  const std::string name = reader.directory().string();
+  if (!meta.model.contains("kind"))
+    bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
+  check_not_marked(job.start, config.checkpoint);
+  compare_with_record(reader, config.data.train_data, job.data.schema());
+  compare_models(meta.model, recommender_model(config, job.data.schema()));
+  const JsonView state(meta.state, name);
+  const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
+  if (batch != config.training.global_batch_size)
+    bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}", name, batch,
+              batch);
+  const uint64_t seed = state.has("seed") ? state.at("seed").whole_number() : config.seed;
+  if (seed != config.seed)
+    bad_input(
+        "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
+        name, seed, config.seed);
+  const bool may_differ = config.checkpoint.allow_changed_data;
+  check_training_data(meta, name, job.fingerprint, may_differ);
+  if (const std::string changed = data_difference(meta, job.fingerprint); !changed.empty())
+    job.data.notes.push_back("not those of the checkpoint: " + changed);
+  const int64_t samples =
+      state.has("train_samples") ? state.at("train_samples").integer(0) : job.data.train->samples();
+  if (samples != job.data.train->samples() && !may_differ)
+    bad_input("{} was trained on {} samples, {} has {} to train on: they are different data sets", name,
+              samples, config.data.train_data, job.data.train->samples());
+  return meta.step;
+}
+
+}  // namespace
+
+RecommendJob prepare(RecommendConfig config) {
+  RecommendJob job;
+  job.config = std::move(config);
+  const RecommendConfig& c = job.config;
+  Preparation files;
+  std::optional<int64_t> first_step;  // unknown while something is wrong with the start
+  files.attempt([&] { check_device(c.mesh); });
+  files.attempt([&] {
+    job.start = choose_start(c.checkpoint);
+    if (!job.start.from) first_step = 0;
+  });
+  files.attempt([&] {
+    job.data = open_clicks(c.data, c.seed);
+    job.fingerprint = fingerprint_of(c.data, c.seed);
+    recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
+    job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
+                  c.training.exit_duration_in_mins, c.training.early_stop_patience};
+    LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // whether it has one
+    if (!job.start.from) return;
+    first_step = check_start(job);
+    const int64_t last = job.limits.last_step;
+    if (job.start.may_fall_back && *first_step >= last) job.finished = all_steps_done(last);
+    if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
+    if (*first_step >= last && job.finished.empty())
+      bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
+  });
+  files.check_outputs(job.start, c.checkpoint, c.log, first_step);
+  files.finish();
+  job.add_terms(options_of(job.config));
+  job.terms.add("--train-data", job.fingerprint);
+  if (c.data.valid_data) job.terms.add("--valid-data", fingerprint_of_paths({{*c.data.valid_data}}));
+  return job;
+}
+
+namespace {
+
+// One rank's run.
+class RecommendRun final : public TrainingRun, Savable {
+ public:
+  // `observer` is null on all ranks but 0.
+  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver* observer)
+      : world_(world),
+        job_(job),
+        config_(job.config),
+        observer_(observer),
+        feed_(*job.data.train, job.config.seed, job.config.training.global_batch_size),
+        rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
+        table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
+        model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
+    if (job.data.valid != nullptr)
+      valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
+  }
+
+  Savable& state() override { return *this; }
+  std::vector<std::string> load(const std::string& path) override;
+  void begin(std::vector<std::string> changes, std::vector<std::string> processes) override;
+  bool advance(const std::atomic<int>& signal) override;
+  std::optional<int64_t> failed_step() const override { return failed_step_; }
+  bool evaluation_due() const override { return evaluates_after(done_); }
+  bool evaluate(const std::atomic<int>& signal) override;
+  const BestEvaluation& best() const override { return best_; }
+  bool stop_agreed() const override { return stop_agreed_; }
+  void poll_stop(const std::atomic<int>& signal) override {
+    stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
+  }
+  void watch(StepWatch& watch) override { model_.watch(&watch); }
+
+ private:
+  int64_t steps_done() const override { return done_; }
+  void check_replicas(const std::string& when) override { model_.check_replicas(when); }
+  std::vector<NamedTensor> held_tensors() override {
+    std::vector<NamedTensor> tensors = model_.checkpoint_tensors(true);
+    model_.synchronize();
+    return tensors;
+  }
+  std::string save(const std::string& root, const SaveOptions& options) override {
+    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
+    host.fetch();
+    return save_checkpoint(root, meta(), host.tensors(), world_, model_.mesh().coords(), options).string();
+  }
+
+  std::string save_in_background(BackgroundSaver& saver, const std::string& root,
+                                 const SaveOptions& options) override {
+    TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
+    host.fetch();
+    return saver.start(root, meta(), host.tensors(), model_.mesh().coords(), options);
+  }
+
+  bool evaluates_after(int64_t step) const {
+    if (!valid_feed_) return false;
+    const int64_t interval = config_.training.eval_interval.value_or(0);
+    return step == job_.limits.last_step || (interval > 0 && step % interval == 0);
+  }
+
+  void fetch(const ClickFeed& feed, int64_t step) {
+    model_.fetch([this, &feed, step](ClickBatchBuffer& out) {
+      feed.read(step, world_.rank(), model_.samples(), out);
+    });
+  }
+
+  CheckpointMeta meta() const {
+    CheckpointMeta meta;
+    meta.step = done_;
+    meta.consumed_samples = done_ * config_.training.global_batch_size;
+    meta.model = recommender_model(config_, job_.data.schema());
+    meta.mesh = {{"dp", world_.size()}};
+    meta.config = to_json(config_);
+    meta.state = {{"global_batch_size", config_.training.global_batch_size},
+                  {"seed", config_.seed},
+                  {"train_samples", job_.data.train->samples()},
+                  {"clicks", click_record(job_.data.schema())},
+                  {"best", best_.state()},
+                  {"dtype", config_.precision.f64 ? "f64" : "f32"}};
+    note_data(meta, job_.fingerprint);
+    return meta;
+  }
+
+  Communicator& world_;
+  const RecommendJob& job_;
+  const RecommendConfig& config_;
+  RecommendObserver* observer_;
+  ClickFeed feed_;
+  std::optional<ClickFeed> valid_feed_;
+  LrSchedule rates_, table_rates_;
+  Recommender model_;  // after the feeds: what it fetches reads from them
+  int64_t done_ = 0;
+  bool is_fetched_ = false;  // the batch of the next step
+  bool stop_agreed_ = false;
+  std::optional<int64_t> failed_step_;
+  BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
+};
+
+std::vector<std::string> RecommendRun::load(const std::string& path) {
+  gather_texts(world_, "loading " + path, [&]() -> std::string {
+    CheckpointReader reader(path);
+    compare_with_record(reader, config_.data.train_data, job_.data.schema());
+    compare_models(reader.meta().model, recommender_model(config_, job_.data.schema()));
+    TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
+    reader.load(host.tensors());
+    host.put_back();
+    done_ = reader.meta().step;
+    const JsonView state(reader.meta().state, reader.directory().string());
+    if (state.has("best")) best_.restore(state.at("best"));
+    return {};
+  });
+  model_.loaded();
+  return {};
+}
+
+// Reports what the run is.
+void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::string> processes) {
+  RecommendReport report;
+  report.processes = std::move(processes);
+  report.mesh = ranks_text(world_, model_.threads());
+  report.operations = model_.ops().name;
+  report.parameters = model_.parameters();
+  report.train_flops_per_sample = model_.flops_per_sample();
+  report.first_step = done_ + 1;
+  report.last_step = job_.limits.last_step;
+  report.steps_per_epoch = feed_.batches_per_epoch();
+  report.train_samples = job_.data.train->samples();
+  report.valid_samples = job_.data.valid == nullptr ? 0 : job_.data.valid->samples();
+  report.best_auc = job_.data.best_auc;
+  report.memory = model_.memory();
+  report.notes = job_.data.notes;
+  const auto tables = model_.placement().tables();
+  const auto choice = model_.placement().choice();
+  report.tables.assign(tables.begin(), tables.end());
+  report.placement.assign(choice.begin(), choice.end());
+  report.loads = loads_of(model_.placement(), placement_input(config_, world_.size()));
+  if (observer_ != nullptr) observer_->on_start(report);
+}
+
+bool RecommendRun::advance(const std::atomic<int>& signal) {
+  if (!is_fetched_) fetch(feed_, done_);
+  const auto start = Clock::now();
+  StepReport step;
+  step.step = done_ + 1;
+  step.samples = feed_.real_samples(done_);
+  step.consumed_samples = step.step * config_.training.global_batch_size;
+  step.lr = rates_.at(done_);
+  // An evaluation between two steps needs the place that the next batch would take.
+  is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
+  try {
+    step.loss = model_.train(step.samples, step.step, step.lr, table_rates_.at(done_), [&] {
+      if (is_fetched_) fetch(feed_, step.step);
+    });
+  } catch (const Error& error) {
+    // What all ranks find together is that it is not finite.
+    if (error.kind() == ErrorKind::Agreed) failed_step_ = step.step;
+    throw;
+  }
+  step.grad_norm = model_.grad_norm();
+  done_ = step.step;
+  step.step_seconds = seconds_since(start);
+  if (observer_ != nullptr) observer_->on_step(step);
+  poll_stop(signal);
+  return true;
+}
+
+bool RecommendRun::evaluate(const std::atomic<int>& signal) {
+  const auto start = Clock::now();
+  ClickMetrics metrics;
+  const auto take = [&](const Recommender::Scored& scored) {
+    metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
+                scored.batch->first_sample);
+  };
+  if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return false;
+  Stream host = model_.compute().host();
+  ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
+  evaluation.seconds = seconds_since(start);
+  best_.add(done_, evaluation.scores.auc);
+  if (observer_ != nullptr) observer_->on_eval(evaluation);
+  const auto& target = config_.training.target_auc;
+  if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;
+  if (observer_ != nullptr) observer_->on_target(done_, *evaluation.scores.auc, *target);
+  return true;
+}
+
+}  // namespace
+
+RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
+                 const std::atomic<int>& signal) {
+  RecommendObserver* const mine = world.rank() == 0 ? &observer : nullptr;
+  RunEnd end = RunEnd::Done;
+  abort_on_error(world, [&] {
+    RecommendRun run(world, job, mine);
+    end = run_loop(world, run, job, job.config.checkpoint, mine, signal);
+  });
+  return end;
+}
+
+}  // namespace trifold

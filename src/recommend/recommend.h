@@ -1,0 +1,59 @@
+// `trifold recommend`: from a configuration to a trained recommender. `prepare` runs once a process and finds
+// everything that is wrong with the user's files; `recommend` runs on every rank.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "config/fields/recommend_config.h"
+#include "embedding/planner.h"
+#include "recommend/click_data.h"
+#include "recommend/click_metrics.h"
+#include "recommend/recommender.h"
+#include "run/job.h"
+#include "run/metrics.h"
+
+namespace trifold {
+
+struct RecommendJob : RunJob {
+  RecommendConfig config;  // resolved
+  ClickData data;
+};
+
+RecommendJob prepare(RecommendConfig config);
+
+struct ClickEvaluation {
+  int64_t step = 0;
+  ClickScores scores;
+  double seconds = 0;
+};
+
+// Of a recommender, whose parameters include the tables'.
+struct RecommendReport : StartReport {
+  int64_t steps_per_epoch = 0;
+  int64_t train_samples = 0;
+  int64_t valid_samples = 0;
+  std::optional<double> best_auc;
+  RecommenderMemory memory;  // of rank 0
+  std::vector<std::string> notes;
+  // The placement, for a table.
+  std::vector<EmbeddingTable> tables;
+  std::vector<TablePlacement> placement;
+  std::vector<RankLoad> loads;
+};
+
+class RecommendObserver : public SaveObserver {
+ public:
+  virtual void on_start(const RecommendReport& report) = 0;
+  virtual void on_step(const StepReport& step) = 0;
+  virtual void on_eval(const ClickEvaluation& evaluation) = 0;
+  virtual void on_target(int64_t step, double auc, double target) = 0;
+};
+
+// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
+// run after the step all ranks are in.
+RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
+                 const std::atomic<int>& signal);
+
+}  // namespace trifold

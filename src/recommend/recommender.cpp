@@ -1,0 +1,216 @@
+#include "recommend/recommender.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "layout/checkpoint_boxes.h"
+#include "layout/flat_memory.h"
+#include "run/device.h"
+#include "run/host.h"
+#include "run/ranks.h"
+#include "run/replica_check.h"
+
+namespace trifold {
+
+TableStepShape step_shape(const RecommenderSetup& setup) {
+  return {.has_bottom = setup.model.has_bottom(), .clips = setup.clip_grad > 0};
+}
+
+std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width) {
+  std::vector<EmbeddingTable> tables;
+  for (const ClickTable& table : schema.tables)
+    tables.push_back({table.name, table.rows, width, table.max_ids});
+  return tables;
+}
+
+LookupHow RecommenderSetup::lookups(int ranks) const {
+  return {samples(ranks), schema.weighted, mean, dtype};
+}
+
+EmbeddingTables::How RecommenderSetup::tables(int ranks) const {
+  return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks};
+}
+
+size_t RecommenderSetup::batch_room(int ranks) const {
+  return CopyIn::room(DType::F32, samples(ranks) * schema.dense) +
+         2 * CopyIn::room(DType::F32, samples(ranks));
+}
+
+namespace {
+
+// Cores that fetch batches while others compute. The host of a device has little else to do.
+int fetch_threads(Communicator& world, const OpTable& ops, int threads) {
+  return std::max(1, spare_cores(world, ops.device != nullptr ? 1 : threads) / ranks_on_host(world));
+}
+
+}  // namespace
+
+Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
+    : world_(world),
+      setup_(setup),
+      samples_(setup.samples(world.size())),
+      ops_(ops_of(setup.device, world, {.tf32 = setup.tf32})),
+      mesh_(world, {{Axis::Dp, world.size()}}),
+      pool_(setup.threads ? *setup.threads : fair_threads(world)),
+      comm_pool_(1),
+      fetch_pool_(fetch_threads(world, ops_, pool_.size())),
+      compute_(Stream::Mode::Inline, pool_, ops_.device),
+      comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
+      id_comm_(world.split(0, world.rank())),
+      vector_comm_(world.split(0, world.rank())),
+      placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
+                 setup.model.has_bottom() ? 1 : 0),
+      model_(make_dlrm(setup.model, mesh_, setup.seed)),
+      zero_(dense_sharing(setup, world.size())),
+      groups_(mesh_, zero_.group, model_.params),
+      layout_(model_.params, {blocks_of(model_)}, 1, zero_.group),
+      weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::How{}, comm_),
+      grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, accumulate_type(setup.dense_dtype()),
+             {.slices = zero_.stage.optimizer}, comm_),
+      optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dense_dtype(),
+                 setup.seed, compute_),
+      gradients_row_(table_step(step_shape(setup))),
+      numbers_(ops_, 2),
+      memory_(measure_step(setup, model_, mesh_)),
+      features_(memory_.features, ops_.device),
+      feature_gradients_(memory_.feature_gradients, ops_.device),
+      scores_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)),
+      executor_(std::make_unique<Executor>(step_place(setup, model_), mesh_, ops_, weights_, &grads_,
+                                           compute_, compute_, setup.dense_dtype(), memory_.blocks)) {
+  check_table_step(gradients_row_, step_shape(setup));
+  const auto update = std::find_if(gradients_row_.begin(), gradients_row_.end(), [](const Action& action) {
+    return action.kind == ActionKind::UpdateRows || action.kind == ActionKind::Step;
+  });
+  update_row_.assign(update, gradients_row_.end());
+  gradients_row_.erase(update, gradients_row_.end());
+  if (setup.clip_grad > 0) norm_.emplace(layout_, grads_, mesh_, ops_);
+  check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
+        "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
+  check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 with tables in {}", name_of(setup.dtype));
+  // While a device computes the rank's core is spare.
+  if (setup.overlap && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
+    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
+  ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_, setup.lookups(world.size()));
+  tables_ = std::make_unique<EmbeddingTables>(placement_, *vector_comm_, ops_, setup.tables(world.size()),
+                                              compute_, comm_);
+  for (int i = 0; i < 2; ++i) {
+    fetched_.push_back(
+        std::make_unique<Fetched>(ops_, setup, world.size(), fetch_worker_ ? fetch_pool_ : pool_));
+    fetched_.back()->lookups = ids_->make_batch();
+    DlrmBatch& rows = fetched_.back()->rows;
+    rows.features = features_.tensor(setup.dtype, {samples_, setup.model.features()});
+    if (setup.training) rows.feature_gradients = feature_gradients_.tensor(setup.dtype, rows.features.shape);
+    rows.scores = scores_.tensor(setup.dtype, {samples_, 1});
+    rows.summed = &fetched_.back()->summed;
+    tables_->connect(*fetched_.back()->lookups);
+  }
+  if (setup.training) ids_->reserve_sorting(*fetched_[0]->lookups, fetch_worker_ ? *fetch_worker_ : compute_);
+}
+
+std::vector<Stream*> Recommender::streams() {
+  return {fetch_worker_ ? &*fetch_worker_ : &compute_, &comm_, &compute_};
+}
+
+void Recommender::synchronize() {
+  for (Stream* stream : streams()) stream->synchronize();
+}
+
+// Whatever is under way uses this object's memory.
+Recommender::~Recommender() {
+  for (Stream* stream : streams()) try {
+      stream->synchronize();
+    } catch (const std::exception&) {  // told by whoever waits for it
+      continue;
+    }
+}
+
+Recommender::Fetched::Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks, ThreadPool& pool)
+    : clicks(setup.schema, setup.samples(ranks), &pool),
+      written(ops, ops.device == nullptr ? 0 : setup.batch_room(ranks)) {}
+
+void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
+  const ClickBatch& batch = clicks.batch();
+  written.restart();
+  const auto place = [&](const Tensor& tensor) {
+    if (ops.device == nullptr) return tensor;
+    const Tensor copy = written.take(tensor.dtype, tensor.shape);
+    std::memcpy(copy.data, tensor.data, tensor.bytes());
+    return written.there(copy);
+  };
+  if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
+  rows.labels = place(batch.labels);
+  rows.weights = place(batch.weights);
+  written.copy(stream);
+}
+
+void Recommender::fetch(Read read) {
+  check(fetches_ == used_, "a batch was fetched before the last one was used");
+  Fetched& into = *fetched_[static_cast<size_t>(fetches_++ % 2)];
+  Stream& stream = fetch_worker_ ? *fetch_worker_ : compute_;
+  stream.run([this, &into, &stream, read_batch = std::move(read)] {
+    Stream inner = stream.inner();
+    if (setup_.marks) setup_.marks(StepPart::Fetch, true);
+    read_batch(into.clicks);
+    inner.wait(into.used);
+    into.send(ops_, inner);
+    ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inner);
+    inner.synchronize();
+    if (setup_.marks) setup_.marks(StepPart::Fetch, false);
+  });
+  into.ready = stream.record();
+}
+
+Recommender::Fetched& Recommender::oldest() {
+  check(used_ < fetches_, "no batch was fetched");
+  Fetched& fetched = *fetched_[static_cast<size_t>(used_++ % 2)];
+  compute_.wait(fetched.ready);
+  return fetched;
+}
+
+std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
+  weights_.finish(compute_);
+  std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
+  const auto wanted = [&](ParamId id) {
+    return to_load || counts_here(model_.params[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
+  };
+  for (NamedTensor& tensor : stored_tensors(model_.params, optimizer_, wanted))
+    tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
+void Recommender::check_replicas(const std::string& when) {
+  std::vector<HeldCopy> held = held_copies(mesh_, layout_, weights_, optimizer_, grads_, compute_);
+  for (const EmbeddingTables::Copy& copy : tables_->copies())
+    held.push_back({.name = copy.tensor.spec.name,
+                    .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
+                    .copies = copy.copies,
+                    .is_first = copy.is_first,
+                    .values = copy.tensor.data.flat()});
+  compare_copies(world_, ops_, compute_, held, when);
+}
+
+void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
+
+RecommenderMemory Recommender::memory() const {
+  const EmbeddingTables::Memory tables = tables_->memory();
+  const DeviceExtras extras = ops_.device == nullptr
+                                  ? DeviceExtras{}
+                                  : device_extras(setup_, placement_, world_.rank(), model_.params);
+  size_t batches = 0;
+  for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
+  return {tables.tables,
+          tables.state,
+          tables.buffers + batches,
+          held_memory(weights_, grads_, optimizer_).predicted_total(),
+          memory_.total(),
+          extras.workspace,
+          extras.pinned};
+}
+
+int64_t Recommender::parameters() const {
+  int64_t count = model_.params.global_elements();
+  for (const EmbeddingTable& table : placement_.tables()) count += table.rows * table.width;
+  return count;
+}
+
+}  // namespace trifold

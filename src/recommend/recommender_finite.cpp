@@ -1,0 +1,54 @@
+// Where the first number of a recommender's step that is infinite or NaN is.
+#include "recommend/recommender.h"
+#include "run/finite_check.h"
+
+namespace trifold {
+
+// Looks at what a recommender has beside its blocks as well: the inputs, and the vectors of each table, which
+// the top block is given.
+class Recommender::Search final : public FiniteCheck {
+ public:
+  Search(Recommender& model, const Fetched& fetched)
+      : FiniteCheck({model.world_, model.mesh_, model.ops_, model.model_, model.layout_, model.grads_,
+                     model.compute_, "the epoch", false},
+                    model.watch_),
+        model_(model),
+        batch_(fetched.clicks.batch()) {
+    const ClickSchema& schema = model.setup_.schema;
+    go_before(0, kInputs);
+    for (size_t t = 0; t < batch_.id_weights.size(); ++t)
+      search().look_on_host("the weights of ids of table " + schema.tables[t].name, batch_.id_weights[t]);
+    const Tensor dense = fetched.rows.dense;
+    if (!model.setup_.model.has_bottom()) return;
+    search().set_samples({batch_.first_sample, model.samples_});
+    search().look_at_rows("the dense numbers", dense, 0, dense.last_dim(), model.compute_);
+  }
+
+ private:
+  static constexpr int64_t kInputs = 1 << 19;  // places
+
+  void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
+    if (layer != "tables") return FiniteCheck::look(layer, what, tensor, stream);
+    const ClickSchema& schema = model_.setup_.schema;
+    const int64_t width = model_.setup_.model.width;
+    go_before(static_cast<int>(model_.model_.blocks.size()) - 1, schema.table_count());
+    search().set_samples({batch_.first_sample, model_.samples_});
+    for (int t = 0; t < schema.table_count(); ++t) {
+      const int64_t column = model_.placement_.feature_column(t);
+      search().look_at_rows("the vectors of table " + schema.table(t).name, tensor, column, column + width,
+                            stream);
+    }
+  }
+
+  const Recommender& model_;
+  const ClickBatch& batch_;
+};
+
+void Recommender::explain(const StepState& failed) {
+  synchronize();
+  Search search(*this, failed.fetched);
+  repeat(failed, search);
+  throw search.error(failed.rule.step, failed.loss, grad_norm_);
+}
+
+}  // namespace trifold

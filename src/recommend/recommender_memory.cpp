@@ -1,0 +1,100 @@
+#include "recommend/recommender_memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "layout/flat_memory.h"
+#include "ops/cuda/workspace.h"
+#include "recommend/recommender.h"
+
+namespace trifold {
+
+ZeroSharing dense_sharing(const RecommenderSetup& setup, int ranks) {
+  return {setup.zero_stage, ranks, ranks};
+}
+
+GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero) {
+  return zero.stage.gradients ? GradLayout::passing(layout, {}) : GradLayout::whole(layout);
+}
+
+std::vector<int> blocks_of(const Model& model) {
+  std::vector<int> blocks(model.blocks.size());
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+PipelinePlace step_place(const RecommenderSetup& setup, const Model& model) {
+  PipelinePlace place;
+  for (const int index : blocks_of(model)) {
+    const Block& block = model.blocks[static_cast<size_t>(index)];
+    place.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
+    place.rank_of_stage.push_back(0);
+  }
+  place.width = setup.model.width;
+  place.forward_row = table_forward(step_shape(setup));
+  return place;
+}
+
+StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
+  const int64_t samples = setup.samples(mesh.sizes().ranks());
+  DlrmBatch rows;
+  rows.dense = {nullptr, DType::F32, {samples, setup.schema.dense}};
+  rows.labels = rows.weights = {nullptr, DType::F32, {samples}};
+  rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
+  rows.scores = {nullptr, setup.dtype, {samples, 1}};
+  Batch batch = batch_without_memory(samples, 1);
+  batch.part = &rows;
+  const PipelinePlace place = step_place(setup, model);
+  const DType dtype = setup.dense_dtype();
+  StepMemory memory;
+  memory.blocks = setup.training ? Executor::measure(place, model.params, mesh, table_step(step_shape(setup)),
+                                                     batch, dtype)
+                                 : Executor::measure_forward(place, model.params, mesh, batch, dtype);
+  memory.blocks.batches = 0;
+  memory.features = rows.features.bytes();
+  memory.feature_gradients = setup.training ? memory.features : 0;
+  return memory;
+}
+
+// A thread that fetches has a queue of its own, and so a work space of its own.
+DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
+                           const ParamList& params) {
+  const int ranks = placement.ranks();
+  const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
+  const size_t sorting = setup.training ? lookups.sorting : 0;
+  // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
+  const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
+  const size_t read_back =
+      sizeof(LossSums) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
+  const size_t updates =
+      setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
+  const size_t computing = std::max(cuda::kProductWorkspace, updates);
+  const size_t spaces = setup.overlap ? computing + sorting : std::max(computing, sorting);
+  return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + read_back};
+}
+
+std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
+                                               bool on_device) {
+  const int ranks = placement.ranks();
+  std::vector<RecommenderMemory> memory;
+  // The MLPs are the same on all.
+  const Mesh mesh({{Axis::Dp, ranks}}, {});
+  const Model model = make_dlrm(setup.model, mesh, setup.seed);
+  const ZeroSharing zero = dense_sharing(setup, ranks);
+  const FlatLayout layout(model.params, {blocks_of(model)}, 1, zero.group);
+  const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
+                                        setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
+  const size_t activations = measure_step(setup, model, mesh).total();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));
+    const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
+    const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
+    const DeviceExtras extras =
+        on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch, flat.predicted_total(),
+                      activations, extras.workspace, extras.pinned});
+  }
+  return memory;
+}
+
+}  // namespace trifold

@@ -1,0 +1,109 @@
+#include "recommend/recommender_setup.h"
+
+#include "core/error.h"
+#include "recommend/place_tables.h"
+
+namespace trifold {
+
+namespace {
+
+SparseKind sparse_kind(TableOptimizer optimizer) {
+  switch (optimizer) {
+    case TableOptimizer::Sgd:
+      return SparseKind::Sgd;
+    case TableOptimizer::Adagrad:
+      return SparseKind::Adagrad;
+    case TableOptimizer::RowwiseAdagrad:
+      return SparseKind::RowwiseAdagrad;
+    case TableOptimizer::Adam:
+      return SparseKind::Adam;
+  }
+  fail("there is no update rule of rows for optimizer {}", static_cast<int>(optimizer));
+}
+
+DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
+  DlrmShape shape;
+  shape.dense = schema.dense;
+  shape.tables = schema.table_count();
+  shape.width = config.embedding_dim;
+  shape.bottom = config.bottom_mlp.numbers();
+  shape.top = config.top_mlp.numbers();
+  shape.interaction = config.interaction;
+  shape.self = config.interaction_self;
+  shape.cross_layers = config.cross_layers;
+  shape.cross_rank = config.cross_rank;
+  shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
+  return shape;
+}
+
+}  // namespace
+
+nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema) {
+  nlohmann::json tables = nlohmann::json::array();
+  for (const ClickTable& table : schema.tables)
+    tables.push_back({{"name", table.name}, {"rows", table.rows}});
+  const DlrmConfig& model = config.model;
+  const bool crosses = model.interaction == InteractionKind::Cross;
+  return {{"kind", "dlrm"},
+          {"dense", schema.dense},
+          {"embedding_dim", model.embedding_dim},
+          {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
+          {"top_mlp", model.top_mlp.numbers()},
+          {"interaction", name_of(model.interaction)},
+          {"interaction_self", model.interaction_self},
+          {"cross_layers", crosses ? model.cross_layers : 0},
+          {"cross_rank", crosses ? model.cross_rank : 0},
+          {"pooling", name_of(model.pooling)},
+          {"optimizer", name_of(config.training.optimizer)},
+          {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
+          {"f64", config.precision.f64},
+          {"tables", tables}};
+}
+
+PlacementInput placement_input(const RecommendConfig& config, int ranks) {
+  const DType dtype = config.precision.f64 ? DType::F64 : DType::F32;
+  PlacementInput input;
+  input.ranks = ranks;
+  input.global_batch = config.training.global_batch_size;
+  input.number_bytes = static_cast<int>(size_of(dtype));
+  input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
+  input.state_bytes_of_row = static_cast<int64_t>(state_bytes_of_row(
+      sparse_kind(config.training.embedding_optimizer), config.model.embedding_dim, dtype));
+  if (config.placement.memory_limit)
+    input.memory_of_rank = static_cast<int64_t>(*config.placement.memory_limit * (1 << 30));
+  return input;
+}
+
+RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
+  const ClickTrainingConfig& training = config.training;
+  RecommenderSetup setup;
+  setup.model = model_shape(config.model, schema);
+  if (setup.model.interaction_width() == 0)
+    bad_input(
+        "the data have no dense features and one table, whose vector has no other to meet: give "
+        "--interaction "
+        "cat, or --interaction-self");
+  setup.schema = schema;
+  setup.global_batch = training.global_batch_size;
+  setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;
+  setup.bf16 = config.precision.bf16;
+  setup.check_overlap = config.log.check_overlap;
+  setup.zero_stage = config.zero.zero_stage;
+  setup.dense_optimizer.optimizer = training.optimizer;
+  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.sgd_momentum = 0;
+  setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
+  setup.clip_grad = training.clip_grad;
+  setup.sparse.kind = sparse_kind(training.embedding_optimizer);
+  setup.sparse.eps = training.eps;
+  setup.mean = config.model.pooling == Pooling::Mean;
+  setup.bf16_exchange = config.placement.bf16_exchange;
+  setup.seed = config.seed;
+  setup.threads = config.mesh.threads_per_rank;
+  setup.device = config.mesh.device;
+  setup.tf32 = config.precision.tf32;
+  place_tables(setup, config, ranks);
+  return setup;
+}
+
+}  // namespace trifold

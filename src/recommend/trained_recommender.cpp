@@ -1,0 +1,165 @@
+#include "recommend/trained_recommender.h"
+
+#include <algorithm>
+
+#include "checkpoint/collective.h"
+#include "checkpoint/reader.h"
+#include "clicks/click_files.h"
+#include "config/fields/json.h"
+#include "config/rules/validate.h"
+#include "core/read_json.h"
+#include "embedding/table_part.h"
+#include "recommend/click_record.h"
+#include "recommend/recommender_setup.h"
+#include "run/device.h"
+#include "run/ranks.h"
+#include "run/stop_poll.h"
+#include "run/tensors_on_host.h"
+
+namespace trifold {
+
+namespace {
+
+// The format of the data; text whose name alone is known is read as the training data were.
+std::string format_to_read(const TrainedRecommenderConfig& asked, const std::string& trained_on) {
+  if (asked.data_format != "auto") return asked.data_format;
+  const std::string found = find_click_format(asked.data);
+  return found == "text" && is_text_format(trained_on) ? trained_on : found;
+}
+
+// How the data are read: as those the model was trained on. Folders know their tables themselves.
+void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
+                      const CheckpointReader& reader) {
+  data.train_data = asked.data;
+  data.data_format = format_to_read(asked, data.data_format);
+  const bool is_folder = data.data_format == "clicks" || data.data_format == "split-binary";
+  if (asked.id_policy || data.data_format == "clicks") data.id_policy = asked.id_policy;
+  if (is_folder) return data.table_max_ids.reset();
+  const std::string name = reader.directory().string();
+  const JsonView model(reader.meta().model, name);
+  std::vector<int64_t> rows;
+  model.at("tables").each(
+      [&](const JsonView& table) { rows.push_back(table.at("rows").integer(1, ClickTable::kMaxRows)); });
+  if (!rows.empty()) data.table_rows = TableRows{NumberList(std::move(rows))};
+  data.dense_features = model.at("dense").integer(0, 1 << 20);
+  const JsonView state(reader.meta().state, name);
+  if (state.has("clicks"))
+    data.dense_transform = value_named<DenseTransform>(state.at("clicks").text("dense_transform", "none"));
+}
+
+// BadInput unless the checkpoint has the weights of the model in their shapes: said before memory for them is
+// allocated, because what a damaged checkpoint says of its model may have any size.
+void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup) {
+  const DlrmShape& shape = setup.model;
+  const size_t layers = shape.bottom.size() + shape.top.size() +
+                        (shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0);
+  const std::string name = reader.directory().string();
+  const auto expect = [&](const std::string& weight, const Shape& wanted) {
+    const TensorInfo* stored = reader.find("param/" + weight);
+    if (stored == nullptr)
+      bad_input("{}: its model needs a tensor param/{}, which it does not have", name, weight);
+    if (stored->global != wanted)
+      bad_input("{}: its tensor param/{} is {}, its model needs {}", name, weight, to_string(stored->global),
+                to_string(wanted));
+  };
+  if (layers > reader.tensors().size())
+    bad_input("{}: its model has {} layers, but it has {} tensors", name, layers, reader.tensors().size());
+  for (const EmbeddingTable& table : embedding_tables(setup.schema, shape.width))
+    expect(weight_name(table), {table.rows, table.width});
+  const Mesh planned({{Axis::Dp, 1}}, {});
+  const Model model = make_dlrm(shape, planned, 0);
+  for (const ParamSpec& param : model.params.specs()) expect(param.shard.name, param.shard.global);
+}
+
+RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
+  RecommenderSetup setup = recommender_setup(job.config, job.samples().schema(), ranks);
+  setup.training = false;
+  return setup;
+}
+
+void load(Communicator& world, Recommender& model, const std::string& directory) {
+  gather_texts(world, "loading " + directory, [&]() -> std::string {
+    std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
+    constexpr std::string_view kWeights = "param/";
+    std::erase_if(weights,
+                  [&](const NamedTensor& tensor) { return !tensor.spec.name.starts_with(kWeights); });
+    TensorsOnHost host(std::move(weights), model.ops(), model.compute());
+    CheckpointReader(directory).load(host.tensors());
+    host.put_back();
+    return {};
+  });
+  model.loaded();
+}
+
+}  // namespace
+
+TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
+  const CheckpointReader reader(asked.load);
+  const CheckpointMeta& meta = reader.meta();
+  TrainedRecommender job;
+  job.directory = reader.directory().string();
+  job.step = meta.step;
+  if (!meta.model.is_object() || !meta.model.contains("kind"))
+    bad_input(
+        "{} is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path measures "
+        "it, and trifold generate samples from it",
+        job.directory);
+  RecommendConfig& config = job.config;
+  try {
+    recommender_from_json(meta.config, config);
+    throw_problems(problems(config));
+  } catch (Error& error) {
+    error.add_context(job.directory);
+    throw;
+  }
+  describe_samples(config.data, asked, reader);
+  config.training.global_batch_size = asked.global_batch_size;
+  config.placement = asked.placement;
+  config.mesh = asked.mesh;
+  check_device(config.mesh);
+  job.data = open_clicks_to_score(config.data);
+  const ClickSchema& schema = job.samples().schema();
+  compare_with_record(reader, asked.data, schema);
+  compare_models(meta.model, recommender_model(config, schema));
+  check_weights(reader, recommender_setup(config, schema, asked.mesh.ranks));
+  return job;
+}
+
+void add_terms(RunTerms& terms, const TrainedRecommender& job) {
+  terms.add("--data", fingerprint_of_paths({{job.config.data.train_data}}));
+  terms.add_checkpoint(job.directory);
+}
+
+bool score_feed(Communicator& world, Recommender& model, const ClickFeed& feed,
+                const std::atomic<int>& signal, FunctionRef<void(const Recommender::Scored& scored)> take) {
+  const int64_t steps = feed.batches_per_epoch();
+  const auto fetch = [&](int64_t step) {
+    model.fetch([&world, &model, &feed, step](ClickBatchBuffer& out) {
+      feed.read(step, world.rank(), model.samples(), out);
+    });
+  };
+  StopPoll poll(world, model.compute(), &signal);
+  for (int64_t step = 0; step < steps; ++step) {
+    if (poll.stops()) return false;
+    fetch(step);
+    take(model.score());
+  }
+  return true;
+}
+
+bool predict_clicks(Communicator& world, const TrainedRecommender& job, const std::atomic<int>& signal,
+                    TakeScores take, FunctionRef<void(Stream& stream)> finish) {
+  bool done = false;
+  abort_on_error(world, [&] {
+    const ClickFeed feed(job.samples(), std::nullopt, job.config.training.global_batch_size);
+    Recommender model(world, setup_of(job, world.size()));
+    load(world, model, job.directory);
+    Stream host = model.compute().host();
+    done = score_feed(world, model, feed, signal,
+                      [&](const Recommender::Scored& scored) { take(scored, host); });
+    if (done) finish(host);
+  });
+  return done;
+}
+
+}  // namespace trifold

@@ -1,0 +1,44 @@
+#include "run/best_evaluation.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace trifold {
+
+void BestEvaluation::add(int64_t step, std::optional<double> value) {
+  last_step_ = step;
+  const bool counts = value && std::isfinite(*value);
+  if (counts && (!best_ || (better_ == Better::Higher ? *value > *best_ : *value < *best_))) {
+    best_ = value;
+    best_step_ = step;
+    misses_ = 0;
+  } else {
+    ++misses_;
+  }
+}
+
+std::string BestEvaluation::text() const {
+  if (!best_) return fmt::format("{} evaluations gave no {}", misses_, metric_);
+  return fmt::format("{} evaluations after the best {}, {:.5f} after step {}, were no better", misses_,
+                     metric_, *best_, best_step_);
+}
+
+nlohmann::json BestEvaluation::state() const {
+  return {{"metric", metric_},
+          {"value", best_ ? nlohmann::json(*best_) : nlohmann::json(nullptr)},
+          {"step", best_step_},
+          {"last_step", last_step_},
+          {"misses", misses_}};
+}
+
+void BestEvaluation::restore(const JsonView& state) {
+  metric_ = state.at("metric").text();
+  best_.reset();
+  if (state.has("value")) best_ = state.at("value").number();
+  best_step_ = state.at("step").integer(0);
+  last_step_ = state.at("last_step").integer(0);
+  misses_ = state.at("misses").integer(0);
+}
+
+}  // namespace trifold

@@ -1,0 +1,68 @@
+// FiniteCheck: where the first number of a step that is infinite or NaN comes from. A step whose loss or
+// gradients are not finite is computed once more, from the same weights and samples and so with the same bits,
+// while this shows a FiniteSearch everything that layers show: weights, outputs, gradients of activations, and
+// the gradients of parameters behind every block. Places are the blocks forward, then backward.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "data_parallel/flat_layout.h"
+#include "data_parallel/gradient_buffer.h"
+#include "models/model.h"
+#include "pipeline/executor.h"
+#include "run/finite_search.h"
+
+namespace trifold {
+
+// What a step is made of. References must outlive the check.
+struct FiniteCheckParts {
+  Communicator& world;
+  const Mesh& mesh;
+  const OpTable& ops;
+  const Model& model;
+  const FlatLayout& layout;
+  const GradientBuffer& grads;
+  Stream& compute;
+  std::string_view data;            // what samples are counted in: "the training data"
+  bool names_micro_batches = true;  // false: a step has one
+};
+
+class FiniteCheck : public StepWatch {
+ public:
+  // `inner` is called before this check, for every event.
+  FiniteCheck(const FiniteCheckParts& parts, StepWatch* inner);
+
+  void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
+             Stream& stream) override;
+  void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) final;
+  void end(Stream& stream) override;
+
+  // After the step: looks at the gradients as they were summed over the ranks, and returns what all ranks throw:
+  // an Error (Agreed) that says whether the loss or else the norm of step `step` is not finite, and where the
+  // first such number appears. `of_norm` is added to a norm: " with the loss scale 8". Collective over the world.
+  Error error(int64_t step, double loss, double norm, std::string_view of_norm = {});
+
+ protected:
+  // Looks at what a layer shows.
+  virtual void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream);
+  FiniteSearch& search() { return search_; }
+  // Before all that is shown of this block going forward; `before` places are free there. Block 0: the inputs.
+  void go_before(int block, int64_t before);
+
+ private:
+  FiniteCheckParts parts_;
+  FiniteSearch search_;
+  std::vector<bool> bad_gradients_;  // by parameter: reported once, by the micro-batch that made it bad
+  Action action_{};
+  int block_ = 0;
+  int64_t row_samples_ = 0;  // samples of the batch, where each is a row of what layers show; else 0
+};
+
+// Throws an Error that names the first of the gradients summed here that is not finite, if there is one;
+// `where` begins its text. For asynchronous schedules, whose steps cannot be repeated.
+void check_sums_finite(const FiniteCheckParts& parts, const std::string& where);
+
+}  // namespace trifold

@@ -1,0 +1,39 @@
+#include "run/job.h"
+
+#include <fmt/format.h>
+
+#include "checkpoint/reader.h"
+#include "core/read_json.h"
+#include "files/output_files.h"
+#include "run/best_evaluation.h"
+
+namespace trifold {
+
+void RunJob::add_terms(const OptionTable& options) {
+  terms.add(options);
+  if (start.from && !start.may_fall_back) terms.add_checkpoint(*start.from);
+}
+
+std::string all_steps_done(int64_t steps) { return fmt::format("all {} steps are done already", steps); }
+
+std::string ended_early(const RunStart& start, const RunLimits& limits) {
+  if (!limits.early_stop_patience || !start.from || start.part != LoadPart::All) return {};
+  const CheckpointReader reader(*start.from);
+  const std::string name = reader.directory().string();
+  const JsonView state(reader.meta().state, name);
+  BestEvaluation best("", BestEvaluation::Better::Higher);  // which is better does not matter here
+  if (state.has("best")) best.restore(state.at("best"));
+  if (!best.ends_early(limits.early_stop_patience)) return {};
+  if (!start.may_fall_back)
+    bad_input("{}: the run ended early: {}: give more than --early-stop-patience {} to train on", name,
+              best.text(), *limits.early_stop_patience);
+  return "the run ended early: " + best.text();
+}
+
+void Preparation::check_outputs(const RunStart& start, const CheckpointConfig& checkpoint,
+                                const LogConfig& log, std::optional<int64_t> first_step) {
+  if (checkpoint.save) attempt([&] { check_save(checkpoint, start, first_step); });
+  if (log.log_json) attempt([&] { check_writable_file("--log-json", *log.log_json); });
+}
+
+}  // namespace trifold

@@ -1,0 +1,146 @@
+#include "run/loop.h"
+
+#include "run/nodes.h"
+#include "run/saver.h"
+
+namespace trifold {
+
+namespace {
+
+// The phases of a rank's saves, for tests.
+std::function<void(SavePhase)> save_listener(const RunJob& job, int rank) {
+  if (job.probe == nullptr) return job.at_save_phase;
+  return [&job, rank](SavePhase phase) {
+    if (job.at_save_phase) job.at_save_phase(phase);
+    job.probe->reach(phase, rank);
+  };
+}
+
+// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
+void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
+  try {
+    if (run.advance(signal)) saver.step_was_finite();
+  } catch (const Error& error) {
+    const std::optional<int64_t> failed = run.failed_step();
+    if (!failed) throw;
+    throw saver.not_finite(*failed, error, loaded);
+  }
+}
+
+// Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
+bool is_late(Communicator& world, const RunJob& job) {
+  const std::optional<double>& minutes = job.limits.exit_duration_in_mins;
+  if (!minutes) return false;
+  double late = seconds_since(job.began) > 60 * *minutes ? 1 : 0;
+  ThreadPool pool(1);
+  Stream host(Stream::Mode::Inline, pool);
+  world.broadcast({&late, DType::F64, {1}}, 0, host);
+  return late > 0;
+}
+
+LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunSaver& saver,
+                  SaveObserver* observer) {
+  LoadedStart loaded = load_start(job.start, world, [&](const std::string& path) { return run.load(path); });
+  if (observer != nullptr)
+    for (const std::string& warning : loaded.warnings) observer->on_warning(warning);
+  saver.loaded(job.start);
+  run.begin(std::move(loaded.changes), processes_of_ranks(world));
+  return loaded;
+}
+
+// The rest of a step where the run is evaluated, or of the start.
+class Evaluations {
+ public:
+  Evaluations(TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint, RunSaver& saver,
+              SaveObserver* observer)
+      : run_(run),
+        patience_(job.limits.early_stop_patience),
+        keeps_best_(checkpoint.save_best),
+        saver_(saver),
+        observer_(observer) {}
+
+  // Whether the run goes on from a checkpoint that was saved on a signal before the evaluation of its step,
+  // which decides something.
+  bool lacks_one() const {
+    const int64_t done = run_.state().steps_done();
+    return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
+  }
+  // Whether the run ends because of it.
+  bool make(const std::atomic<int>& signal) {
+    const bool at_target = !run_.stop_agreed() && run_.evaluate(signal);
+    if (run_.stop_agreed()) {
+      if (observer_ != nullptr)
+        observer_->on_warning("the evaluation was left out, as a signal asks the run to stop");
+      return false;
+    }
+    keep_best();
+    if (at_target) return true;
+    const bool early = run_.best().ends_early(patience_);
+    if (early && observer_ != nullptr) observer_->on_early_stop(run_.best());
+    return early;
+  }
+  // Where this step is the best.
+  void keep_best() {
+    const int64_t best = run_.best().best_step();
+    if (keeps_best_ && best > 0 && best == run_.state().steps_done()) saver_.save_best();
+  }
+
+ private:
+  TrainingRun& run_;
+  std::optional<int64_t> patience_;
+  bool keeps_best_;
+  RunSaver& saver_;
+  SaveObserver* observer_;
+};
+
+}  // namespace
+
+RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
+                SaveObserver* observer, const std::atomic<int>& signal) {
+  const int rank = world.rank();
+  const auto reach = [&](RunPart part) {
+    if (job.probe != nullptr) job.probe->reach(part, rank, run.state());
+  };
+  if (StepWatch* const watch = job.probe != nullptr ? job.probe->watch(rank) : nullptr) run.watch(*watch);
+  RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
+  reach(RunPart::Load);
+  const LoadedStart loaded = start(world, run, job, saver, observer);
+  const auto is_over = [&] { return run.state().steps_done() >= job.limits.last_step; };
+  const auto due = [&](const std::optional<int64_t>& interval) {
+    return interval && run.state().steps_done() % *interval == 0;
+  };
+  if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
+  Evaluations evaluations(run, job, checkpoint, saver, observer);
+  const auto evaluation_ends_run = [&] {
+    reach(RunPart::Evaluate);
+    return evaluations.make(signal);
+  };
+  evaluations.keep_best();  // a kill may have come before the folder said so
+  if (evaluations.lacks_one() && evaluation_ends_run()) {
+    saver.finish();
+    return RunEnd::Done;
+  }
+  while (!is_over()) {
+    if (run.stop_agreed()) {
+      saver.finish();
+      return RunEnd::Interrupted;
+    }
+    reach(RunPart::Step);
+    advance(run, saver, loaded, signal);
+    reach(RunPart::Updated);
+    if (run.evaluation_due() && evaluation_ends_run()) break;
+    saver.poll();
+    saver.check_when_due();
+    if (due(checkpoint.save_interval)) {
+      reach(RunPart::Save);
+      saver.save();
+      run.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
+    }
+    if (run.stop_agreed()) continue;
+    if (due(job.limits.exit_interval) || is_late(world, job)) break;
+  }
+  saver.finish();
+  return RunEnd::Done;
+}
+
+}  // namespace trifold

@@ -1,0 +1,64 @@
+// The loop of every training run, whatever is trained: it loads where the job says so, trains step by step,
+// evaluates and saves when that is due, and ends after the last step, at the limits of the job, or on a
+// signal.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run/best_evaluation.h"
+#include "run/job.h"
+#include "run/metrics.h"
+#include "run/savable.h"
+
+namespace trifold {
+
+// What a run trains: one rank's part of it. All calls are collective unless they say otherwise. Reports of
+// its own go to an observer that it knows.
+class TrainingRun {
+ public:
+  virtual ~TrainingRun() = default;
+  // What checkpoints hold. Not collective.
+  virtual Savable& state() = 0;
+  // Goes on from the checkpoint at, or the newest one under, `path`. Returns what differs from the run that
+  // wrote it, a line each. An Error on all ranks or on none; another checkpoint may then be loaded.
+  virtual std::vector<std::string> load(const std::string& path) = 0;
+  // The state is complete and the first step comes next: reports what the run is.
+  virtual void begin(std::vector<std::string> changes, std::vector<std::string> processes) = 0;
+  // Waits until samples can be read; false, on all ranks, once one of them sees its signal before that.
+  virtual bool wait_for_data(const std::atomic<int>& /*signal*/) { return true; }
+
+  // Trains the next step, or several that belong together, and reports them. Returns whether one of them
+  // changed the weights. When `signal` is not zero on some rank at the end, stop_agreed() becomes true on
+  // all.
+  virtual bool advance(const std::atomic<int>& signal) = 0;
+  // After advance() threw: the step, counted from 1, whose numbers were not finite, if that was why. Not
+  // collective.
+  virtual std::optional<int64_t> failed_step() const = 0;
+  // Whether to evaluate after the steps so far. The same on all ranks; not collective.
+  virtual bool evaluation_due() const = 0;
+  // Evaluates, reports, and adds the value to best(); abandoned once a rank sees its signal, and stop_agreed()
+  // is true then. Returns whether the run has reached its target and ends.
+  virtual bool evaluate(const std::atomic<int>& signal) = 0;
+  // The evaluations so far, which are part of the state. The same on all ranks; not collective.
+  virtual const BestEvaluation& best() const = 0;
+  // True on all ranks once one of them has seen its signal. Not collective.
+  virtual bool stop_agreed() const = 0;
+  // Asks again, after a save for example.
+  virtual void poll_stop(const std::atomic<int>& signal) = 0;
+  // Shows the actions and tensors of every step to `watch`, which must outlive the run. Not collective.
+  virtual void watch(StepWatch& watch) = 0;
+
+ protected:
+  TrainingRun() = default;
+  TrainingRun(const TrainingRun&) = default;
+  TrainingRun& operator=(const TrainingRun&) = default;
+};
+
+// Collective over `world`. `observer` is null on all ranks but 0. References must stay valid while it runs.
+RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
+                SaveObserver* observer, const std::atomic<int>& signal);
+
+}  // namespace trifold

@@ -1,0 +1,201 @@
+#include "run/start.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/collective.h"
+#include "checkpoint/first_step.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/save_folder.h"
+#include "core/printable.h"
+#include "files/output_files.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
+void check_newest(const CheckpointConfig& config, int64_t first_step) {
+  const std::string& save = *config.save;
+  if (checkpoints_in(save).empty()) return;
+  const int64_t newest = CheckpointReader(save).meta().step;
+  if (newest <= first_step) return;
+  if (config.load == save && config.finetune)
+    bad_input(
+        "--save {} holds a checkpoint of step {} already, and --finetune begins at step 0: give another "
+        "--save, or leave out --finetune to go on from it",
+        save, newest);
+  bad_input(
+      "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} to "
+      "go on from it, or another --save",
+      save, newest, first_step, save);
+}
+
+// A folder that has lost its checkpoints is no new one: to begin at step 1 again would hide the loss.
+void check_not_emptied(const std::string& save) {
+  const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(latest, missing)) return;
+  std::string name(kMostShownBytes, '\0');
+  std::ifstream file(latest);
+  file.read(name.data(), std::ssize(name));
+  name.resize(static_cast<size_t>(file.gcount()));
+  bad_input(
+      "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
+      "it back, give another --save, or remove {} to begin anew",
+      latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
+}
+
+// Whether two paths, which need not be there, are written in different ways at most.
+bool are_alike(const std::string& one, const std::string& other) {
+  const auto plain = [](const std::string& path) { return (fs::absolute(path) / "").lexically_normal(); };
+  return plain(one) == plain(other);
+}
+
+// A line that goes on from its own folder has nothing there when it is started for the first time.
+void check_not_first_launch(const CheckpointConfig& config) {
+  if (!config.load || !config.save || config.finetune || !are_alike(*config.load, *config.save)) return;
+  std::error_code missing;
+  if (!checkpoints_in(*config.load).empty() || fs::exists(fs::path(*config.load) / kManifestName, missing))
+    return;
+  bad_input("--load {}: the folder holds no checkpoint yet; {}", *config.load,
+            config.auto_resume
+                ? "leave out --load: --auto-resume goes on from the folder of --save as soon as "
+                  "it holds one"
+                : "give --auto-resume instead of --load, and the same line starts the run and "
+                  "later goes on with it");
+}
+
+// The newest checkpoint of a folder that can be read and whose first step is not known to have been not
+// finite.
+std::optional<std::string> newest_unmarked(const std::string& root) {
+  for (const auto& [step, folder] : checkpoints_in(root)) {
+    if (first_step_of(folder).outcome == FirstStep::Outcome::NotFinite) continue;
+    try {
+      return CheckpointReader(folder).directory().string();
+    } catch (const Error&) {  // the next one then
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+RunStart choose_start(const CheckpointConfig& config) {
+  if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
+    return {config.save, LoadPart::All, true};
+  if (config.auto_resume && config.save) check_not_emptied(*config.save);
+  check_not_first_launch(config);
+  return {config.load, config.finetune ? LoadPart::Weights : LoadPart::All, false};
+}
+
+RunIdentity identity_of(const RunStart& start) {
+  if (start.from && start.part == LoadPart::All) return continued_run(*start.from);
+  if (start.from) return new_run(*start.from);
+  return new_run();
+}
+
+void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step) {
+  const std::string& save = *config.save;
+  check_writable_folder("--save", save);
+  if (!first_step) return;
+  try {
+    check_owner(save, identity_of(start));
+    check_newest(config, *first_step);
+  } catch (const Error&) {
+    check_not_taken(save);  // says that a run saves there at this moment, which comes first
+    throw;
+  }
+}
+
+void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
+  if (!start.from || start.may_fall_back || start.part != LoadPart::All) return;
+  std::error_code missing;
+  if (fs::exists(fs::path(*start.from) / kManifestName, missing)) return;
+  const fs::path newest = CheckpointReader(*start.from).directory();
+  const FirstStep first = first_step_of(newest);
+  if (first.outcome != FirstStep::Outcome::NotFinite) return;
+  std::string remedy;
+  if (config.save && are_alike(*config.save, *start.from))
+    remedy = "give --auto-resume instead of --load to go on from the newest checkpoint before it, or give ";
+  else if (const auto older = newest_unmarked(*start.from))
+    remedy = fmt::format("give --load {} to go on from the newest checkpoint before it, or give ", *older);
+  bad_input(
+      "--load {}: the first step from {}, its newest checkpoint, was not finite ({}): {}--load {} to "
+      "try that one again",
+      *start.from, newest.string(), first.why, remedy.empty() ? "give " : remedy, newest.string());
+}
+
+RunPosition position_of(const RunStart& start) {
+  if (!start.from || start.part != LoadPart::All) return {};
+  try {
+    const CheckpointReader reader(*start.from);
+    return {reader.meta().step, reader.meta().consumed_samples};
+  } catch (const Error&) {
+    return {};  // check_start says what is wrong
+  }
+}
+
+namespace {
+
+// The checkpoints of a folder in the order in which they are tried, each behind a character that says whether
+// its first step is known to have been not finite, and ended by a zero byte, which no path holds.
+constexpr char kTry = '+';
+constexpr char kTryLast = '-';
+
+std::string checkpoints_to_try(const std::string& root, std::vector<std::string>& warnings) {
+  std::string names, last;
+  for (const auto& [step, folder] : checkpoints_in(root)) {
+    const FirstStep first = first_step_of(folder);
+    const bool failed = first.outcome == FirstStep::Outcome::NotFinite;
+    (failed ? last : names) += (failed ? kTryLast : kTry) + folder.string() + '\0';
+    if (failed)
+      warnings.push_back(
+          fmt::format("the first step from {} was not finite ({}); older checkpoints are tried first",
+                      folder.string(), first.why));
+  }
+  return last + names;
+}
+
+}  // namespace
+
+LoadedStart load_start(const RunStart& start, Communicator& world,
+                       FunctionRef<std::vector<std::string>(const std::string& path)> load) {
+  LoadedStart loaded;
+  if (!start.from) return loaded;
+  if (!start.may_fall_back) {
+    loaded.changes = load(*start.from);
+    return loaded;
+  }
+  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks.
+  const std::string list =
+      gather_texts(world, "looking for checkpoints", [&] {
+        return world.rank() == 0 ? checkpoints_to_try(*start.from, loaded.warnings) : std::string();
+      }).front();
+  std::vector<std::string> folders, last;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = list.find('\0', begin);
+    (list[begin] == kTryLast ? last : folders).push_back(list.substr(begin + 1, end - begin - 1));
+    begin = end + 1;
+  }
+  for (const std::string& folder : last)
+    loaded.passed_over.push_back(step_of_name(std::filesystem::path(folder).filename().string()));
+  folders.insert(folders.end(), last.begin(), last.end());
+  for (const std::string& folder : folders) {
+    try {
+      loaded.changes = load(folder);
+      const int64_t taken = step_of_name(fs::path(folder).filename().string());
+      std::erase_if(loaded.passed_over, [&](int64_t step) { return step <= taken; });
+      return loaded;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Aborted) throw;
+      loaded.warnings.push_back(fmt::format("passed over {}: {}", folder, error.what()));
+    }
+  }
+  bad_input("no checkpoint in {} can be used:\n{}", *start.from, fmt::join(loaded.warnings, "\n"));
+}
+
+}  // namespace trifold

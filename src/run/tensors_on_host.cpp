@@ -1,0 +1,24 @@
+#include "run/tensors_on_host.h"
+
+namespace trifold {
+
+TensorsOnHost::TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream)
+    : ops_(ops), stream_(stream), there_(std::move(tensors)), here_(there_) {
+  if (ops.device == nullptr) return;
+  size_t bytes = 0;
+  for (const NamedTensor& tensor : there_) bytes += tensor.data.bytes();
+  memory_ = Buffer(bytes);
+  std::byte* at = memory_.data();
+  for (NamedTensor& tensor : here_) {
+    tensor.data.data = at;
+    at += tensor.data.bytes();
+  }
+}
+
+void TensorsOnHost::copy(const std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
+  if (memory_.bytes() > 0)
+    for (size_t i = 0; i < to.size(); ++i) ops_.copy(stream_, to[i].data, from[i].data);
+  stream_.synchronize();
+}
+
+}  // namespace trifold

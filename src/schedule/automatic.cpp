@@ -1,0 +1,153 @@
+#include "schedule/automatic.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+#include "schedule/greedy.h"
+#include "schedule/passes.h"
+#include "schedule/schedules.h"
+
+namespace trifold {
+
+namespace {
+
+// Schedules that differ by less are equally fast: the sums of times are rounded.
+constexpr double kEqualTimes = 1e-9;
+
+// Of the greedy plans of one placement of stages, so many are simulated with their messages.
+constexpr size_t kSimulated = 8;
+
+std::vector<GreedyRules> all_rules() {
+  constexpr double kAny = 1e9;
+  constexpr std::array kLeads{1.0, 1.5, 2.0, 3.0, kAny};
+  constexpr std::array kLags{0.0, 1.0, 2.0, kAny};
+  constexpr std::array kGaps{0.0, 0.5, 1.0};
+  std::vector<GreedyRules> rules;
+  for (const double lead : kLeads)
+    for (const double lag : kLags)
+      for (const double gap : kGaps)
+        for (const bool inputs_first : {false, true}) rules.push_back({lead, lag, gap, inputs_first});
+  return rules;
+}
+
+// I and W of one micro-batch that follow each other become one B; `stage` alone, or all stages.
+Plan merge_backwards(const Plan& plan, std::optional<int> stage) {
+  Plan merged(plan.size());
+  for (size_t rank = 0; rank < plan.size(); ++rank)
+    for (const Action& action : plan[rank]) {
+      RankPlan& row = merged[rank];
+      const bool joins = action.kind == ActionKind::W && !row.empty() && row.back().kind == ActionKind::I &&
+                         row.back().stage == action.stage && row.back().micro == action.micro &&
+                         action.stage == stage.value_or(action.stage);
+      if (joins)
+        row.back().kind = ActionKind::B;
+      else
+        row.push_back(action);
+    }
+  return merged;
+}
+
+class AutomaticSearch {
+ public:
+  AutomaticSearch(const AutomaticTask& task, const CostModel& cost)
+      : task_(task), cost_(cost), shape_{.stages = task.ranks * task.chunks, .micros = task.micros} {
+    cost_.memory_limit.reset();
+    cost_.timeline = false;
+    for (StageCost& stage : cost_.stages) {
+      stage.reduce = stage.step = 0;
+      cheaper_whole_ = cheaper_whole_ || stage.whole_backward() < stage.i + stage.w;
+    }
+  }
+
+  AutomaticSchedule find() {
+    for (const std::string_view name : schedule_names()) try_named(*find_schedule(name));
+    best_.choice.best_named = best_.choice.named;
+    best_.choice.best_named_seconds = best_.choice.seconds;
+    try_greedy(Schedule::Interleaved, false);
+    if (task_.chunks == 2 && !task_.looped) try_greedy(Schedule::ZbV, false);
+    if (best_.plan.empty()) try_greedy(Schedule::Interleaved, true);
+    check(!best_.plan.empty(), "no order of {} ranks with {} stages each keeps at most {} inputs",
+          task_.ranks, task_.chunks, max_kept());
+    return std::move(best_);
+  }
+
+ private:
+  int max_kept() const { return task_.max_in_flight * task_.chunks; }
+
+  void try_named(Schedule schedule) {
+    if (is_async(schedule) || schedule == Schedule::Auto) return;
+    if (task_.looped && needs_two_chunks(schedule)) return;
+    if (!schedule_problem(schedule, task_.ranks, task_.chunks, task_.micros).empty()) return;
+    consider(make_schedule(schedule, task_.ranks, task_.chunks, task_.micros), schedule);
+  }
+
+  // `placement` has its stages where they shall be.
+  void try_greedy(Schedule placement, bool strict) {
+    GreedyTask greedy{{}, task_.micros, max_kept(), strict};
+    for (int rank = 0; rank < task_.ranks; ++rank) {
+      std::vector<int>& stages = greedy.stages.emplace_back();
+      for (int chunk = 0; chunk < task_.chunks; ++chunk)
+        stages.push_back(stage_of(placement, task_.ranks, chunk, rank));
+    }
+    std::vector<GreedyPlan> plans;
+    for (const GreedyRules& rules : all_rules()) keep_fastest(plans, make_greedy(greedy, cost_, rules));
+    for (const GreedyPlan& each : plans) {
+      consider(merge_backwards(each.plan, 0));  // nobody waits for what the first stage's I makes
+      if (cheaper_whole_) consider(merge_backwards(each.plan, std::nullopt));
+    }
+  }
+
+  static void keep_fastest(std::vector<GreedyPlan>& plans, GreedyPlan plan) {
+    const auto slower = [&](const GreedyPlan& other) { return other.seconds > plan.seconds; };
+    const auto place = std::find_if(plans.begin(), plans.end(), slower);
+    if (std::any_of(plans.begin(), place, [&](const GreedyPlan& other) { return other.plan == plan.plan; }))
+      return;
+    plans.insert(place, std::move(plan));
+    if (plans.size() > kSimulated) plans.pop_back();
+  }
+
+  // With updates at its end and messages.
+  Plan complete(const Plan& plan) const {
+    const auto stages = static_cast<size_t>(shape_.stages);
+    return add_communication(
+        add_reduce(plan, std::vector<int>(stages, 1), std::vector<std::vector<int>>(stages)));
+  }
+
+  // Takes the plan where it fits and is faster than the best so far, or as fast and keeps less.
+  void consider(Plan plan, std::optional<Schedule> named = std::nullopt) {
+    const Simulation simulation = simulate(complete(plan), shape_, cost_);
+    int kept = 0;
+    for (const SimulatedRank& rank : simulation.ranks) kept = std::max(kept, rank.peak_in_flight);
+    if (kept > max_kept()) return;
+    const double rounding = kEqualTimes * best_.choice.seconds;
+    const bool faster = simulation.makespan < best_.choice.seconds - rounding;
+    const bool smaller = simulation.makespan <= best_.choice.seconds + rounding && kept < kept_;
+    if (!best_.plan.empty() && !faster && !smaller) return;
+    best_.plan = std::move(plan);
+    best_.choice.seconds = simulation.makespan;
+    best_.choice.named = named;
+    kept_ = kept;
+  }
+
+  const AutomaticTask& task_;
+  CostModel cost_;
+  PlanShape shape_;
+  bool cheaper_whole_ = false;  // on some stage a B takes less than I and W
+  AutomaticSchedule best_;
+  int kept_ = 0;  // the most inputs that a rank of the best keeps
+};
+
+}  // namespace
+
+int default_max_in_flight(int ranks) { return 2 * ranks; }
+
+AutomaticSchedule make_automatic(const AutomaticTask& task, const CostModel& cost) {
+  check(static_cast<int>(cost.stages.size()) == task.ranks * task.chunks,
+        "costs of {} stages for {} ranks with {} each", cost.stages.size(), task.ranks, task.chunks);
+  check(task.max_in_flight > 0, "a schedule with {} micro-batches in flight", task.max_in_flight);
+  return AutomaticSearch(task, cost).find();
+}
+
+}  // namespace trifold

@@ -1,0 +1,44 @@
+// Whether a plan is complete and in order, and can run to its end.
+#pragma once
+
+#include <vector>
+
+#include "schedule/action.h"
+
+namespace trifold {
+
+// What a plan is for.
+struct PlanShape {
+  int stages = 1;
+  int micros = 1;                // of the whole plan: of all its global batches
+  std::vector<int> blocks = {};  // [stage] blocks of it; empty: one each
+  bool forward_only = false;     // evaluation: forwards and their messages, no Step
+  bool tied = false;             // the first and the last stage share a weight
+  std::vector<std::vector<int>> bucket_ends =
+      {};                                   // [stage] blocks that complete a gradient bucket; where given,
+                                            // each must be reduced before a Step, and nothing else
+  std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced after every
+                                            // micro-batch, each time once; empty: none
+};
+
+// Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless
+// - every stage is on one rank and every rank has a stage;
+// - each micro-batch goes forward once on each stage, then backward once: B, or I then W; the whole stage, or
+//   each of its blocks once, last first; all with the weight version of the forward, which must exist by
+//   then;
+// - every input is available before it is used: computed on the same rank, or received. What another rank
+//   needs is sent once and received once; messages between two ranks in one direction are received in the
+//   order in which they are sent;
+// - reductions follow the last gradient of their block, the tied one precedes the bucket that it belongs to,
+//   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
+//   micro-batch; nothing is computed on a stage after its last Step. Where a stage has several Steps, every
+//   stage has the same micro-batches before each of them;
+// - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
+// - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages only
+//   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its
+//   own. The executor waits for less than that: computation waits for what it consumes only, and the two
+//   directions do not wait for each other. So a plan that passes cannot deadlock there. The error says
+//   what each rank waits for.
+void check_plan(const Plan& plan, const PlanShape& shape);
+
+}  // namespace trifold

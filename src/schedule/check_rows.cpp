@@ -1,0 +1,394 @@
+#include "schedule/check_rows.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+#include "schedule/placement.h"
+
+namespace trifold {
+
+namespace {
+
+// What has happened to one micro-batch on one stage.
+struct Item {
+  int input = 0;    // the block whose input gradient comes next; -1: all there
+  int weight = 0;   // the same of weight gradients
+  int version = 0;  // of its forward
+  int batch = -1;   // Steps of the stage before its weight gradient
+  bool forward = false;
+  bool sent_forward = false, received_forward = false;
+  bool sent_backward = false, received_backward = false;
+};
+
+struct StageState {
+  size_t rank = 0;
+  int blocks = 1;
+  int all_steps = 0;               // in the whole plan
+  int steps = 0;                   // so far
+  std::vector<int> members = {};   // [Step] micro-batches whose weight gradients come before it
+  std::vector<int> complete = {};  // [block] micro-batches of this Step whose gradient is there
+  std::vector<bool> reduced = {};  // [block] since the last Step
+  std::vector<int> parts = {};     // [block] reductions of one micro-batch since the last Step
+  bool reduces = false;            // anywhere in the plan
+  bool tied = false;               // its REDUCE_TIED came since the last Step
+  bool unsharded = false;
+};
+
+class Rows {
+ public:
+  Rows(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of)
+      : plan_(plan), shape_(shape), micros_(static_cast<size_t>(shape.micros)), stages_(rank_of.size()) {
+    items_.resize(stages_.size() * micros_);
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      stages_[s].rank = static_cast<size_t>(rank_of[s]);
+      if (!shape.blocks.empty()) stages_[s].blocks = shape.blocks[s];
+      stages_[s].complete.resize(static_cast<size_t>(stages_[s].blocks));
+      stages_[s].reduced.resize(static_cast<size_t>(stages_[s].blocks));
+      stages_[s].parts.resize(static_cast<size_t>(stages_[s].blocks));
+      for (size_t m = 0; m < micros_; ++m)
+        items_[s * micros_ + m].input = items_[s * micros_ + m].weight = stages_[s].blocks - 1;
+    }
+    tied_ = shape.tied && stages_.front().rank != stages_.back().rank;
+  }
+
+  void check_all() {
+    for (const RankPlan& row : plan_)
+      for (const Action& action : row) look_ahead(action);
+    for (StageState& stage : stages_) {
+      stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
+      if (stage.all_steps == 1) stage.members[0] = shape_.micros;  // what is missing is missed at the Step
+    }
+    for (rank_ = 0; rank_ < plan_.size(); ++rank_)
+      for (index_ = 0; index_ < plan_[rank_].size(); ++index_) take(plan_[rank_][index_]);
+    for (size_t s = 0; s < stages_.size(); ++s) check_complete(s);
+  }
+
+ private:
+  template <class... Args>
+  void require(bool good, fmt::format_string<Args...> why, Args&&... args) const {
+    if (good) return;
+    bad_input("the plan is wrong at {}: it {}", where(plan_, rank_, index_),
+              fmt::format(why, std::forward<Args>(args)...));
+  }
+
+  Item& item(const Action& action) {
+    return items_[static_cast<size_t>(action.stage) * micros_ + static_cast<size_t>(action.micro)];
+  }
+  Item& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
+  StageState& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
+  int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
+  bool in_range(const Action& action) const { return 0 <= action.micro && action.micro < shape_.micros; }
+  bool same_rank(int stage, int other) const {
+    return stages_[static_cast<size_t>(stage)].rank == stages_[static_cast<size_t>(other)].rank;
+  }
+
+  // Counts Steps, and which micro-batches belong to each.
+  void look_ahead(const Action& action) {
+    StageState& stage = stage_of(action);
+    if (action.kind == ActionKind::Step) ++stage.all_steps;
+    if (action.kind == ActionKind::ReduceGrad) stage.reduces = true;
+    if (action.kind == ActionKind::Unshard) gathers_ = true;
+    const bool weight = action.kind == ActionKind::B || action.kind == ActionKind::W;
+    if (!weight || !in_range(action) || item(action).batch >= 0) return;
+    item(action).batch = stage.all_steps;
+    stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
+    ++stage.members.back();
+  }
+
+  void take(const Action& action) {
+    check_fields(action);
+    switch (action.kind) {
+      case ActionKind::F:
+        return forward(action);
+      case ActionKind::I:
+        return input_gradient(action);
+      case ActionKind::W:
+        return weight_gradient(action);
+      case ActionKind::B:
+        input_gradient(action);
+        return weight_gradient(action);
+      case ActionKind::SendF:
+      case ActionKind::RecvF:
+        return forward_message(action);
+      case ActionKind::SendB:
+      case ActionKind::RecvB:
+        return backward_message(action);
+      case ActionKind::Unshard:
+      case ActionKind::Reshard:
+        return residency(action);
+      case ActionKind::ReduceTied:
+        return reduce_tied(action);
+      case ActionKind::ReduceGrad:
+        return reduce(action);
+      case ActionKind::Step:
+        return step(action);
+      default:
+        require(!is_of_tables(action.kind), "is of a model with embedding tables");
+    }
+  }
+
+  void check_fields(const Action& action) {
+    const StageState& stage = stage_of(action);
+    const bool residency = action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
+    const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF ||
+                         action.kind == ActionKind::RecvF || residency;
+    require(forward || !shape_.forward_only, "is not allowed in a forward-only plan");
+    if (has_micro(action.kind) || reduces_one_micro(action))
+      require(in_range(action), "names a micro-batch that does not exist; there are {}", shape_.micros);
+    else
+      require(action.micro == Action::kAll, "must not name a micro-batch{}",
+              action.kind == ActionKind::ReduceGrad ? ": its bucket is reduced once, after all of them" : "");
+    const bool by_block = is_backward(action.kind) || action.kind == ActionKind::ReduceGrad;
+    require(action.block == Action::kAll || by_block, "is for the whole stage, not for one block");
+    require(Action::kAll <= action.block && action.block < stage.blocks,
+            "names a block that does not exist; stage {} has {}", action.stage, stage.blocks);
+    require(action.version == 0 || is_compute(action.kind), "has no weight version");
+    require(!(is_compute(action.kind) || action.kind == ActionKind::ReduceGrad) || shape_.forward_only ||
+                stage.steps < stage.all_steps || stage.all_steps == 0,
+            "comes after the last Step of its stage");
+    if (action.overlaps_next) check_pair(action);
+  }
+
+  // Whether the plan reduces this bucket after every micro-batch.
+  bool is_each(int stage, int block) const {
+    if (shape_.each.empty()) return false;
+    const std::vector<int>& each = shape_.each.at(static_cast<size_t>(stage));
+    return std::find(each.begin(), each.end(), block) != each.end();
+  }
+  bool reduces_one_micro(const Action& action) const {
+    return action.kind == ActionKind::ReduceGrad && is_each(action.stage, std::max(action.block, 0));
+  }
+
+  void check_pair(const Action& action) const {
+    const RankPlan& row = plan_[rank_];
+    const bool followed =
+        index_ + 1 < row.size() && is_compute(row[index_ + 1].kind) && is_compute(action.kind);
+    require(followed && (action.kind == ActionKind::F) != (row[index_ + 1].kind == ActionKind::F),
+            "overlaps the next action, which takes one forward and one backward");
+  }
+
+  // Of what reads weights, in a plan that says when they are gathered.
+  void check_gathered(const Action& action) {
+    require(!gathers_ || stage_of(action).unsharded,
+            "uses weights that are not gathered: {}UNSHARD must come before it, with no {}RESHARD between",
+            action.stage, action.stage);
+  }
+
+  void forward(const Action& action) {
+    Item& own = item(action);
+    check_gathered(action);
+    require(!own.forward, "is a second forward of its micro-batch");
+    require(0 <= action.version && action.version <= stage_of(action).steps,
+            "uses weights that are not made yet: its stage has had {} Steps", stage_of(action).steps);
+    if (action.stage > 0 && same_rank(action.stage, action.stage - 1))
+      require(item_of(action.stage - 1, action.micro).forward,
+              "comes before the forward of the stage before");
+    else if (action.stage > 0)
+      require(own.received_forward, "comes before the receive of its input, {}RECV_F{}", action.stage,
+              action.micro);
+    own.forward = true;
+    own.version = action.version;
+  }
+
+  // Blocks go from the last to the first; `next` is the one whose turn it is.
+  void advance(const Action& action, int& next) const {
+    require(action.block == Action::kAll ? next == stages_[static_cast<size_t>(action.stage)].blocks - 1
+                                         : next == action.block,
+            "repeats or skips a gradient of its micro-batch");
+    next = action.block == Action::kAll ? -1 : action.block - 1;
+  }
+
+  void input_gradient(const Action& action) {
+    Item& own = item(action);
+    check_gathered(action);
+    require(own.forward, "comes before the forward of its micro-batch");
+    require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
+            own.version);
+    if (action.stage < last_stage() && same_rank(action.stage, action.stage + 1))
+      require(item_of(action.stage + 1, action.micro).input < 0,
+              "comes before the gradient of the next stage");
+    else if (action.stage < last_stage())
+      require(own.received_backward, "comes before the receive of its gradient, {}RECV_B{}", action.stage,
+              action.micro);
+    advance(action, own.input);
+  }
+
+  void weight_gradient(const Action& action) {
+    Item& own = item(action);
+    StageState& stage = stage_of(action);
+    require(own.forward, "comes before the forward of its micro-batch");
+    require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
+            own.version);
+    const int from = action.block == Action::kAll ? stage.blocks - 1 : action.block;
+    advance(action, own.weight);
+    require(own.input <= own.weight, "comes before its I");
+    require(own.batch == stage.steps, "adds to a micro-batch of which a Step has used a part");
+    for (int block = from; block > own.weight; --block) ++stage.complete[static_cast<size_t>(block)];
+  }
+
+  bool complete(const StageState& stage, int block) const {
+    return stage.complete[static_cast<size_t>(block)] == stage.members[static_cast<size_t>(stage.steps)];
+  }
+
+  // Of sending, the stage the message comes from; of receiving, the one it is for.
+  void check_border(const Action& action, int neighbour) const {
+    require(0 <= neighbour && neighbour <= last_stage(), "has no stage at the other end");
+    require(!same_rank(action.stage, neighbour),
+            "is a message between stages {} and {}, which are on one rank", action.stage, neighbour);
+  }
+
+  void once(bool& done) const {
+    require(!done, "repeats a message");
+    done = true;
+  }
+
+  void forward_message(const Action& action) {
+    const bool send = action.kind == ActionKind::SendF;
+    check_border(action, send ? action.stage + 1 : action.stage - 1);
+    if (send) require(item(action).forward, "comes before what it sends is computed");
+    once(send ? item(action).sent_forward : item(action).received_forward);
+  }
+
+  void backward_message(const Action& action) {
+    const bool send = action.kind == ActionKind::SendB;
+    check_border(action, send ? action.stage - 1 : action.stage + 1);
+    if (send) require(item(action).input < 0, "comes before what it sends is computed");
+    once(send ? item(action).sent_backward : item(action).received_backward);
+  }
+
+  void residency(const Action& action) {
+    StageState& stage = stage_of(action);
+    const bool gather = action.kind == ActionKind::Unshard;
+    require(stage.unsharded != gather, "finds its weights {}",
+            gather ? "gathered already" : "not gathered, so there is nothing to release");
+    stage.unsharded = gather;
+  }
+
+  void reduce_tied(const Action& action) {
+    StageState& stage = stage_of(action);
+    require(tied_, "has nothing to reduce: no weight is shared between two ranks");
+    require(action.stage == 0 || action.stage == last_stage(), "is not the first or the last stage");
+    require(stage.steps < stage.all_steps, "comes after the last Step of its stage");
+    require(complete(stage, 0), "comes before the last gradient of its stage");
+    require(!stage.tied, "is a second one before one Step");
+    stage.tied = true;
+  }
+
+  void reduce(const Action& action) {
+    StageState& stage = stage_of(action);
+    const int block = std::max(action.block, 0);
+    require(stage.steps < stage.all_steps, "is not followed by a Step of its stage");
+    if (!shape_.bucket_ends.empty()) check_bucket(action);
+    if (reduces_one_micro(action)) return reduce_one_micro(action, block);
+    require(complete(stage, block), "comes before the last gradient of its block");
+    require(!tied_ || action.stage != 0 || block != 0 || stage.tied,
+            "comes before the REDUCE_TIED of its stage");
+    require(!shape_.tied || tied_ || action.stage != 0 || block != 0 || complete(stages_.back(), 0),
+            "comes before the last gradient of stage {}, which shares a weight with it", last_stage());
+    const auto begin = stage.reduced.begin() + block;
+    const auto end = action.block == Action::kAll ? stage.reduced.end() : begin + 1;
+    require(std::none_of(begin, end, [](bool done) { return done; }), "is a second reduction of its bucket");
+    std::fill(begin, end, true);
+  }
+
+  // What the micro-batch has added by then, and what others have, is moved; the last reduction of all comes
+  // after the last gradient because each comes after its own.
+  void reduce_one_micro(const Action& action, int block) {
+    require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
+    require(!shape_.tied || tied_ || action.stage != 0 || block != 0 ||
+                item_of(last_stage(), action.micro).weight < stages_.back().blocks - 1,
+            "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
+            last_stage());
+    require(parts_.insert({action.stage, block, action.micro}).second,
+            "is a second reduction of its micro-batch");
+    ++stage_of(action).parts[static_cast<size_t>(block)];
+  }
+
+  void check_bucket(const Action& action) const {
+    const std::vector<int>& ends = shape_.bucket_ends.at(static_cast<size_t>(action.stage));
+    require(action.block != Action::kAll || ends.size() == 1, "names no block, but its stage has {} buckets",
+            ends.size());
+    const bool found = std::find(ends.begin(), ends.end(), std::max(action.block, 0)) != ends.end();
+    require(found, "is at block {}, where no bucket ends", action.block);
+  }
+
+  void check_reduced(const Action& step, int end) {
+    const StageState& stage = stage_of(step);
+    const auto block = static_cast<size_t>(end);
+    if (!is_each(step.stage, end))
+      return require(stage.reduced[block], "comes before the reduction of the bucket that ends at block {}",
+                     end);
+    const int micros = stage.members[static_cast<size_t>(stage.steps)];
+    require(stage.parts[block] == micros,
+            "comes after {} reductions of the bucket that ends at block {}, which takes one for each of {} "
+            "micro-batches",
+            stage.parts[block], end, micros);
+  }
+
+  void step(const Action& action) {
+    StageState& stage = stage_of(action);
+    const auto now = static_cast<size_t>(stage.steps);
+    require(stage.members[now] > 0, "has no gradient since the Step before");
+    require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
+            stage.complete[0], stage.members[now]);
+    require(!stage.reduces || stage.reduced[0] || is_each(action.stage, 0),
+            "comes before the reduction of block 0");
+    if (!shape_.bucket_ends.empty())
+      for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage))) check_reduced(action, end);
+    const bool shares = tied_ && (action.stage == 0 || action.stage == last_stage());
+    require(!shares || stage.tied, "comes before the REDUCE_TIED of its stage");
+    ++stage.steps;
+    stage.tied = false;
+    std::fill(stage.complete.begin(), stage.complete.end(), 0);
+    std::fill(stage.reduced.begin(), stage.reduced.end(), false);
+    std::fill(stage.parts.begin(), stage.parts.end(), 0);
+  }
+
+  // What only the end of the rows can show.
+  void check_complete(size_t s) {
+    const auto stage = static_cast<int>(s);
+    const auto missing = [&](bool good, std::string_view what, int micro) {
+      if (!good)
+        bad_input("the plan is wrong: rank {} never reaches {}{}{}", stages_[s].rank, stage, what,
+                  micro < 0 ? std::string() : std::to_string(micro));
+    };
+    const bool backward = !shape_.forward_only;
+    for (int micro = 0; micro < shape_.micros; ++micro) {
+      const Item& own = item_of(stage, micro);
+      missing(own.forward, "F", micro);
+      missing(!backward || own.weight < 0, own.input < 0 ? "W" : "B", micro);
+      if (stage > 0 && !same_rank(stage, stage - 1)) {
+        missing(own.received_forward, "RECV_F", micro);
+        missing(!backward || own.sent_backward, "SEND_B", micro);
+      }
+      if (stage < last_stage() && !same_rank(stage, stage + 1)) {
+        missing(own.sent_forward, "SEND_F", micro);
+        missing(!backward || own.received_backward, "RECV_B", micro);
+      }
+      if (backward && own.batch != item_of(0, micro).batch)
+        bad_input("the plan is wrong: micro-batch {} is in Step {} of stage 0, but in Step {} of stage {}",
+                  micro, item_of(0, micro).batch + 1, own.batch + 1, stage);
+    }
+    missing(!backward || stages_[s].all_steps > 0, "STEP", -1);
+  }
+
+  const Plan& plan_;
+  const PlanShape& shape_;
+  size_t micros_;
+  std::vector<StageState> stages_;
+  std::vector<Item> items_;                    // [stage, micro]
+  std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
+  bool tied_ = false;
+  bool gathers_ = false;         // the plan has an UNSHARD
+  size_t rank_ = 0, index_ = 0;  // where the walk is
+};
+
+}  // namespace
+
+void check_rows(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of) {
+  Rows(plan, shape, rank_of).check_all();
+}
+
+}  // namespace trifold

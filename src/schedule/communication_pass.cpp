@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <queue>
+
+#include "core/error.h"
+#include "schedule/passes.h"
+#include "schedule/placement.h"
+
+namespace trifold {
+
+namespace {
+
+bool has_messages(const Plan& plan) {
+  return std::any_of(plan.begin(), plan.end(), [](const RankPlan& row) {
+    return std::any_of(row.begin(), row.end(), [](const Action& action) { return is_message(action.kind); });
+  });
+}
+
+// Whether the gradient of the stage's input is there after this action.
+bool ends_input_gradient(const Action& action) {
+  return (action.kind == ActionKind::I || action.kind == ActionKind::B) &&
+         (action.block == Action::kAll || action.block == 0);
+}
+
+// Runs the rows as events in time and writes them down again in the order in which things end.
+class Writer {
+ public:
+  explicit Writer(const Plan& plan)
+      : plan_(plan), rank_of_(stage_ranks(plan)), out_(plan.size()), ranks_(plan.size()) {
+    size_t actions = 0;
+    for (const RankPlan& row : plan) actions += row.size();
+    for (size_t rank = 0; rank < plan.size(); ++rank)
+      for (size_t i = 0; i < plan[rank].size(); ++i)
+        if (is_compute(plan[rank][i].kind)) count(rank, i, actions);
+    outputs_.resize(rank_of_.size() * micros_);
+    gradients_.resize(rank_of_.size() * micros_);
+    for (size_t rank = 0; rank < plan.size(); ++rank) awake_.push_back(rank);
+  }
+
+  Plan write() {
+    start_all();
+    while (!ends_.empty()) {
+      now_ = ends_.top().time;
+      std::vector<Action> ended;  // now, by rank
+      while (!ends_.empty() && ends_.top().time == now_) {
+        end(ends_.top().rank, ended);
+        ends_.pop();
+      }
+      // Messages of one moment come after its computations, those of one direction together.
+      for (const Action& action : ended) forward_message(action);
+      for (const Action& action : ended) backward_message(action);
+      start_all();
+    }
+    check_finished();
+    return std::move(out_);
+  }
+
+ private:
+  struct Rank {
+    size_t next = 0;
+    bool busy = false;
+  };
+  struct End {
+    double time;
+    size_t rank;
+    bool operator>(const End& other) const {
+      return time != other.time ? time > other.time : rank > other.rank;
+    }
+  };
+
+  // Every stage computes every micro-batch, so neither number can be beyond the number of actions; a wild one
+  // must not become a table.
+  void count(size_t rank, size_t index, size_t actions) {
+    const Action& action = plan_[rank][index];
+    micros_ = std::max(micros_, static_cast<size_t>(action.micro) + 1);
+    if (action.micro < 0 || micros_ * rank_of_.size() > actions)
+      bad_input("the plan is wrong at {}: with {} stages it has too few actions for that many micro-batches",
+                where(plan_, rank, index), rank_of_.size());
+    blocks_.resize(rank_of_.size(), 1);
+    int& blocks = blocks_[static_cast<size_t>(action.stage)];
+    blocks = std::max(blocks, action.block + 1);
+  }
+
+  double cost(const Action& action) const {
+    if (!is_compute(action.kind)) return 0;
+    const double whole = action.kind == ActionKind::B ? 2 : 1;
+    return action.block == Action::kAll ? whole : whole / blocks_[static_cast<size_t>(action.stage)];
+  }
+
+  size_t last_stage() const { return rank_of_.size() - 1; }
+  size_t rank_of(size_t stage) const { return static_cast<size_t>(rank_of_[stage]); }
+  size_t item(size_t stage, int micro) const { return stage * micros_ + static_cast<size_t>(micro); }
+
+  // What the action waits for from another stage, as an action; empty when nothing.
+  std::string missing(const Action& action) const {
+    const auto stage = static_cast<size_t>(action.stage);
+    if (action.kind == ActionKind::F && stage > 0 && !outputs_[item(stage - 1, action.micro)])
+      return fmt::format("{}F{}", stage - 1, action.micro);
+    if ((action.kind == ActionKind::I || action.kind == ActionKind::B) && stage < last_stage() &&
+        !gradients_[item(stage + 1, action.micro)])
+      return fmt::format("the gradient of stage {} for micro-batch {}", stage + 1, action.micro);
+    if (action.kind == ActionKind::ReduceTied && !tied_meets(stage)) return "the other REDUCE_TIED";
+    return {};
+  }
+
+  // Whether the rank of the other tied stage stands at its reduction as well.
+  bool tied_meets(size_t stage) const {
+    const size_t other = stage == 0 ? last_stage() : 0;
+    if (rank_of(other) == rank_of(stage)) return true;
+    const Rank& peer = ranks_[rank_of(other)];
+    const RankPlan& row = plan_[rank_of(other)];
+    return !peer.busy && peer.next < row.size() && row[peer.next].kind == ActionKind::ReduceTied;
+  }
+
+  // How many actions begin together: an overlapped pair or one.
+  size_t unit(size_t rank) const {
+    const size_t next = ranks_[rank].next;
+    return plan_[rank][next].overlaps_next && next + 1 < plan_[rank].size() ? 2 : 1;
+  }
+
+  std::string missing_of_unit(size_t rank) const {
+    const Action* action = &plan_[rank][ranks_[rank].next];
+    const std::string first = missing(*action);
+    return first.empty() && unit(rank) == 2 ? missing(action[1]) : first;
+  }
+
+  void start(size_t rank) {
+    ranks_[rank].busy = true;
+    const Action* action = &plan_[rank][ranks_[rank].next];
+    ends_.push({now_ + cost(*action) + (unit(rank) == 2 ? cost(action[1]) : 0), rank});
+  }
+
+  void start_all() {
+    while (!awake_.empty()) {
+      const size_t rank = awake_.back();
+      awake_.pop_back();
+      if (ranks_[rank].busy || ranks_[rank].next == plan_[rank].size()) continue;
+      const Action& action = plan_[rank][ranks_[rank].next];
+      if (!missing_of_unit(rank).empty()) continue;
+      start(rank);
+      if (action.kind != ActionKind::ReduceTied) continue;
+      const size_t other = rank_of(action.stage == 0 ? last_stage() : 0);
+      if (other != rank) start(other);
+    }
+  }
+
+  void message(size_t from_stage, size_t to_stage, int micro, ActionKind send, ActionKind receive) {
+    const size_t from = rank_of(from_stage);
+    const size_t to = rank_of(to_stage);
+    awake_.push_back(to);
+    if (from == to) return;
+    out_[from].push_back({send, static_cast<int>(from_stage), Action::kAll, micro});
+    out_[to].push_back({receive, static_cast<int>(to_stage), Action::kAll, micro});
+  }
+
+  void end(size_t rank, std::vector<Action>& ended) {
+    for (size_t left = unit(rank); left > 0; --left) {
+      ended.push_back(plan_[rank][ranks_[rank].next++]);
+      out_[rank].push_back(ended.back());
+    }
+    ranks_[rank].busy = false;
+    awake_.push_back(rank);
+  }
+
+  void forward_message(const Action& action) {
+    const auto stage = static_cast<size_t>(action.stage);
+    if (action.kind != ActionKind::F) return;
+    outputs_[item(stage, action.micro)] = true;
+    if (stage < last_stage()) message(stage, stage + 1, action.micro, ActionKind::SendF, ActionKind::RecvF);
+  }
+
+  void backward_message(const Action& action) {
+    const auto stage = static_cast<size_t>(action.stage);
+    if (!ends_input_gradient(action)) return;
+    gradients_[item(stage, action.micro)] = true;
+    if (stage > 0) message(stage, stage - 1, action.micro, ActionKind::SendB, ActionKind::RecvB);
+  }
+
+  void check_finished() const {
+    std::string stuck;
+    for (size_t rank = 0; rank < plan_.size(); ++rank) {
+      const size_t next = ranks_[rank].next;
+      if (next < plan_[rank].size())
+        stuck += fmt::format("\n  {} waits for {}", where(plan_, rank, next), missing_of_unit(rank));
+    }
+    if (!stuck.empty()) bad_input("the plan cannot run in this order; it deadlocks:{}", stuck);
+  }
+
+  const Plan& plan_;
+  std::vector<int> rank_of_;
+  std::vector<int> blocks_;  // [stage]
+  size_t micros_ = 0;
+  std::vector<bool> outputs_, gradients_;  // [stage, micro] computed
+  Plan out_;
+  std::vector<Rank> ranks_;
+  std::vector<size_t> awake_;  // ranks that may be able to start something
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  double now_ = 0;
+};
+
+}  // namespace
+
+Plan add_communication(Plan plan, Pairs pairs) {
+  if (pairs == Pairs::Apart)
+    for (RankPlan& row : plan)
+      for (Action& action : row) action.overlaps_next = false;
+  return has_messages(plan) ? plan : Writer(plan).write();
+}
+
+}  // namespace trifold

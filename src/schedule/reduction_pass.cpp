@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "schedule/passes.h"
+#include "schedule/placement.h"
+
+namespace trifold {
+
+namespace {
+
+using Tied = std::optional<std::pair<int, int>>;
+
+bool is_weight_gradient(const Action& action) {
+  return action.kind == ActionKind::B || action.kind == ActionKind::W;
+}
+
+bool has(const RankPlan& row, ActionKind kind, int stage) {
+  return std::any_of(row.begin(), row.end(),
+                     [&](const Action& a) { return a.kind == kind && a.stage == stage; });
+}
+
+// Whether the row reduces gradients of the stage: of all micro-batches at once, or of one.
+bool has_reduction(const RankPlan& row, int stage, bool of_one_micro) {
+  return std::any_of(row.begin(), row.end(), [&](const Action& a) {
+    return a.kind == ActionKind::ReduceGrad && a.stage == stage && (a.micro != Action::kAll) == of_one_micro;
+  });
+}
+
+// The last weight gradient of `stage` before `end`; none when a Step comes first.
+std::optional<size_t> last_weight_gradient(const RankPlan& row, size_t end, int stage) {
+  for (size_t i = end; i-- > 0;) {
+    if (row[i].stage != stage) continue;
+    if (row[i].kind == ActionKind::Step) return std::nullopt;
+    if (is_weight_gradient(row[i])) return i;
+  }
+  return std::nullopt;
+}
+
+void insert(RankPlan& row, size_t at, const RankPlan& actions) {
+  row.insert(row.begin() + static_cast<std::ptrdiff_t>(at), actions.begin(), actions.end());
+}
+
+bool contains(const std::vector<int>& ends, int block) {
+  return std::find(ends.begin(), ends.end(), block) != ends.end();
+}
+
+// Replaces action `at`, a backward of a whole stage, by one backward a block, with reductions after bucket
+// ends. An overlapped pair with it comes apart.
+void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vector<int>& bucket_ends) {
+  Action part = row[at];
+  part.overlaps_next = false;
+  if (at > 0) row[at - 1].overlaps_next = false;
+  RankPlan parts;
+  for (int block = blocks - 1; block >= 0; --block) {
+    part.block = block;
+    parts.push_back(part);
+    if (contains(bucket_ends, block)) parts.push_back({ActionKind::ReduceGrad, part.stage, block});
+  }
+  row.erase(row.begin() + static_cast<std::ptrdiff_t>(at));
+  insert(row, at, parts);
+}
+
+// The buckets of `ends` that are not in `each`, in order.
+std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& each) {
+  std::vector<int> rest;
+  for (int end : ends)
+    if (!contains(each, end)) rest.push_back(end);
+  return rest;
+}
+
+// Works on the rows one stage after the other, each from its last Step to its first so that places stay
+// valid.
+class Reducer {
+ public:
+  // `tied` on two ranks; `meets` on one.
+  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, Tied tied, Tied meets,
+          std::span<const std::vector<int>> each)
+      : blocks_(blocks), bucket_ends_(bucket_ends), tied_(tied), meets_(meets), each_(each) {}
+
+  void complete(RankPlan& row) {
+    std::set<int> stages;
+    for (const Action& action : row)
+      if (is_compute(action.kind)) stages.insert(action.stage);
+    for (int stage : stages) {
+      name_buckets(row, stage);
+      join_tied(row, stage);
+    }
+    RankPlan end;  // tied reductions before Steps: all reductions first
+    for (int stage : stages) {
+      has_once_ = has_reduction(row, stage, false);
+      has_each_ = has_reduction(row, stage, true);
+      if (has(row, ActionKind::Step, stage)) {
+        reduce_before_steps(row, stage);
+        reduce_each(row, stage);
+        continue;
+      }
+      reduce_before(row, row.size(), stage);
+      reduce_each(row, stage);
+      if (needs_tied(row, stage)) end.insert(end.begin(), {ActionKind::ReduceTied, stage});
+      end.push_back({ActionKind::Step, stage});
+    }
+    insert(row, row.size(), end);
+  }
+
+ private:
+  // Only the last of the two stages has its tied reduction left to do, at its Step.
+  bool needs_tied(const RankPlan& row, int stage) const {
+    return tied_ && stage == tied_->second && !has(row, ActionKind::ReduceTied, stage);
+  }
+
+  // A reduction of the whole stage, as PyTorch writes it, becomes one of each of its buckets. One after all
+  // micro-batches is dropped where the bucket is reduced after each.
+  void name_buckets(RankPlan& row, int stage) const {
+    const std::vector<int>& ends = bucket_ends_[place(stage)];
+    const std::vector<int> after_each = each(stage);
+    for (size_t i = row.size(); i-- > 0;) {
+      const Action whole = row[i];
+      if (whole.kind != ActionKind::ReduceGrad || whole.stage != stage) continue;
+      RankPlan buckets;
+      for (int block : whole.block == Action::kAll ? ends : std::vector<int>{whole.block})
+        if (whole.micro != Action::kAll || !contains(after_each, block))
+          buckets.push_back({ActionKind::ReduceGrad, stage, block, whole.micro});
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
+      insert(row, i, buckets);
+    }
+  }
+
+  // PyTorch's plans know nothing of tied weights: the reduction of the first stage's embedding takes the
+  // gradient of the last stage's head into account.
+  void join_tied(RankPlan& row, int stage) const {
+    if (!is_first_of_tied(stage) || has(row, ActionKind::ReduceTied, stage)) return;
+    for (size_t i = row.size(); i-- > 0;)
+      if (row[i] == Action{ActionKind::ReduceGrad, stage, 0}) reduce_with_tied(row, i);
+  }
+
+  bool is_first_of_tied(int stage) const {
+    return (tied_ && stage == tied_->first) || (meets_ && stage == meets_->first);
+  }
+
+  // The reduction at `at`, of the first stage's block 0: behind a REDUCE_TIED, or, with the last stage on
+  // this rank, behind that stage's gradients.
+  void reduce_with_tied(RankPlan& row, size_t at) const {
+    const Action reduction = row[at];
+    if (tied_) return insert(row, at, {{ActionKind::ReduceTied, reduction.stage}});
+    size_t last = at;
+    for (size_t i = at + 1; i < row.size() && row[i] != Action{ActionKind::Step, reduction.stage}; ++i)
+      if (row[i].stage == meets_->second && is_weight_gradient(row[i])) last = i;
+    std::rotate(row.begin() + static_cast<std::ptrdiff_t>(at),
+                row.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                row.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+  }
+
+  size_t place(int stage) const {
+    const auto index = static_cast<size_t>(stage);
+    check(index < blocks_.size() && index < bucket_ends_.size(), "the plan has a stage {}, the model has {}",
+          stage, blocks_.size());
+    return index;
+  }
+
+  void reduce_before(RankPlan& row, size_t end, int stage) {
+    const std::optional<size_t> at = last_weight_gradient(row, end, stage);
+    check(at.has_value(), "the plan has no backward on stage {} to reduce the gradients of", stage);
+    if (has_once_ || has_each_ || row[*at].block != Action::kAll) return;
+    const std::vector<int> ends = without(bucket_ends_[place(stage)], each(stage));
+    split_with_reductions(row, *at, blocks_[place(stage)], ends);
+    if (!is_first_of_tied(stage)) return;
+    const auto first = row.begin() + static_cast<std::ptrdiff_t>(*at);
+    const auto last = std::find(first, row.end(), Action{ActionKind::ReduceGrad, stage, 0});
+    if (last != row.end()) reduce_with_tied(row, static_cast<size_t>(last - row.begin()));
+  }
+
+  std::vector<int> each(int stage) const { return each_.empty() ? std::vector<int>() : each_[place(stage)]; }
+
+  void reduce_each(RankPlan& row, int stage) const {
+    const std::vector<int> ends = each(stage);
+    if (ends.empty() || has_each_) return;
+    for (size_t i = row.size(); i-- > 0;) {
+      if (row[i].stage != stage || !is_weight_gradient(row[i])) continue;
+      if (row[i].block == Action::kAll) {
+        const int blocks = blocks_[place(stage)];
+        split_with_reductions(row, i, blocks, {});
+        for (int block = 0; block < blocks; ++block)
+          add_reduction(row, i + static_cast<size_t>(blocks - 1 - block), ends);
+      } else {
+        add_reduction(row, i, ends);
+      }
+    }
+  }
+
+  // The reduction of one micro-batch after action `at`, where a bucket ends there.
+  void add_reduction(RankPlan& row, size_t at, const std::vector<int>& ends) const {
+    const Action done = row[at];
+    if (std::find(ends.begin(), ends.end(), done.block) == ends.end()) return;
+    if (meets_ && done.stage == meets_->first && done.block == 0)
+      for (size_t i = row.size() - 1; i > at; --i) {
+        const Action& other = row[i];
+        const bool last_block = other.block == Action::kAll || other.block == blocks_[place(other.stage)] - 1;
+        if (other.stage != meets_->second || other.micro != done.micro || !last_block ||
+            !is_weight_gradient(other))
+          continue;
+        at = i;
+        break;
+      }
+    insert(row, at + 1, {{ActionKind::ReduceGrad, done.stage, done.block, done.micro}});
+  }
+
+  void reduce_before_steps(RankPlan& row, int stage) {
+    const bool tied = needs_tied(row, stage);
+    for (size_t i = row.size(); i-- > 0;) {
+      if (row[i].kind != ActionKind::Step || row[i].stage != stage) continue;
+      if (tied) insert(row, i, {{ActionKind::ReduceTied, stage}});
+      reduce_before(row, i, stage);
+    }
+  }
+
+  std::span<const int> blocks_;
+  std::span<const std::vector<int>> bucket_ends_;
+  Tied tied_, meets_;
+  std::span<const std::vector<int>> each_;
+  bool has_once_ = false, has_each_ = false;  // reductions of the stage at hand, see has_reduction
+};
+
+}  // namespace
+
+Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
+                Tied tied, std::span<const std::vector<int>> each) {
+  const std::vector<int> ranks = stage_ranks(plan);
+  Tied meets;
+  if (tied) {
+    const auto [first, last] = *tied;
+    const auto exists = [&](int stage) { return 0 <= stage && stage < static_cast<int>(ranks.size()); };
+    check(exists(first) && exists(last) && first < last, "stages {} and {} of {} cannot share a weight",
+          first, last, ranks.size());
+    if (ranks[static_cast<size_t>(first)] == ranks[static_cast<size_t>(last)]) meets.swap(tied);
+  }
+  Reducer reducer(blocks, bucket_ends, tied, meets, each);
+  for (RankPlan& row : plan) reducer.complete(row);
+  return plan;
+}
+
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
+                                                                  const UnitsOfBlocks& units,
+                                                                  int last_stage) {
+  std::set<WeightUnit> here;
+  std::optional<WeightUnit> under_way;
+  std::set<std::pair<WeightUnit, WeightUnit>> pairs;
+  const auto open = [&](const WeightUnit& unit) {
+    if (here.count(unit) > 0) return;
+    for (const WeightUnit& other : here) pairs.insert(std::minmax(unit, other));
+    if (under_way && !(*under_way == unit)) pairs.insert(std::minmax(unit, *under_way));
+    here.insert(unit);
+  };
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::ReduceGrad && here.erase({action.stage, action.block}) > 0)
+      under_way = {action.stage, action.block};
+    if (!is_compute(action.kind)) continue;
+    const auto& blocks = units.at(static_cast<size_t>(action.stage));
+    for (size_t i = blocks.size(); i-- > 0;) {
+      if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
+      if (!adds_to_gradients(action.kind, action.stage == last_stage && i + 1 == blocks.size())) continue;
+      for (const WeightUnit& unit : blocks[i]) open(unit);
+    }
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+}  // namespace trifold

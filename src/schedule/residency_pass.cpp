@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "schedule/passes.h"
+
+namespace trifold {
+
+namespace {
+
+bool reads_weights(ActionKind kind) {
+  return kind == ActionKind::F || kind == ActionKind::B || kind == ActionKind::I;
+}
+
+// Actions on whole stages become actions on blocks, in the order the executor would take them.
+RankPlan by_blocks(const RankPlan& row, const UnitsOfBlocks& units) {
+  RankPlan parts;
+  for (Action action : row) {
+    action.overlaps_next = false;
+    if (!reads_weights(action.kind) || action.block != Action::kAll) {
+      parts.push_back(action);
+      continue;
+    }
+    const int count = static_cast<int>(units.at(static_cast<size_t>(action.stage)).size());
+    for (int i = 0; i < count; ++i) {
+      action.block = action.kind == ActionKind::F ? i : count - 1 - i;
+      parts.push_back(action);
+    }
+  }
+  return parts;
+}
+
+class Resident {
+ public:
+  Resident(RankPlan row, const UnitsOfBlocks& units, int ahead)
+      : row_(std::move(row)), units_(units), ahead_(ahead) {}
+
+  RankPlan run() {
+    for (size_t i = 0; i < row_.size(); ++i) {
+      if (reads_weights(row_[i].kind)) settle(i);
+      out_.push_back(row_[i]);
+    }
+    for (const WeightUnit& unit : here_) out_.push_back({ActionKind::Reshard, unit.stage, unit.block});
+    return std::move(out_);
+  }
+
+ private:
+  const std::vector<WeightUnit>& read_by(const Action& action) const {
+    return units_.at(static_cast<size_t>(action.stage)).at(static_cast<size_t>(action.block));
+  }
+
+  // What should be there while action `at` runs: what it reads, then the next units after it, in the order in
+  // which they are needed.
+  std::vector<WeightUnit> wanted(size_t at) const {
+    std::vector<WeightUnit> list = read_by(row_[at]);
+    const size_t most = list.size() + static_cast<size_t>(ahead_);
+    for (size_t i = at + 1; i < row_.size() && list.size() < most; ++i) {
+      if (row_[i].kind == ActionKind::Step) break;  // weights change
+      if (!reads_weights(row_[i].kind)) continue;
+      for (const WeightUnit& unit : read_by(row_[i]))
+        if (list.size() < most && std::find(list.begin(), list.end(), unit) == list.end())
+          list.push_back(unit);
+    }
+    return list;
+  }
+
+  void settle(size_t at) {
+    const std::vector<WeightUnit> list = wanted(at);
+    const auto is_wanted = [&](const WeightUnit& unit) {
+      return std::find(list.begin(), list.end(), unit) != list.end();
+    };
+    for (auto unit = here_.begin(); unit != here_.end();) {
+      if (is_wanted(*unit)) {
+        ++unit;
+        continue;
+      }
+      out_.push_back({ActionKind::Reshard, unit->stage, unit->block});
+      unit = here_.erase(unit);
+    }
+    for (const WeightUnit& unit : list)
+      if (here_.insert(unit).second) out_.push_back({ActionKind::Unshard, unit.stage, unit.block});
+  }
+
+  RankPlan row_;
+  const UnitsOfBlocks& units_;
+  int ahead_;
+  std::set<WeightUnit> here_;
+  RankPlan out_;
+};
+
+// A row that says itself when whole stages are gathered: the same of their units.
+class Given {
+ public:
+  explicit Given(const UnitsOfBlocks& units) : units_(units) {}
+
+  RankPlan run(const RankPlan& row) {
+    for (const Action& action : row) {
+      const bool resides = stages_.count(action.stage) > 0;
+      if (action.kind == ActionKind::Unshard) {
+        stages_.insert(action.stage);
+        gather(action.stage);
+      } else if (action.kind == ActionKind::Reshard) {
+        stages_.erase(action.stage);
+        let_go(action.stage);
+      } else {
+        // A Step changes the weights: what is read after it is gathered again.
+        if (action.kind == ActionKind::Step) drop(units_of(action.stage));
+        if (resides && reads_weights(action.kind)) gather(action.stage);
+        out_.push_back(action);
+      }
+    }
+    drop(std::set<WeightUnit>(here_));
+    return std::move(out_);
+  }
+
+ private:
+  std::set<WeightUnit> units_of(int stage) const {
+    std::set<WeightUnit> all;
+    for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
+      all.insert(block.begin(), block.end());
+    return all;
+  }
+
+  // In the order in which a forward needs them.
+  void gather(int stage) {
+    for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
+      for (const WeightUnit& unit : block)
+        if (here_.insert(unit).second) out_.push_back({ActionKind::Unshard, unit.stage, unit.block});
+  }
+
+  // But for the units that other stages share and still use.
+  void let_go(int stage) {
+    std::set<WeightUnit> units = units_of(stage);
+    for (int other : stages_)
+      for (const WeightUnit& unit : units_of(other)) units.erase(unit);
+    drop(units);
+  }
+
+  void drop(const std::set<WeightUnit>& units) {
+    for (const WeightUnit& unit : units)
+      if (here_.erase(unit) > 0) out_.push_back({ActionKind::Reshard, unit.stage, unit.block});
+  }
+
+  const UnitsOfBlocks& units_;
+  std::set<int> stages_;  // gathered now, by the row
+  std::set<WeightUnit> here_;
+  RankPlan out_;
+};
+
+}  // namespace
+
+RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead) {
+  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(units).run(row);
+  return Resident(by_blocks(row, units), units, ahead).run();
+}
+
+RankPlan without_residency(RankPlan row) {
+  std::erase_if(row, is_residency);
+  return row;
+}
+
+std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row) {
+  std::set<WeightUnit> here;
+  std::set<std::pair<WeightUnit, WeightUnit>> pairs;
+  for (const Action& action : row) {
+    const WeightUnit unit{action.stage, action.block};
+    if (action.kind == ActionKind::Reshard) here.erase(unit);
+    if (action.kind != ActionKind::Unshard) continue;
+    for (const WeightUnit& other : here) pairs.insert(std::minmax(unit, other));
+    here.insert(unit);
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+}  // namespace trifold

@@ -1,0 +1,335 @@
+#include "schedule/simulate.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "schedule/batches.h"
+#include "schedule/placement.h"
+#include "schedule/plan_memory.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kUnknown = -1;
+
+// Times follow from one another without a choice, so ranks are taken as far as what is known allows, in any
+// order, until nothing more is to be found out.
+class Simulator {
+ public:
+  Simulator(const Plan& plan, const PlanShape& shape, const CostModel& cost)
+      : plan_(plan),
+        shape_(shape),
+        cost_(cost),
+        rank_of_(stage_ranks(plan)),
+        micros_(static_cast<size_t>(shape.micros)),
+        messages_(2 * rank_of_.size() * micros_),
+        ranks_(plan.size()),
+        reduced_micro_(rank_of_.size(), Action::kAll),
+        reduced_from_(rank_of_.size()) {
+    for (size_t s = 0; s < reduced_from_.size(); ++s) reduced_from_[s] = blocks_of(s);
+    for (size_t rank = 0; rank < plan.size(); ++rank) memory_.push_back(row_memory(plan[rank], shape, cost));
+  }
+
+  Simulation run() {
+    for (size_t rank = 0; rank < plan_.size(); ++rank) wake(rank);
+    while (!awake_.empty()) {
+      const size_t rank = awake_.back();
+      awake_.pop_back();
+      ranks_[rank].awake = false;
+      do {
+        for (const bool forward : {false, true}) pass_batches(rank, forward);
+      } while (compute(rank));
+    }
+    return report();
+  }
+
+ private:
+  // When the two sides of a message began the batch it is in, and when the receiver's batch was done.
+  struct Message {
+    double sent = kUnknown;
+    double received = kUnknown;
+    double ready = kUnknown;
+  };
+  struct Batch {
+    size_t begin;
+    double posted;
+  };
+  struct Stream {
+    std::vector<Batch> batches;
+    size_t next = 0;     // the batch that is under way
+    bool begun = false;  // its messages know
+    double free = 0;     // when the one before was done
+  };
+  struct Rank {
+    size_t next = 0;
+    double now = 0;                   // its computation so far ends
+    double gradients = 0;             // its reductions so far end
+    double tied_at = kUnknown;        // when it came to the REDUCE_TIED it waits in
+    std::array<Stream, 2> streams{};  // backward, forward
+    double busy = 0;
+    double first = kUnknown, last = 0;  // its computation begins, ends
+    double peak_begins = 0;             // see check_memory
+    size_t sent_bytes = 0;
+    bool awake = false;
+    std::vector<TimelineEntry> timeline = {};
+  };
+
+  void wake(size_t rank) {
+    if (ranks_[rank].awake) return;
+    ranks_[rank].awake = true;
+    awake_.push_back(rank);
+  }
+
+  int blocks_of(size_t stage) const { return shape_.blocks.empty() ? 1 : shape_.blocks[stage]; }
+  size_t rank_of(int stage) const { return static_cast<size_t>(rank_of_[static_cast<size_t>(stage)]); }
+  const StageCost& cost_of(int stage) const { return cost_.stages[static_cast<size_t>(stage)]; }
+  int last_stage() const { return static_cast<int>(rank_of_.size()) - 1; }
+
+  // Messages are known by direction, receiving stage and micro-batch.
+  Message& message(bool forward, int receiver, int micro) {
+    const size_t stage = static_cast<size_t>(receiver) + (forward ? rank_of_.size() : 0);
+    return messages_[stage * micros_ + static_cast<size_t>(micro)];
+  }
+
+  int neighbour(const Action& action) const {
+    const bool up = action.kind == ActionKind::SendF || action.kind == ActionKind::RecvB;
+    return action.stage + (up ? 1 : -1);
+  }
+
+  Message& message_of(const Action& action) {
+    const int receiver = is_send(action.kind) ? neighbour(action) : action.stage;
+    return message(is_forward_message(action.kind), receiver, action.micro);
+  }
+
+  size_t bytes_of(const Action& action) const {
+    const bool own_output = action.kind == ActionKind::SendF || action.kind == ActionKind::RecvB;
+    return cost_of(own_output ? action.stage : action.stage - 1).message_bytes;
+  }
+
+  double travel(const Action& action) const {
+    return cost_.message_seconds + static_cast<double>(bytes_of(action)) / cost_.bytes_per_second;
+  }
+
+  void add_entry(size_t rank, const Action& action, double begin, double end) {
+    if (cost_.timeline)
+      ranks_[rank].timeline.push_back({static_cast<int>(rank), action, begin, end,
+                                       !is_compute(action.kind) && action.kind != ActionKind::Step});
+  }
+
+  // Takes one direction's queue as far as the peers' times are known.
+  void pass_batches(size_t rank, bool forward) {
+    Stream& stream = ranks_[rank].streams[forward];
+    for (; stream.next < stream.batches.size(); ++stream.next) {
+      const Batch& batch = stream.batches[stream.next];
+      const size_t end = batch_end(plan_[rank], batch.begin);
+      if (!stream.begun) begin_batch(rank, batch.begin, end, std::max(stream.free, batch.posted));
+      stream.begun = true;
+      if (!end_batch(rank, stream, batch.begin, end)) return;
+      stream.begun = false;
+    }
+  }
+
+  void begin_batch(size_t rank, size_t from, size_t to, double time) {
+    for (size_t i = from; i < to; ++i) {
+      const Action& action = plan_[rank][i];
+      (is_send(action.kind) ? message_of(action).sent : message_of(action).received) = time;
+      wake(rank_of(neighbour(action)));
+    }
+  }
+
+  bool end_batch(size_t rank, Stream& stream, size_t from, size_t to) {
+    const RankPlan& row = plan_[rank];
+    double done = stream.free;
+    for (size_t i = from; i < to; ++i) {
+      const Message& each = message_of(row[i]);
+      if (each.sent == kUnknown || each.received == kUnknown) return false;
+      done = std::max(done, std::max(each.sent, each.received) + travel(row[i]));
+    }
+    for (size_t i = from; i < to; ++i) {
+      Message& each = message_of(row[i]);
+      const double begin = std::max(each.sent, each.received);
+      add_entry(rank, row[i], begin, begin + travel(row[i]));
+      if (is_send(row[i].kind))
+        ranks_[rank].sent_bytes += bytes_of(row[i]);
+      else
+        each.ready = done;
+    }
+    stream.free = done;
+    return true;
+  }
+
+  // The message that the action waits for; null when it needs none.
+  const Message* needed(const Action& action) {
+    const int stage = action.stage;
+    if (action.kind == ActionKind::F)
+      return stage > 0 && rank_of(stage - 1) != rank_of(stage) ? &message(true, stage, action.micro)
+                                                               : nullptr;
+    const bool begins =
+        action.block == Action::kAll || action.block == blocks_of(static_cast<size_t>(stage)) - 1;
+    if (action.kind == ActionKind::W || !begins || stage == last_stage()) return nullptr;
+    return rank_of(stage + 1) != rank_of(stage) ? &message(false, stage, action.micro) : nullptr;
+  }
+
+  // Takes the rank through its row until it has to wait; true when it posted messages.
+  bool compute(size_t rank) {
+    Rank& self = ranks_[rank];
+    const RankPlan& row = plan_[rank];
+    bool posted = false;
+    while (self.next < row.size()) {
+      const Action& action = row[self.next];
+      if (is_message(action.kind)) {
+        self.streams[is_forward_message(action.kind)].batches.push_back({self.next, self.now});
+        self.next = batch_end(row, self.next);
+        posted = true;
+      } else if (is_compute(action.kind)) {
+        if (!compute_one(rank, action)) break;
+      } else if (action.kind == ActionKind::ReduceTied) {
+        if (!reduce_tied(rank, action)) break;
+      } else {
+        reduce_or_step(rank, action);
+        ++self.next;
+      }
+    }
+    return posted;
+  }
+
+  double seconds(const Action& action) const {
+    const StageCost& own = cost_of(action.stage);
+    const double whole = action.kind == ActionKind::F   ? own.f
+                         : action.kind == ActionKind::I ? own.i
+                         : action.kind == ActionKind::W ? own.w
+                                                        : own.whole_backward();
+    return action.block == Action::kAll ? whole : whole / blocks_of(static_cast<size_t>(action.stage));
+  }
+
+  // When the action's input is there; kUnknown when that is not known yet.
+  double input_ready(const Action& action) {
+    const Message* input = needed(action);
+    return input == nullptr ? 0 : input->ready;
+  }
+
+  bool compute_one(size_t rank, const Action& action) {
+    Rank& self = ranks_[rank];
+    const double input = input_ready(action);
+    const double partner = action.overlaps_next ? input_ready(plan_[rank][self.next + 1]) : 0;
+    if (input == kUnknown || partner == kUnknown) return false;
+    const double begin = std::max({self.now, input, partner});
+    if (self.first == kUnknown) self.first = begin;
+    const size_t end = self.next + (is_overlapped(rank, self.next) ? 2 : 1);
+    double longest = 0;
+    for (; self.next < end; ++self.next) {
+      const Action& part = plan_[rank][self.next];
+      if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
+      add_entry(rank, part, begin, begin + seconds(part));
+      longest = std::max(longest, seconds(part));
+    }
+    self.now = self.last = begin + longest;
+    self.busy += longest;
+    return true;
+  }
+
+  // A backward needs the forward of its own micro-batch: these two cannot be computed at once.
+  bool is_overlapped(size_t rank, size_t at) const {
+    const RankPlan& row = plan_[rank];
+    return cost_.overlap_pairs && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
+  }
+
+  bool reduce_tied(size_t rank, const Action& action) {
+    Rank& self = ranks_[rank];
+    const size_t other = rank_of(action.stage == 0 ? last_stage() : 0);
+    Rank& peer = ranks_[other];
+    self.tied_at = self.now;
+    if (peer.tied_at == kUnknown) return false;
+    const double begin = std::max(self.now, peer.now);
+    for (const size_t each : {rank, other}) {
+      Rank& meeting = ranks_[each];
+      add_entry(each, plan_[each][meeting.next], begin, begin + cost_.tied_seconds);
+      meeting.now = begin + cost_.tied_seconds;
+      meeting.tied_at = kUnknown;
+      ++meeting.next;
+    }
+    wake(other);
+    return true;
+  }
+
+  void reduce_or_step(size_t rank, const Action& action) {
+    Rank& self = ranks_[rank];
+    const auto stage = static_cast<size_t>(action.stage);
+    const StageCost& own = cost_of(action.stage);
+    const int blocks = blocks_of(stage);
+    if (action.kind == ActionKind::ReduceGrad) {
+      const int from = std::max(action.block, 0);
+      if (action.micro != reduced_micro_[stage]) reduced_from_[stage] = blocks;
+      reduced_micro_[stage] = action.micro;
+      const double begin = std::max(self.now, self.gradients);
+      self.gradients = begin + own.reduce * std::max(0, reduced_from_[stage] - from) / blocks;
+      reduced_from_[stage] = from;
+      add_entry(rank, action, begin, self.gradients);
+    } else if (action.kind == ActionKind::Step) {
+      const double begin = std::max(self.now, self.gradients);
+      self.now = begin + own.step;
+      reduced_from_[stage] = blocks;
+      add_entry(rank, action, begin, self.now);
+    }
+  }
+
+  double end_of(const Rank& rank) const {
+    return std::max({rank.now, rank.gradients, rank.streams[0].free, rank.streams[1].free});
+  }
+
+  Simulation report() {
+    Simulation result;
+    std::vector<double> peak_begins;
+    for (size_t rank = 0; rank < plan_.size(); ++rank) {
+      const Rank& self = ranks_[rank];
+      check(self.next == plan_[rank].size(), "the simulation is stuck at {}, although the plan was checked",
+            self.next < plan_[rank].size() ? where(plan_, rank, self.next) : std::string());
+      result.makespan = std::max(result.makespan, end_of(self));
+      peak_begins.push_back(self.peak_begins);
+    }
+    if (cost_.memory_limit) check_memory(plan_, memory_, peak_begins, *cost_.memory_limit);
+    double idle = 0;
+    for (size_t rank = 0; rank < plan_.size(); ++rank) {
+      const Rank& self = ranks_[rank];
+      idle += result.makespan - self.busy;
+      result.ranks.push_back({self.busy, result.makespan - self.busy,
+                              self.last - std::max(self.first, 0.0) - self.busy, memory_[rank].peak_in_flight,
+                              memory_[rank].versions, memory_[rank].peak, self.sent_bytes});
+      append_timeline(result.timeline, ranks_[rank].timeline);
+    }
+    if (result.makespan > 0) result.bubble = idle / (static_cast<double>(plan_.size()) * result.makespan);
+    return result;
+  }
+
+  static void append_timeline(std::vector<TimelineEntry>& all, std::vector<TimelineEntry>& own) {
+    std::stable_sort(own.begin(), own.end(),
+                     [](const TimelineEntry& a, const TimelineEntry& b) { return a.begin < b.begin; });
+    all.insert(all.end(), own.begin(), own.end());
+    own = {};
+  }
+
+  const Plan& plan_;
+  const PlanShape& shape_;
+  const CostModel& cost_;
+  std::vector<int> rank_of_;
+  size_t micros_;
+  std::vector<Message> messages_;
+  std::vector<Rank> ranks_;
+  std::vector<int> reduced_micro_;  // [stage] the last reduction is of this micro-batch, where it is of one
+  std::vector<int> reduced_from_;   // [stage] gradients of this block and those behind it are reduced
+  std::vector<RowMemory> memory_;
+  std::vector<size_t> awake_;
+};
+
+}  // namespace
+
+Simulation simulate(const Plan& plan, const PlanShape& shape, const CostModel& cost) {
+  check_plan(plan, shape);
+  check(static_cast<int>(cost.stages.size()) == shape.stages, "costs of {} stages for a plan of {}",
+        cost.stages.size(), shape.stages);
+  return Simulator(plan, shape, cost).run();
+}
+
+}  // namespace trifold

@@ -1,0 +1,39 @@
+// Plans as files of PyTorch (torch.distributed.pipelining, `_dump_csv` and `_load_csv`): what these have and
+// Trifold's plans have not, and the other way round.
+//
+// A file in PyTorch's format "compute_comms" waits for its sends ("0WAIT_SEND_F1", "1WAIT_SEND_B3") and
+// reductions ("0WAIT_REDUCE_GRAD"). Trifold's executor needs no such action: memory that a message or a
+// reduction reads is not used again before it is done, and STEP waits for all reductions of its stage.
+// PyTorch's sends each go on by themselves until their wait, Trifold's go one after the other: an order of
+// messages that runs there can deadlock here (with `defer_pp_recv`, for example).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "schedule/action.h"
+
+namespace trifold {
+
+// As parse_plan (action.h), of a text that may have waits. The plan has none, and if the text waits for sends
+// no messages either: add_communication places them. Throws Error(BadInput) that names the row and the cell
+// of a wait that no send or reduction comes before, or that repeats another.
+Plan parse_plan_with_waits(std::string_view text);
+
+// The plan as a file that PyTorch reads with `_load_csv(FILE)`, that is in its format "compute_only": F, I,
+// W, B and OVERLAP_F_B, to which PyTorch adds messages, reductions and gathers itself. An I, W or B that is
+// taken apart into blocks is written whole, where its last block stands. Throws Error(BadInput) for the plan
+// of an asynchronous schedule: one with weight versions, or with updates before its end.
+std::string to_torch_csv(const Plan& plan);
+
+// The same with everything that PyTorch's runtime does, for `_load_csv(FILE, format="compute_comms")`:
+// - messages as add_communication places them, whatever the plan has, and a wait for each send: for a SEND_F
+//   after the backward of its stage and micro-batch, for a SEND_B at the end of the row;
+// - REDUCE_GRAD and the wait for it after the last weight gradient of a stage;
+// - UNSHARD of all stages at the beginning of a row and RESHARD after the reduction of each, unless the plan
+//   says itself when whole stages are gathered: then as it says.
+// STEP and REDUCE_TIED, which PyTorch does not have, are left out. Throws Error(BadInput) as to_torch_csv
+// does, and for an order of computation that cannot run.
+std::string to_torch_comms_csv(const Plan& plan);
+
+}  // namespace trifold

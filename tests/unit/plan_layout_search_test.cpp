@@ -1,0 +1,140 @@
+// The search for a layout: what it finds is what the plan says of it, fits, and is in order.
+#include "plan/layout_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/command_line/commands.h"
+#include "core/error.h"
+#include "plan/report.h"
+
+namespace trifold::test {
+namespace {
+
+constexpr double kBytesOfGib = 1024.0 * 1024.0 * 1024.0;
+
+// 100 million parameters on a node of H100s.
+PlanConfig search_of_8() {
+  PlanConfig config;
+  PretrainConfig& run = config.run;
+  run.model.num_layers = 8;
+  run.model.hidden_size = 1024;
+  run.model.num_attention_heads = 16;
+  run.model.seq_length = 1024;
+  run.model.vocab_size = 8192;
+  run.precision.bf16 = true;
+  run.mesh.ranks = 8;
+  run.batch.global_batch_size = 32;
+  config.hardware = "h100";
+  config.search = true;
+  return config;
+}
+
+std::string refusal_of_search(const PlanConfig& config) {
+  try {
+    search_layouts(resolve(config));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  ADD_FAILURE() << "something was found";
+  return {};
+}
+
+TEST(LayoutOrder, TiesGoToLessMemoryThenToFewerTensorRanks) {
+  constexpr double kLimit = 100;
+  // 1.00 and 1.01 tie; 1.03 does not, and 1.04 ties with it.
+  const std::vector<LayoutRank> ranks = {
+      {1.04, 10, 1}, {1.00, 50, 1}, {1.01, 30, 8}, {1.03, 90, 1}, {1.015, 30.5, 4}};
+  EXPECT_EQ(order_of_layouts(ranks, kLimit), (std::vector<size_t>{4, 2, 1, 0, 3}));
+  EXPECT_TRUE(order_of_layouts({}, kLimit).empty());
+}
+
+TEST(LayoutSearch, FindsWhatThePlanSays) {
+  const LayoutSearch search = search_layouts(resolve(search_of_8()));
+  ASSERT_FALSE(search.best.empty());
+  EXPECT_LE(search.best.size(), 10U);
+  EXPECT_GT(search.layouts, 200);
+  EXPECT_LE(search.fitting, search.layouts);
+  EXPECT_EQ(search.simulated, 20);
+  std::vector<LayoutRank> ranks;
+  for (const FoundLayout& found : search.best) {
+    EXPECT_LE(static_cast<double>(found.bytes), search.limit);
+    EXPECT_NEAR(static_cast<double>(found.estimate.bytes), static_cast<double>(found.bytes),
+                0.1 * static_cast<double>(found.bytes));
+    EXPECT_NEAR(found.estimate.time.all(), found.step_seconds, 0.25 * found.step_seconds);
+    EXPECT_FALSE(found.bound.empty());
+    ranks.push_back(
+        {found.step_seconds, static_cast<double>(found.bytes), found.estimate.layout[SearchAxis::Tensor]});
+    PlanConfig alone;
+    alone.run = found.run;
+    alone.hardware = "h100";
+    const PlanOutcome outcome = plan_outcome(resolve(alone));
+    EXPECT_EQ(outcome.step_seconds, found.step_seconds);
+    EXPECT_EQ(outcome.most_bytes(), found.bytes);
+  }
+  const std::vector<size_t> order = order_of_layouts(ranks, search.limit);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST(LayoutSearch, ListsEachMeshOnce) {
+  const LayoutSearch search = search_layouts(resolve(search_of_8()));
+  std::set<std::pair<int64_t, int64_t>> seen;
+  for (const EstimatedLayout& mesh : search.meshes) {
+    const int64_t tensor = mesh.layout[SearchAxis::Tensor], pipeline = mesh.layout[SearchAxis::Pipeline];
+    EXPECT_TRUE(seen.emplace(tensor, pipeline).second);
+    EXPECT_EQ(tensor * pipeline * mesh.data, 8);
+  }
+  EXPECT_EQ(seen.size(), 10U);  // products of three powers of two that make 8
+}
+
+TEST(LayoutSearch, KeepsToTheMemoryLimit) {
+  PlanConfig config = search_of_8();
+  const LayoutSearch wide = search_layouts(resolve(config));
+  const double needed = static_cast<double>(wide.best.front().bytes) / kBytesOfGib;
+  config.run.mesh.memory_limit = 0.7 * needed;
+  const LayoutSearch narrow = search_layouts(resolve(config));
+  EXPECT_LT(narrow.fitting, wide.fitting);
+  for (const FoundLayout& found : narrow.best)
+    EXPECT_LE(static_cast<double>(found.bytes), 0.7 * needed * kBytesOfGib);
+  config.run.mesh.memory_limit = 0.001;
+  const std::string message = refusal_of_search(config);
+  EXPECT_NE(message.find("the smallest"), std::string::npos) << message;
+  EXPECT_NE(message.find("--micro-batch-size 1"), std::string::npos) << message;
+}
+
+TEST(LayoutSearch, ChoosesOnlyWhatItIsAskedFor) {
+  PlanConfig config = search_of_8();
+  config.search_over = {SearchAxis::MicroBatch, SearchAxis::Recompute};
+  config.run.mesh.tensor_model_parallel_size = 2;
+  config.run.mesh.sequence_parallel = true;
+  const LayoutSearch search = search_layouts(resolve(config));
+  EXPECT_EQ(search.layouts, 4 * 3);  // 4 data ranks have 8 samples each: 1, 2, 4 and 8 at once
+  for (const FoundLayout& found : search.best) {
+    EXPECT_EQ(found.run.mesh.tensor_model_parallel_size, 2);
+    EXPECT_TRUE(found.run.mesh.sequence_parallel);
+    EXPECT_EQ(found.words.front(), "--micro-batch-size");
+  }
+  config.run.mesh.tensor_model_parallel_size = 3;  // the width does not divide
+  EXPECT_NE(refusal_of_search(config).find("can run"), std::string::npos);
+}
+
+TEST(AutoLayout, TakesTheBestOfTheSearch) {
+  PlanConfig plan = search_of_8();
+  PretrainConfig run = plan.run;
+  run.auto_layout = "h100";
+  run.batch.train_iters = 10;
+  run.lr.lr = 1e-3;
+  run.data.data_path = {"text.txt"};
+  const ChosenLayout chosen = choose_layout(resolve(run));
+  EXPECT_FALSE(chosen.run.auto_layout);
+  EXPECT_EQ(layout_of(chosen.run), search_layouts(resolve(plan)).best.front().estimate.layout);
+  EXPECT_TRUE(chosen.run.mesh.data_parallel_size && chosen.run.pipeline.schedule);
+  EXPECT_EQ(chosen.run.batch.train_iters, 10);
+  EXPECT_EQ(chosen.run.lr.lr_decay_iters, 10);
+}
+
+}  // namespace
+}  // namespace trifold::test

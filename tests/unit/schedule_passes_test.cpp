@@ -1,0 +1,177 @@
+#include "schedule/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "schedule/batches.h"
+#include "schedule/schedules.h"
+#include "unit/schedule_testing.h"
+
+namespace trifold {
+namespace {
+
+using Ends = std::vector<std::vector<int>>;
+
+std::string error_of(const std::string& plan) {
+  try {
+    add_communication(parse_plan(plan));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Passes, ReductionsTakeTheLastGradientOfEachStageApart) {
+  const std::vector<int> blocks{2, 3};
+  const Ends ends{{0}, {2, 0}};
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::OneFOneB, 2, 1, 2), blocks, ends)),
+            "0F0,0F1,0B0,0B1@1,0B1@0,0REDUCE_GRAD@0,0STEP\n"
+            "1F0,1B0,1F1,1B1@2,1REDUCE_GRAD@2,1B1@1,1B1@0,1REDUCE_GRAD@0,1STEP\n");
+  // W is what completes a gradient when backward is taken apart.
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,0I0,0W0"), blocks, ends)),
+            "0F0,0I0,0W0@1,0W0@0,0REDUCE_GRAD@0,0STEP\n");
+}
+
+TEST(Passes, StepsWaitForEveryReductionOfTheRank) {
+  const std::vector<int> blocks{1, 1, 1, 1};
+  const Ends ends{{0}, {0}, {0}, {0}};
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::Interleaved, 2, 2, 1), blocks, ends)),
+            "0F0,2F0,2B0@0,2REDUCE_GRAD@0,0B0@0,0REDUCE_GRAD@0,0STEP,2STEP\n"
+            "1F0,3F0,3B0@0,3REDUCE_GRAD@0,1B0@0,1REDUCE_GRAD@0,1STEP,3STEP\n");
+}
+
+// The last rank waits at its end: what the first needs of it is done by then.
+TEST(Passes, TheTiedGradientIsAddedBeforeItsBucketIsReduced) {
+  const std::vector<int> blocks{2, 1};
+  const Ends ends{{1, 0}, {0}};
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 1), blocks, ends, {{0, 1}})),
+            "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n"
+            "1F0,1B0@0,1REDUCE_GRAD@0,1REDUCE_TIED,1STEP\n");
+  // On one rank there is nothing to send.
+  EXPECT_EQ(
+      to_string(add_reduce(parse_plan("0F0,1F0,1B0,0B0"), std::vector<int>{1, 1}, Ends{{0}, {0}}, {{0, 1}})),
+      "0F0,1F0,1B0@0,1REDUCE_GRAD@0,0B0@0,0REDUCE_GRAD@0,0STEP,1STEP\n");
+}
+
+TEST(Passes, AsynchronousStepsGetTheirReductions) {
+  const std::vector<int> blocks{2};
+  const Ends ends{{1, 0}};
+  EXPECT_EQ(to_string(add_reduce(make_async(Schedule::PipeDream, 1, 1, 2), blocks, ends)),
+            "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_GRAD@0,0STEP,"
+            "0F1v1,0B1@1v1,0REDUCE_GRAD@1,0B1@0v1,0REDUCE_GRAD@0,0STEP\n");
+  EXPECT_EQ(to_string(add_reduce(make_async(Schedule::PipeDream, 2, 1, 1), std::vector<int>{1, 1},
+                                 Ends{{0}, {0}}, {{0, 1}})),
+            "0F0,0B0@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n1F0,1B0@0,1REDUCE_GRAD@0,1REDUCE_TIED,1STEP\n");
+}
+
+TEST(Passes, AStageThatReducesAlreadyKeepsItsReductions) {
+  const Ends ends{{1, 0}};
+  for (const char* plan : {"0F0,0B0,0REDUCE_GRAD", "0F0,0B0,0REDUCE_GRAD,0STEP"})
+    EXPECT_EQ(to_string(add_reduce(parse_plan(plan), std::vector<int>{2}, ends)),
+              "0F0,0B0,0REDUCE_GRAD@1,0REDUCE_GRAD@0,0STEP\n");
+  const char* named = "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_GRAD@0,0STEP\n";
+  EXPECT_EQ(to_string(add_reduce(parse_plan(named), std::vector<int>{2}, ends)), named);
+}
+
+TEST(Passes, BucketsAreReducedAfterEachMicroBatch) {
+  const std::vector<int> blocks{2, 1};
+  const Ends ends{{1, 0}, {0}};
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::OneFOneB, 2, 1, 2), blocks, ends, {}, ends)),
+            "0F0,0F1,0B0@1,0REDUCE_GRAD0@1,0B0@0,0REDUCE_GRAD0@0,0B1@1,0REDUCE_GRAD1@1,0B1@0,0REDUCE_GRAD1@0,"
+            "0STEP\n1F0,1B0@0,1REDUCE_GRAD0@0,1F1,1B1@0,1REDUCE_GRAD1@0,1STEP\n");
+  // The bucket of a weight that is tied to another rank's is reduced once.
+  EXPECT_EQ(
+      to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 2), blocks, ends, {{0, 1}}, Ends{{1}, {0}})),
+      "0F0,0F1,0B0@1,0REDUCE_GRAD0@1,0B0@0,0B1@1,0REDUCE_GRAD1@1,0B1@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n"
+      "1F0,1F1,1B0@0,1REDUCE_GRAD0@0,1B1@0,1REDUCE_GRAD1@0,1REDUCE_TIED,1STEP\n");
+  // On one rank it waits for the other use of its micro-batch.
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,1F0,1I0,0I0,0W0,1W0"), std::vector<int>{1, 1},
+                                 Ends{{0}, {0}}, {{0, 1}}, Ends{{0}, {0}})),
+            "0F0,1F0,1I0,0I0,0W0@0,1W0@0,1REDUCE_GRAD0@0,0REDUCE_GRAD0@0,0STEP,1STEP\n");
+}
+
+// One stage of three blocks; the head, block 2, has its weight with the embedding, block 0.
+TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
+  const auto unit = [](int block) { return WeightUnit{0, block}; };
+  const UnitsOfBlocks units{{{unit(0)}, {unit(1)}, {unit(2), unit(0)}}};
+  const Ends ends{{2, 1, 0}};
+  const std::vector<int> blocks{3};
+  const auto pairs = [&](const char* plan, int last_stage) {
+    const Plan reduced = add_reduce(parse_plan(plan), blocks, ends, {}, ends);
+    return gradients_together(reduced[0], units, last_stage);
+  };
+  using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
+  EXPECT_EQ(pairs("0F0,0B0,0F1,0B1", 0), (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
+  // Where the head is elsewhere block 0 comes when block 1 is under way and block 2 is gone.
+  const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
+  const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
+  EXPECT_EQ(gradients_together(once[0], apart, 1), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+}
+
+TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,(0F1;0B0)OVERLAP_F_B,0B1"), std::vector<int>{1}, Ends{{0}})),
+            "0F0,(0F1;0B0)OVERLAP_F_B,0B1@0,0REDUCE_GRAD@0,0STEP\n");
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,(0F1;0B0)OVERLAP_F_B,0W1"), std::vector<int>{2}, Ends{{0}})),
+            "0F0,(0F1;0B0)OVERLAP_F_B,0W1@1,0W1@0,0REDUCE_GRAD@0,0STEP\n");
+  EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,0B0,(0F1;0B1)OVERLAP_F_B"), std::vector<int>{1}, Ends{{0}})),
+            "0F0,0B0,0F1,0B1@0,0REDUCE_GRAD@0,0STEP\n");
+}
+
+// 1F1B on two ranks. A receive stands before the computation under which its message arrives.
+TEST(Passes, MessagesStandWhereTheyCannotBlock) {
+  EXPECT_EQ(to_string(add_communication(make_schedule(Schedule::OneFOneB, 2, 1, 2))),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
+}
+
+TEST(Passes, ABatchHasOneDirectionAndOneReceive) {
+  const RankPlan row = parse_plan("0F0,1SEND_F0,0SEND_F0,1RECV_F0,1RECV_F1,0RECV_B0,0SEND_F1,0B0")[0];
+  std::vector<size_t> ends;
+  for (size_t at = 1; at < 7; at = ends.back()) ends.push_back(batch_end(row, at));
+  EXPECT_EQ(ends, (std::vector<size_t>{4, 5, 6, 7}));
+}
+
+// Stages 1 and 2 are on one rank: nothing is sent between them.
+TEST(Passes, NothingIsSentWithinARank) {
+  EXPECT_EQ(to_string(add_communication(forward_only(Schedule::ZbV, 2, 2, 1))),
+            "0F0,0SEND_F0,3RECV_F0,3F0\n1RECV_F0,1F0,2F0,2SEND_F0\n");
+}
+
+TEST(Passes, AGradientGoesOutWithTheFirstBlock) {
+  Plan plan =
+      add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 1), std::vector<int>{2, 2}, Ends{{1, 0}, {1, 0}});
+  EXPECT_EQ(to_string(add_communication(std::move(plan))),
+            "0F0,0SEND_F0,0RECV_B0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_GRAD@0,0STEP\n"
+            "1RECV_F0,1F0,1B0@1,1REDUCE_GRAD@1,1B0@0,1SEND_B0,1REDUCE_GRAD@0,1STEP\n");
+}
+
+// Apart, the output leaves before the backward; together, it leaves when both are done.
+TEST(Passes, OverlappedPairsComeApartUnlessTheyAreToStay) {
+  const char* plan = "0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n";
+  EXPECT_EQ(to_string(add_communication(parse_plan(plan))),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+  EXPECT_EQ(to_string(add_communication(parse_plan(plan), Pairs::Together)),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1RECV_F1,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
+}
+
+TEST(Passes, APlanWithMessagesIsLeftAlone) {
+  const Plan plan = parse_plan(test::golden_text("zb1p_2rank_2stagep_comms.csv"));
+  EXPECT_EQ(add_communication(plan), plan);
+}
+
+TEST(Passes, AnOrderThatCannotRunIsNamed) {
+  EXPECT_EQ(error_of("0B0,0F0\n1F0,1B0\n"),
+            "the plan cannot run in this order; it deadlocks:\n"
+            "  0B0 (rank 0, action 1) waits for the gradient of stage 1 for micro-batch 0\n"
+            "  1F0 (rank 1, action 1) waits for 0F0");
+  EXPECT_NE(error_of("0F0,0B0\n0F1\n").find("0F1 (rank 1, action 1): stage 0 is on rank 0 too"),
+            std::string::npos);
+  EXPECT_NE(error_of("0F0,0B0,2F0\n").find("no rank runs stage 1"), std::string::npos);
+  EXPECT_NE(error_of("0F2000000000\n").find("too few actions"), std::string::npos);
+  EXPECT_NE(error_of("2000000000F0\n").find("no pipeline has that many stages"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trifold
