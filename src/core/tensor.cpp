@@ -26,22 +26,11 @@ Shape::Shape(std::span<const int64_t> extents) : rank_(static_cast<int>(extents.
   std::copy(extents.begin(), extents.end(), extents_.begin());
 }
 
-int64_t Shape::elements() const {
-  int64_t count = 1;
-  bool fits = true;
-  for (int64_t extent : extents())
-    fits = fits && extent >= 0 && !__builtin_mul_overflow(count, extent, &count);
-  if (!fits || count > kMaxElements) [[unlikely]]
-    fail("a tensor of shape {} cannot exist", to_string(*this));
-  return count;
-}
+void Shape::cannot_exist() const { fail("a tensor of shape {} cannot exist", to_string(*this)); }
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape.extents(), ", ")); }
 
-int64_t Tensor::row_count() const {
-  check(rank() >= 1, "a scalar has no rows");
-  return last_dim() == 0 ? 0 : elements() / last_dim();
-}
+void Tensor::scalar_has_no_rows() const { fail("a scalar has no rows"); }
 
 void Tensor::wrong_type(DType wanted) const {
   fail("tensor {} is {}, not {}", to_string(shape), name_of(dtype), name_of(wanted));

@@ -38,11 +38,25 @@ class Shape {
     assert(0 <= dim && dim < rank_);
     return extents_[static_cast<size_t>(dim)];
   }
-  int64_t elements() const;
+  int64_t elements() const { return product(rank_); }
+  // The product of the first `dims` extents, which is the number of elements that these index.
+  int64_t product(int dims) const {
+    int64_t count = 1;
+    bool fits = true;
+    for (int dim = 0; dim < dims; ++dim) {
+      const int64_t extent = extents_[static_cast<size_t>(dim)];
+      fits = fits && extent >= 0 && !__builtin_mul_overflow(count, extent, &count);
+    }
+    if (!fits || count > kMaxElements) [[unlikely]]
+      cannot_exist();
+    return count;
+  }
   std::span<const int64_t> extents() const { return {extents_.data(), static_cast<size_t>(rank_)}; }
   bool operator==(const Shape& other) const = default;
 
  private:
+  [[noreturn]] void cannot_exist() const;
+
   int rank_ = 0;
   std::array<int64_t, kMaxRank> extents_{};
 };
@@ -60,7 +74,11 @@ struct Tensor {
   int rank() const { return shape.rank(); }
   int64_t dim(int i) const { return shape[i]; }
   // All dims but the last as one: the view of a tensor as a matrix [row_count, last dim].
-  int64_t row_count() const;
+  int64_t row_count() const {
+    if (rank() == 0) [[unlikely]]
+      scalar_has_no_rows();
+    return last_dim() == 0 ? 0 : shape.product(rank() - 1);
+  }
   int64_t last_dim() const { return shape[shape.rank() - 1]; }
 
   // The elements as T; throws when T is not the dtype.
@@ -82,6 +100,7 @@ struct Tensor {
 
  private:
   [[noreturn]] void wrong_type(DType wanted) const;
+  [[noreturn]] void scalar_has_no_rows() const;
 };
 
 class Device;

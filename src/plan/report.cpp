@@ -36,13 +36,14 @@ int batches_to_simulate(const PretrainConfig& config) {
 
 class Builder {
  public:
-  explicit Builder(const PlanConfig& config)
+  explicit Builder(const PlanConfig& config, CountedActivations* counted = nullptr)
       : config_(config),
         run_(config.run),
         sizes_(mesh_sizes(run_.mesh)),
         order_(step_order(run_, batches_to_simulate(run_))),
         model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.rank_of_stage),
-        costs_(make_plan_costs(config, model_.model)) {
+        costs_(make_plan_costs(config, model_.model)),
+        counted_(counted == nullptr ? own_ : *counted) {
     const ZeroSharing zero = zero_sharing(run_);
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
       layouts_.emplace_back(model_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero);
@@ -150,14 +151,16 @@ class Builder {
     double data_bytes = 0;
   };
 
-  RankUse use_of(int rank, const Plan& plan, bool each) const {
+  RankUse use_of(int rank, const Plan& plan, bool each) {
     const RankLayout& layout = layouts_[static_cast<size_t>(rank)];
     const RankPlan row = layout.with_residency(plan[static_cast<size_t>(rank)]);
     const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
     RankUse use;
     use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
-    use.memory.predicted_activations =
-        layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_)).total();
+    use.memory.predicted_activations = counted_.of(rank, row, [&] {
+      return layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_))
+          .total();
+    });
     use.memory.workspace = device_workspace(run_);
     use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
     return use;
@@ -242,13 +245,17 @@ class Builder {
   CutModel model_;
   PlanCosts costs_;
   std::vector<RankLayout> layouts_;  // of each pipeline rank, the first of its stage
+  CountedActivations own_;           // where none are given
+  CountedActivations& counted_;
   PlanShape shape_;
   PlanReport report_;
 };
 
 }  // namespace
 
-PlanReport make_plan_report(const PlanConfig& config) { return Builder(config).build(); }
+PlanReport make_plan_report(const PlanConfig& config, CountedActivations* counted) {
+  return Builder(config, counted).build();
+}
 
 PlanOutcome plan_outcome(const PlanConfig& config) { return Builder(config).outcome(); }
 
@@ -258,6 +265,16 @@ size_t PlanOutcome::most_bytes() const {
   return most;
 }
 
-std::vector<PlannedRank> plan_ranks(const PlanConfig& config) { return Builder(config).ranks(); }
+std::vector<PlannedRank> plan_ranks(const PlanConfig& config, CountedActivations* counted) {
+  return Builder(config, counted).ranks();
+}
+
+size_t CountedActivations::of(int rank, const RankPlan& row, FunctionRef<size_t()> count) {
+  std::vector<std::pair<RankPlan, size_t>>& rows = known_[rank];
+  for (const auto& [known, bytes] : rows)
+    if (known == row) return bytes;
+  rows.emplace_back(row, count());
+  return rows.back().second;
+}
 
 }  // namespace trifold

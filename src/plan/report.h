@@ -10,11 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/fields/config.h"
+#include "core/function_ref.h"
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
 #include "plan/hardware_forecast.h"
@@ -70,9 +73,20 @@ struct PlanReport {
   Simulation simulation;
 };
 
+// The bytes of activations of rows that were counted before: plans of one configuration that differ in ZeRO or
+// in reductions alone have many rows in common, and counting takes most of the time of a plan.
+class CountedActivations {
+ public:
+  // Of `row` on a pipeline rank: known, or counted now.
+  size_t of(int rank, const RankPlan& row, FunctionRef<size_t()> count);
+
+ private:
+  std::map<int, std::vector<std::pair<RankPlan, size_t>>> known_;  // [pipeline rank]
+};
+
 // `config` must be resolved, its vocabulary included. BadInput when a rank needs more than --memory-limit, or
 // for files that are wrong.
-PlanReport make_plan_report(const PlanConfig& config);
+PlanReport make_plan_report(const PlanConfig& config, CountedActivations* counted = nullptr);
 
 // The same without a picture, comparisons and checks: what a search, and many plans at once, need.
 struct PlanOutcome {
@@ -91,6 +105,6 @@ struct PlannedRank {
   MemoryReport memory;
   int64_t parameters = 0;  // elements of the weights it holds if they are not sharded
 };
-std::vector<PlannedRank> plan_ranks(const PlanConfig& config);
+std::vector<PlannedRank> plan_ranks(const PlanConfig& config, CountedActivations* counted = nullptr);
 
 }  // namespace trifold

@@ -18,7 +18,7 @@ ZeroBytes zero_formula(int stage, double parameters, int shared, double weight_b
           optimizer_bytes * part(zero.optimizer)};
 }
 
-ZeroTable make_zero_table(const PlanConfig& config) {
+ZeroTable make_zero_table(const PlanConfig& config, CountedActivations counted) {
   const PretrainConfig& run = config.run;
   const DType dtype = compute_type(run.precision);
   const auto schedule = chosen_schedule(run.pipeline);
@@ -31,7 +31,7 @@ ZeroTable make_zero_table(const PlanConfig& config) {
   for (int stage = 0; stage <= last; ++stage) {
     PlanConfig other = config;
     other.run.zero.zero_stage = stage;
-    const std::vector<PlannedRank> ranks = plan_ranks(other);
+    const std::vector<PlannedRank> ranks = plan_ranks(other, &counted);
     const auto most = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
       return a.memory.predicted_total() < b.memory.predicted_total();
     });

@@ -8,6 +8,7 @@
 
 #include "config/fields/config.h"
 #include "layout/memory_report.h"
+#include "plan/report.h"
 
 namespace trifold {
 
@@ -35,7 +36,7 @@ struct ZeroTable {
   std::vector<ZeroTableRow> rows;  // of the stages that the schedule allows
 };
 
-// `config` must be resolved, its vocabulary included.
-ZeroTable make_zero_table(const PlanConfig& config);
+// `config` must be resolved, its vocabulary included. `counted` has rows of its plan that are counted already.
+ZeroTable make_zero_table(const PlanConfig& config, CountedActivations counted = {});
 
 }  // namespace trifold

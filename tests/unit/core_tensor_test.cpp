@@ -23,6 +23,15 @@ TEST(Shape, HasNoElementsWhenTheyCannotBeCounted) {
   EXPECT_THROW(arena.take(DType::F64, Shape({kManyRows, 1 << 24})), Error);
 }
 
+TEST(Shape, RowsAreAllDimsButTheLast) {
+  const auto rows = [](const Shape& shape) { return Tensor{nullptr, DType::F32, shape}.row_count(); };
+  EXPECT_EQ(rows({2, 3, 4}), 6);
+  EXPECT_EQ(rows({5}), 1);
+  EXPECT_EQ(rows({7, 0}), 0) << "rows without elements hold nothing";
+  EXPECT_THROW(rows({}), Error) << "a scalar";
+  EXPECT_THROW(rows({-2, 3}), Error);
+}
+
 TEST(Tensor, ViewsShareMemory) {
   const Buffer buffer(6 * sizeof(float));
   const Tensor t = buffer.tensor(DType::F32, {3, 2});

@@ -113,5 +113,36 @@ TEST(ZeroTable, IsWhatRunningRanksHold) {
     }
 }
 
+// Rows that were counted for one plan serve the others, with the bytes that each has by itself: one reduction
+// after each micro-batch divides messages that travel together otherwise, so its rows are other ones.
+TEST(ZeroTable, CountsEachRowOnce) {
+  for (const Schedule schedule : {Schedule::Gpipe, Schedule::OneFOneB, Schedule::ZbH1}) {
+    PretrainConfig run = on_mesh(small_run(), 2, 1, 2);
+    run.model.num_layers = 4;
+    run.pipeline.schedule = schedule;
+    run.batch.global_batch_size = 16;
+    CountedActivations counted;
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
+        if (stage < 2 && policy == ReducePolicy::Each) continue;
+        SCOPED_TRACE(fmt::format("{}, stage {}, {}", schedule_name(schedule), stage,
+                                 policy == ReducePolicy::Each ? "each" : "once"));
+        run.zero.zero_stage = stage;
+        run.zero.zero_reduce = stage < 2 ? std::optional<ReducePolicy>() : policy;
+        const std::vector<PlannedRank> alone = plan_ranks(plan_for(run));
+        const std::vector<PlannedRank> together = plan_ranks(plan_for(run), &counted);
+        ASSERT_EQ(alone.size(), together.size());
+        for (size_t rank = 0; rank < alone.size(); ++rank)
+          EXPECT_EQ(alone[rank].memory.predicted_activations, together[rank].memory.predicted_activations);
+      }
+    }
+  }
+  CountedActivations counted;
+  const RankPlan row{{ActionKind::F, 0}};
+  EXPECT_EQ(counted.of(1, row, [] { return size_t{7}; }), 7U);
+  EXPECT_EQ(counted.of(1, row, []() -> size_t { throw Error("it is known"); }), 7U);
+  EXPECT_EQ(counted.of(2, row, [] { return size_t{8}; }), 8U) << "another rank has other blocks";
+}
+
 }  // namespace
 }  // namespace trifold::test
