@@ -2,24 +2,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
-#include "config/command_line/commands.h"
-#include "config/fields/pipeline_choice.h"
-#include "core/error.h"
-#include "core/input_file.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
+#include "launch/plan_json.h"
 #include "launch/plan_search.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
-#include "mesh/mesh_sizes.h"
-#include "models/language_model.h"
-#include "plan/hardware_forecast.h"
-#include "plan/layout_memory.h"
-#include "plan/memory_fit.h"
 #include "plan/report.h"
 #include "plan/step_svg.h"
 #include "plan/zero_table.h"
@@ -29,8 +19,6 @@
 namespace trifold::launch {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kFewRanks = 8;  // all are shown
 constexpr size_t kFirstActions = 16;
@@ -121,18 +109,6 @@ void print_zero(const ZeroTable& table) {
   }
 }
 
-Json zero_json(const ZeroTable& table) {
-  Json rows = Json::array();
-  for (const ZeroTableRow& row : table.rows)
-    rows.push_back({{"stage", row.stage},
-                    {"weight_bytes", row.held.parameters},
-                    {"gradient_bytes", row.held.gradients},
-                    {"optimizer_bytes", row.held.optimizer},
-                    {"activation_bytes", row.held.predicted_activations},
-                    {"paper_bytes", row.formula.all()}});
-  return {{"ranks", table.shared}, {"stages", std::move(rows)}};
-}
-
 void print_first_actions(const PlanReport& report) {
   fmt::print("plan        first actions; SEND_F0 is the message with the output of micro-batch 0\n");
   for (const size_t rank : shown_ranks(report)) {
@@ -142,12 +118,6 @@ void print_first_actions(const PlanReport& report) {
       text += (i == 0 ? "" : " ") + to_string(row[i]);
     fmt::print("  {:>9}  {}{}\n", rank, text, row.size() > kFirstActions ? " ..." : "");
   }
-}
-
-bool fits(const PlanReport& report) {
-  return std::all_of(report.memory.begin(), report.memory.end(), [&](const MemoryReport& memory) {
-    return static_cast<double>(memory.predicted_total()) <= report.forecast->hardware.usable_bytes();
-  });
 }
 
 void print_forecast(const PlanReport& report) {
@@ -163,7 +133,7 @@ void print_forecast(const PlanReport& report) {
   fmt::print("            in closed form {}{}\n", seconds_text(closed.all()), parts);
   fmt::print("            {:.1f} GiB can be used of {:g} GiB: the plan {}\n",
              hardware.usable_bytes() / (int64_t{1} << 30), hardware.memory_gib,
-             fits(report) ? "fits" : "does not fit");
+             fits_hardware(report) ? "fits" : "does not fit");
 }
 
 // A rank computes on one stream: neither the step above nor the run overlaps anything of a pair.
@@ -224,95 +194,6 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_first_actions(report);
 }
 
-Json parts_json(const StepTime& time) {
-  Json parts;
-  for (const auto& [name, seconds] : named_parts(time)) parts[name] = seconds;
-  return parts;
-}
-
-Json rank_json(const PlanReport& report, size_t rank) {
-  const MemoryReport& memory = report.memory[rank];
-  const TrafficReport& traffic = report.traffic[rank];
-  const SimulatedRank& simulated = report.simulation.ranks[rank];
-  return {{"busy_seconds", simulated.busy},
-          {"idle_seconds", simulated.idle},
-          {"peak_in_flight", simulated.peak_in_flight},
-          {"weight_versions", simulated.versions},
-          {"weight_bytes", memory.parameters},
-          {"gradient_bytes", memory.gradients},
-          {"optimizer_bytes", memory.optimizer},
-          {"activation_bytes", memory.predicted_activations},
-          {"workspace_bytes", memory.workspace},
-          {"bytes", memory.predicted_total()},
-          {"offloaded_bytes", memory.offloaded},
-          {"sent_bytes",
-           {{"tensor", traffic.tensor},
-            {"context", traffic.context},
-            {"pipeline", traffic.pipeline},
-            {"data", traffic.data}}}};
-}
-
-Json automatic_json(const std::optional<AutomaticChoice>& choice) {
-  if (!choice) return {};
-  const auto name = [](const std::optional<Schedule>& schedule) {
-    return schedule ? Json(schedule_name(*schedule)) : Json();
-  };
-  Json json = {{"order_of", name(choice->named)},
-               {"seconds", choice->seconds},
-               {"best_named", name(choice->best_named)}};
-  if (choice->best_named) json["best_named_seconds"] = choice->best_named_seconds;
-  return json;
-}
-
-Json to_json(const PlanReport& report, const ZeroTable& zero) {
-  Json stages = Json::array();
-  for (const StageReport& stage : report.stages)
-    stages.push_back({{"rank", stage.rank},
-                      {"blocks", {stage.blocks.begin, stage.blocks.end}},
-                      {"layers", stage.layers},
-                      {"parameters", stage.parameters},
-                      {"cost_share", stage.cost_share}});
-  Json ranks = Json::array();
-  for (size_t rank = 0; rank < report.memory.size(); ++rank) ranks.push_back(rank_json(report, rank));
-  Json reductions = Json::object();
-  for (const ReductionReport& cost : report.reductions)
-    reductions[cost.policy == ReducePolicy::Each ? "each" : "once"] = {{"chosen", cost.chosen},
-                                                                       {"gradient_bytes", cost.gradients},
-                                                                       {"sent_bytes", cost.sent},
-                                                                       {"bytes", cost.total}};
-  Json forecast;
-  if (report.forecast) {
-    for (const auto& [name, seconds] : named_parts(report.forecast->closed_form))
-      forecast["parts"][name] = seconds;
-    forecast["hardware"] = report.forecast->hardware.name;
-    forecast["step_seconds"] = report.forecast->closed_form.all();
-    forecast["fits"] = fits(report);
-  }
-  Json all = {
-      {"tensor_model_parallel_size", report.tensor},
-      {"context_parallel_size", report.context},
-      {"data_parallel_size", report.data},
-      {"pipeline_model_parallel_size", report.pipeline},
-      {"parameters", report.parameters},
-      {"schedule", report.schedule},
-      {"automatic", automatic_json(report.automatic)},
-      {"stages_per_rank", report.stages_per_rank},
-      {"micro_batches", report.micros},
-      {"step_seconds", report.step_seconds},
-      {"bubble", report.simulation.bubble},
-      {"overlap_pairs", report.pairs},
-      {"overlapped_step_seconds", report.overlapped_seconds ? Json(*report.overlapped_seconds) : Json()},
-      {"flops", report.flops},
-      {"mfu", report.mfu},
-      {"tokens", report.tokens},
-      {"stages", std::move(stages)},
-      {"reductions", std::move(reductions)},
-      {"zero", zero_json(zero)},
-      {"pipeline_ranks", std::move(ranks)}};
-  if (report.forecast) all["closed_form"] = std::move(forecast);
-  return all;
-}
-
 std::string schedule_text(PlanFormat format, const PlanReport& report) {
   if (format == PlanFormat::Torch) return to_torch_csv(report.computation);
   if (format == PlanFormat::TorchComms) return to_torch_comms_csv(report.computation);
@@ -329,67 +210,6 @@ PictureText picture_text(const PlanReport& report) {
                       100 * report.simulation.bubble, count_text(static_cast<double>(report.parameters)))};
 }
 
-// ---- Many plans, one a line ----
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
-
-PlanConfig read_plan_line(const std::vector<std::string>& words) {
-  const CommandInfo& info = command_info("plan");
-  Request request = info.read(info, words, {});
-  if (auto* config = std::get_if<PlanConfig>(&request); config != nullptr && !config->search)
-    return std::move(*config);
-  bad_input("a line holds the options of one plan, without --search, --help and --print-config");
-}
-
-bool fits(size_t bytes, const HardwareForecast& forecast) {
-  return static_cast<double>(bytes) <= forecast.hardware.usable_bytes();
-}
-
-// Bytes are an estimate: nothing is planned.
-Json closed_form(const PlanConfig& config) {
-  if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
-  const PretrainConfig& run = config.run;
-  const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
-  const HardwareForecast forecast = make_forecast(config, model);
-  const StepTime& time = forecast.closed_form;
-  Json answer = {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
-  const auto schedule = chosen_schedule(run.pipeline);
-  if (!schedule || is_async(*schedule)) return answer;
-  const size_t bytes = LayoutMemory().most_bytes(run, forecast.work.stage_layers);
-  answer["bytes"] = bytes;
-  answer["fits"] = fits(bytes, forecast);
-  return answer;
-}
-
-Json simulated(const PlanConfig& config) {
-  const PlanOutcome outcome = plan_outcome(config);
-  check_memory_limit(config.run, outcome.memory);
-  const size_t most = outcome.most_bytes();
-  Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};
-  if (outcome.forecast) {
-    answer["closed_form_seconds"] = outcome.forecast->closed_form.all();
-    answer["parts"] = parts_json(outcome.forecast->closed_form);
-    answer["fits"] = fits(most, *outcome.forecast);
-  }
-  return answer;
-}
-
-// What is wrong with one line does not end the others.
-Json answer_to(const std::vector<std::string>& words, bool closed) {
-  try {
-    const PlanConfig config = read_plan_line(words);
-    return closed ? closed_form(config) : simulated(config);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::BadInput) throw;
-    return {{"error", error.what()}};
-  }
-}
-
 }  // namespace
 
 int run(const PlanConfig& given) {
@@ -399,24 +219,14 @@ int run(const PlanConfig& given) {
   if (config.json) check_writable_file("--json", *config.json);
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
   if (config.search) return run_search(config);
-  const PlanReport report = make_plan_report(config);
-  const ZeroTable zero = make_zero_table(config);
+  CountedActivations counted;
+  const PlanReport report = make_plan_report(config, &counted);
+  const ZeroTable zero = make_zero_table(config, std::move(counted));
   const std::string actions = schedule_text(config.format, report);
   print_report(config, report, zero);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
   if (config.json) write_file("--json", *config.json, to_json(report, zero).dump(2) + "\n");
-  return kDone;
-}
-
-int run(const PlanLinesConfig& config) {
-  constexpr int64_t kMostBytes = int64_t{64} << 20;
-  std::istringstream file(read_input_file(config.lines, kMostBytes));
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> words = words_of(line);
-    if (words.empty() || words.front().starts_with("#")) continue;
-    fmt::print("{}\n", answer_to(words, config.closed_form).dump());
-  }
   return kDone;
 }
 

@@ -21,6 +21,9 @@ struct HardwareForecast {
   Workload work;
   BlockCosts costs;
   StepTime closed_form;
+
+  // Whether a rank that holds so many bytes fits the device.
+  bool fits(size_t bytes) const { return static_cast<double>(bytes) <= hardware.usable_bytes(); }
 };
 
 // `config` must be resolved and name its --hardware; `model` is that of config.run, cut as the configuration

@@ -1,0 +1,20 @@
+// The forecast of a run as JSON: the file that `trifold plan --json` writes.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "plan/report.h"
+#include "plan/zero_table.h"
+
+namespace trifold::launch {
+
+// All of a report. Bytes and FLOP are of a step, times are in seconds.
+nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero);
+
+// The parts of a step's time in closed form, by name.
+nlohmann::ordered_json parts_json(const StepTime& time);
+
+// Whether every rank fits the memory of the hardware of the report's forecast, which must be there.
+bool fits_hardware(const PlanReport& report);
+
+}  // namespace trifold::launch

@@ -1,0 +1,95 @@
+// Forecasts of many runs in one process, a line of options each.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "config/command_line/commands.h"
+#include "config/fields/pipeline_choice.h"
+#include "core/error.h"
+#include "core/input_file.h"
+#include "launch/commands.h"
+#include "launch/plan_json.h"
+#include "mesh/mesh_sizes.h"
+#include "models/language_model.h"
+#include "plan/hardware_forecast.h"
+#include "plan/layout_memory.h"
+#include "plan/memory_fit.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+PlanConfig read_plan_line(const std::vector<std::string>& words) {
+  const CommandInfo& info = command_info("plan");
+  Request request = info.read(info, words, {});
+  if (auto* config = std::get_if<PlanConfig>(&request); config != nullptr && !config->search)
+    return std::move(*config);
+  bad_input("a line holds the options of one plan, without --search, --help and --print-config");
+}
+
+// Time and memory in closed form. The bytes are an estimate, because no plan is made.
+Json closed_form(const PlanConfig& config) {
+  if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
+  const PretrainConfig& run = config.run;
+  const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
+  const HardwareForecast forecast = make_forecast(config, model);
+  const StepTime& time = forecast.closed_form;
+  Json answer = {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
+  const auto schedule = chosen_schedule(run.pipeline);
+  if (!schedule || is_async(*schedule)) return answer;
+  const size_t bytes = LayoutMemory().most_bytes(run, forecast.work.stage_layers);
+  answer["bytes"] = bytes;
+  answer["fits"] = forecast.fits(bytes);
+  return answer;
+}
+
+Json simulated(const PlanConfig& config) {
+  const PlanOutcome outcome = plan_outcome(config);
+  check_memory_limit(config.run, outcome.memory);
+  const size_t most = outcome.most_bytes();
+  Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};
+  if (outcome.forecast) {
+    answer["closed_form_seconds"] = outcome.forecast->closed_form.all();
+    answer["parts"] = parts_json(outcome.forecast->closed_form);
+    answer["fits"] = outcome.forecast->fits(most);
+  }
+  return answer;
+}
+
+// An error in one line does not end the others.
+Json answer_to(const std::vector<std::string>& words, bool closed) {
+  try {
+    const PlanConfig config = read_plan_line(words);
+    return closed ? closed_form(config) : simulated(config);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    return {{"error", error.what()}};
+  }
+}
+
+}  // namespace
+
+int run(const PlanLinesConfig& config) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  std::istringstream file(read_input_file(config.lines, kMostBytes));
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty() || words.front().starts_with("#")) continue;
+    fmt::print("{}\n", answer_to(words, config.closed_form).dump());
+  }
+  return kDone;
+}
+
+}  // namespace trifold::launch
