@@ -47,11 +47,12 @@ struct Hardware {
   double product_rate() const { return tflops * 1e12 * product_share; }
   double memory_rate() const { return memory_gbytes * 1e9 * memory_share; }
 
-  // Bytes that a plan may use: a share is lost to fragmentation, and the driver and the communication library
-  // take a fixed part of a device with an adapter of its own.
+  // Bytes that a plan may use. The driver keeps a share of the memory (an A100 of 80 GiB offers 79.2), contexts
+  // and the communication library take a fixed part. Nothing is lost to fragmentation, because a run allocates
+  // all of its memory once, before the first step.
   double usable_bytes() const {
-    constexpr double kFragmented = 0.05, kLibraries = 2;  // a share, and GiB
-    return ((1 - kFragmented) * memory_gib - kLibraries) * (1 << 30);
+    constexpr double kDriverShare = 0.01, kLibrariesGib = 2;
+    return ((1 - kDriverShare) * memory_gib - kLibrariesGib) * (1 << 30);
   }
 };
 
