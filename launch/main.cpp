@@ -54,11 +54,11 @@ void tell(const std::exception& error) {
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
 }
 
-// Of several processes, the one that failed tells why; the others end because of it.
+// Of several processes, the one that failed reports why; the others end because of it.
 bool is_told_elsewhere(const Error& error) {
   if (mpi_launch_size().value_or(1) == 1) return false;
   const auto* shared = dynamic_cast<const SharedError*>(&error);
-  return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->tells());
+  return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->reports());
 }
 
 // Said by whatever thread finds that a rank does not come any more. What follows is the end of the job, at

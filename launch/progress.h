@@ -1,4 +1,4 @@
-// What tells a person, and a file, how a run goes: ProgressLines for runs of any kind, Progress for language
+// Progress of a run, for a person and a file: ProgressLines for runs of any kind, Progress for language
 // models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval
 // steps. The JSON log has one object a step with full-precision numbers.
 #pragma once

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostListed = 20;  // problems told in one message
+constexpr size_t kMostListed = 20;  // problems in one message
 
 std::string list_of(const std::vector<std::string>& problems) {
   std::string text;

@@ -31,10 +31,10 @@ const std::vector<std::string>& click_formats();
 
 // The format of a path: "clicks" or "split-binary" for a folder, by what is in it; "mlperf-bin" for *.bin;
 // "text", which is tsv or csv by its first line, where the name ends in .txt, .tsv or .csv or begins with
-// day_. BadInput where there is no such path, or its name does not tell.
+// day_. BadInput where there is no such path, or the format does not follow from its name.
 std::string find_click_format(const std::string& path);
 
-// Whether a format is one of text lines: "tsv", "csv", "csv-hex", or "text", which its first line tells apart.
+// Whether a format is one of text lines: "tsv", "csv", "csv-hex", or "text", whose first line decides.
 bool is_text_format(std::string_view format);
 
 struct OpenClicks {

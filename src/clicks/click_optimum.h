@@ -1,5 +1,5 @@
 // ScoreDistribution: how the score of a planted model is distributed, as masses on a grid; from it follows
-// what the best model can reach (clicks/click_synthetic.h tells the method).
+// what the best model can reach (the method: clicks/click_synthetic.h).
 #pragma once
 
 #include <cstddef>

@@ -10,16 +10,16 @@ namespace trifold {
 
 class SharedError : public Error {
  public:
-  // `ranks` of them throw it; `tells` is true on the one that reports it.
-  SharedError(std::string message, ErrorKind kind, int ranks, bool tells)
-      : Error(std::move(message), kind), ranks_(ranks), tells_(tells) {}
+  // `ranks` of them throw it; `reports` is true on the one that reports it.
+  SharedError(std::string message, ErrorKind kind, int ranks, bool reports)
+      : Error(std::move(message), kind), ranks_(ranks), reports_(reports) {}
 
   int ranks() const { return ranks_; }
-  bool tells() const { return tells_; }
+  bool reports() const { return reports_; }
 
  private:
   int ranks_;
-  bool tells_;
+  bool reports_;
 };
 
 // Whether all ranks of a world of `ranks` throw this error: then no rank needs to be aborted.

@@ -83,7 +83,7 @@ const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const st
   return nullptr;
 }
 
-// Where each part of each parameter is, in the order of the maps; everything that does not fit is told at
+// Where each part of each parameter is, in the order of the maps; everything that does not fit is reported at
 // once.
 struct Sources {
   std::vector<std::vector<SafetensorsModel::Entry>> parts;

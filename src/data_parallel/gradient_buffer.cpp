@@ -5,7 +5,7 @@
 namespace trifold {
 
 GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups,
-                               const OpTable& ops, DType dtype, const How& how, Stream& comm_stream,
+                               const OpTable& ops, DType dtype, const Options& options, Stream& comm_stream,
                                Communicator* ties)
     : layout_(layout),
       params_(layout.params()),
@@ -13,7 +13,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       groups_(groups),
       ops_(ops),
       dtype_(dtype),
-      how_(how),
+      options_(options),
       comm_stream_(comm_stream),
       ties_(ties),
       buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype), ops.device),
@@ -22,7 +22,8 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       begun_(static_cast<size_t>(layout.params().size()), false),
       passages_(layout.units().size()),
       spare_(static_cast<size_t>(where_.places())) {
-  check(how.slices || where_.places() == 0, "units of gradients pass where every rank needs all of the sums");
+  check(options.slices || where_.places() == 0,
+        "units of gradients pass where every rank needs all of the sums");
   for (int i = 0; i < params_.size(); ++i) {
     const auto block = static_cast<size_t>(params_[{i}].block);
     const int unit = layout.unit_of({i});
@@ -34,7 +35,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
 }
 
 DataSums GradientBuffer::data_sums() const {
-  if (!how_.bf16) return DataSums(ops_);
+  if (!options_.bf16) return DataSums(ops_);
   check(dtype_ == DType::F32, "gradients in {} are not summed in bf16", name_of(dtype_));
   const Tensor work =
       flat().rows(where_.work_begin(), where_.work_begin() + (where_.work_elements() + 1) / 2);
@@ -44,12 +45,12 @@ DataSums GradientBuffer::data_sums() const {
 GradientBuffer::~GradientBuffer() {
   try {
     comm_stream_.synchronize();
-  } catch (...) {  // whoever waits for the stream next is told
+  } catch (...) {  // rethrown by the next wait for the stream
   }
 }
 
 std::vector<FlatLayout::Segment> GradientBuffer::segments(const FlatLayout::Unit& unit) const {
-  return layout_.segments(unit, how_.slices ? std::optional(groups_.slice(unit.data)) : std::nullopt);
+  return layout_.segments(unit, options_.slices ? std::optional(groups_.slice(unit.data)) : std::nullopt);
 }
 
 size_t GradientBuffer::region_of(ParamId id) const {
@@ -176,13 +177,13 @@ void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   const Tensor all = unit_memory(unit);
   const Tensor mine = slice_memory(unit);
   const bool several = replicas.size() > 1;
-  if (!how_.slices && !several) {
+  if (!options_.slices && !several) {
     if (shard.size() > 1) sums_.all_reduce(shard, all, comm_stream_);
     return;
   }
   if (shard.size() > 1) sums_.reduce_scatter(shard, mine, all, comm_stream_);
   if (several) sums_.all_reduce(replicas, mine, comm_stream_);
-  if (!how_.slices && shard.size() > 1) sums_.all_gather(shard, all, mine, comm_stream_);
+  if (!options_.slices && shard.size() > 1) sums_.all_gather(shard, all, mine, comm_stream_);
 }
 
 // The first sum of a step is written where the sums are kept, the others are added to it. A unit that nothing
@@ -201,7 +202,7 @@ void GradientBuffer::pass(int unit, Stream& stream) {
     spare_[static_cast<size_t>(where_.place(unit))] = comm_stream_.record();
     passage.open = false;
   }
-  if (++passage.reduced == how_.reductions && groups_.replicas(data).size() > 1)
+  if (++passage.reduced == options_.reductions && groups_.replicas(data).size() > 1)
     sums_.all_reduce(groups_.replicas(data), sums, comm_stream_);
 }
 
@@ -217,7 +218,7 @@ void GradientBuffer::restart(Stream& stream) {
     const int unit = static_cast<int>(i);
     if (!padded_ && !where_.passes(unit)) clear_padding(unit, stream);
   }
-  padded_ = !how_.bf16;  // a sum in bf16 works in the memory of what it adds up
+  padded_ = !options_.bf16;  // a sum in bf16 works in the memory of what it adds up
   begun_.assign(begun_.size(), false);
 }
 

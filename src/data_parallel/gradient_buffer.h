@@ -36,7 +36,7 @@ namespace trifold {
 
 class GradientBuffer final : public GradSink {
  public:
-  struct How {
+  struct Options {
     bool slices = false;  // every rank needs its slice of the sums only; so it is where units pass
     int reductions = 1;   // of a unit that passes, in a step
     bool bf16 = false;    // sums over the data axis travel in bf16; the layout has work space for that
@@ -46,7 +46,7 @@ class GradientBuffer final : public GradSink {
   // rank holds both or this one holds none. References must outlive the buffer; `comm_stream` carries the
   // reductions.
   GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups, const OpTable& ops,
-                 DType dtype, const How& how, Stream& comm_stream, Communicator* ties = nullptr);
+                 DType dtype, const Options& options, Stream& comm_stream, Communicator* ties = nullptr);
 
   // Waits for reductions under way: they use this memory.
   ~GradientBuffer() override;
@@ -61,9 +61,9 @@ class GradientBuffer final : public GradSink {
   void reduce_tied(Stream& stream) override;
 
   // Whether this rank has only its slice of each unit's sums; the layout says which ranks have the others.
-  bool shared_out() const { return how_.slices; }
+  bool shared_out() const { return options_.slices; }
   // How many ranks have slices of their own of the sums of a parameter: 1 where each has all of them.
-  int slices(ParamId id) const { return how_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
+  int slices(ParamId id) const { return options_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
   // What is summed here of a unit: this rank's slice or all of it.
   std::vector<FlatLayout::Segment> segments(const FlatLayout::Unit& unit) const;
   // The sums of a segment of that.
@@ -110,7 +110,7 @@ class GradientBuffer final : public GradSink {
   const DataGroups& groups_;
   const OpTable& ops_;
   DType dtype_;
-  How how_;
+  Options options_;
   Stream& comm_stream_;
   Communicator* ties_;
   Buffer buffer_;

@@ -14,13 +14,13 @@ struct SquaresRoom {
   int64_t numbers = 0;
 };
 
-SquaresRoom squares_room(const Placement& placement, const EmbeddingTables::How& how) {
+SquaresRoom squares_room(const Placement& placement, const EmbeddingTables::Options& options) {
   SquaresRoom room;
   for (size_t t = 0; t < placement.tables().size(); ++t) {
-    const bool cut = how.optimizer == SparseKind::RowwiseAdagrad && placement.ranks() > 1 &&
+    const bool cut = options.optimizer == SparseKind::RowwiseAdagrad && placement.ranks() > 1 &&
                      placement.cut_by_columns(static_cast<int>(t));
     room.of_table.push_back(cut ? room.numbers : -1);
-    if (cut) room.numbers += how.samples * placement.ranks() * placement.tables()[t].max_ids;
+    if (cut) room.numbers += options.samples * placement.ranks() * placement.tables()[t].max_ids;
   }
   return room;
 }
@@ -36,8 +36,13 @@ void scale_means(const OpTable& ops, Stream& stream, std::vector<ColumnCopy>& me
 }  // namespace
 
 EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm, const OpTable& ops,
-                                 const How& how, Stream& compute, Stream& comm_stream)
-    : placement_(placement), comm_(comm), ops_(ops), how_(how), compute_(compute), comm_stream_(comm_stream) {
+                                 const Options& options, Stream& compute, Stream& comm_stream)
+    : placement_(placement),
+      comm_(comm),
+      ops_(ops),
+      options_(options),
+      compute_(compute),
+      comm_stream_(comm_stream) {
   const int64_t width = placement.tables().empty() ? 0 : placement.tables()[0].width;
   const std::span<const Shard> mine = placement.shards_of(comm.rank());
   const bool alone = placement.ranks() == 1;
@@ -49,43 +54,44 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
     if (placement.replicated(static_cast<int>(t)))
       add_part(static_cast<int>(t), Rect::whole({table.rows, table.width}), comm.rank() == 0);
     const int64_t column = placement.feature_column(static_cast<int>(t));
-    if (how.mean) mean_.push_back({column, column, width, false, {}});
+    if (options.mean) mean_.push_back({column, column, width, false, {}});
   }
-  const SquaresRoom squares = squares_room(placement, how);
-  squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(how.dtype), ops.device);
+  const SquaresRoom squares = squares_room(placement, options);
+  squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(options.dtype), ops.device);
   for (size_t i = 0; i < shards_; ++i) {
     // One rank's gradients are those of the features.
     updates_.push_back(parts_[i].update(alone ? placement.feature_column(mine[i].table) : mine[i].column));
     updates_.back().whole_width = width;
     squares_at_.push_back(squares.of_table[static_cast<size_t>(mine[i].table)]);
   }
-  if (how.training && ops.device != nullptr)
-    compute.enqueue([queue = compute.queue(), bytes = update_workspace(placement, comm.rank(), how)] {
+  if (options.training && ops.device != nullptr)
+    compute.enqueue([queue = compute.queue(), bytes = update_workspace(placement, comm.rank(), options)] {
       queue->workspace(bytes);
     });
   if (alone) return;
-  exchange_.emplace(placement, comm, ops, exchange_how(how), compute, comm_stream);
-  if (how.training)
-    copies_.emplace(placement, std::span(parts_).subspan(shards_), comm, ops, how.dtype, compute,
+  exchange_.emplace(placement, comm, ops, exchange_options(options), compute, comm_stream);
+  if (options.training)
+    copies_.emplace(placement, std::span(parts_).subspan(shards_), comm, ops, options.dtype, compute,
                     comm_stream);
 }
 
-VectorExchange::How EmbeddingTables::exchange_how(const How& how) {
-  return {how.samples, how.dtype, how.bf16_exchange, how.marks};
+VectorExchange::Options EmbeddingTables::exchange_options(const Options& options) {
+  return {options.samples, options.dtype, options.bf16_exchange, options.marks};
 }
 
 // What is under way uses this object's memory.
 EmbeddingTables::~EmbeddingTables() {
   try {
     comm_stream_.synchronize();
-  } catch (const std::exception&) {  // told by whoever waits for it
+  } catch (const std::exception&) {  // rethrown to the thread that waits for it
     return;
   }
 }
 
 void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows) {
-  parts_.emplace_back(ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
-                      TablePart::How{how_.dtype, how_.optimizer, how_.training, how_.seed}, compute_);
+  parts_.emplace_back(
+      ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
+      TablePart::Options{options_.dtype, options_.optimizer, options_.training, options_.seed}, compute_);
 }
 
 void EmbeddingTables::connect(LookupBatch& batch) const {
@@ -116,7 +122,7 @@ void EmbeddingTables::backward(const LookupBatch& batch, Tensor dfeatures) {
 void EmbeddingTables::add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale) {
   if (squares_.bytes() == 0) return;
   const Tensor all =
-      squares_.tensor(how_.dtype, {static_cast<int64_t>(squares_.bytes() / size_of(how_.dtype))});
+      squares_.tensor(options_.dtype, {static_cast<int64_t>(squares_.bytes() / size_of(options_.dtype))});
   ops_.fill(compute_, all, 0);
   for (size_t i = 0; i < shards_; ++i) {
     if (squares_at_[i] < 0) continue;
@@ -130,7 +136,8 @@ void EmbeddingTables::add_squares(const LookupBatch& batch, Tensor gradients, do
 }
 
 void EmbeddingTables::update(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule) {
-  check(rule.kind == how_.optimizer && how_.training, "these tables were not made for this optimizer");
+  check(rule.kind == options_.optimizer && options_.training,
+        "these tables were not made for this optimizer");
   for (size_t i = 0; i < shards_; ++i) updates_[i].order = &batch.orders[i];
   if (!exchange_) return ops_.update_rows(compute_, dfeatures, updates_, rule);
   exchange_->receive_gradients();
@@ -183,12 +190,14 @@ EmbeddingTables::Memory EmbeddingTables::memory() const {
   return memory;
 }
 
-EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int rank, const How& how) {
+EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int rank,
+                                                const Options& options) {
   Memory memory;
   const auto add = [&](const Rect& rect) {
     const auto rows = static_cast<size_t>(rect.extent[0]);
-    memory.tables += static_cast<size_t>(rect.elements()) * size_of(how.dtype);
-    if (how.training) memory.state += rows * state_bytes_of_row(how.optimizer, rect.extent[1], how.dtype);
+    memory.tables += static_cast<size_t>(rect.elements()) * size_of(options.dtype);
+    if (options.training)
+      memory.state += rows * state_bytes_of_row(options.optimizer, rect.extent[1], options.dtype);
   };
   for (const Shard& shard : placement.shards_of(rank)) add(shard.rect);
   for (size_t t = 0; t < placement.tables().size(); ++t) {
@@ -196,21 +205,21 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
     if (placement.replicated(static_cast<int>(t))) add(Rect::whole({table.rows, table.width}));
   }
   if (placement.ranks() == 1) return memory;
-  memory.buffers = static_cast<size_t>(squares_room(placement, how).numbers) * size_of(how.dtype) +
-                   VectorExchange::bytes(placement, rank, exchange_how(how));
-  if (how.training) memory.buffers += TableCopies::bytes(placement, how.dtype);
+  memory.buffers = static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
+                   VectorExchange::bytes(placement, rank, exchange_options(options));
+  if (options.training) memory.buffers += TableCopies::bytes(placement, options.dtype);
   return memory;
 }
 
 // The largest of its calls of update_rows and row_gradients; row_squares has no more than one of the shards.
-size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, const How& how) {
-  const size_t size = size_of(how.dtype);
+size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, const Options& options) {
+  const size_t size = size_of(options.dtype);
   const std::span<const Shard> shards = placement.shards_of(rank);
   int64_t lookups = 0;
   int64_t widest = 0;
   for (const Shard& shard : shards) {
     const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
-    lookups = std::max(lookups, how.samples * placement.ranks() * table.max_ids);
+    lookups = std::max(lookups, options.samples * placement.ranks() * table.max_ids);
     widest = std::max(widest, shard.rect.extent[1]);
   }
   size_t most = cuda::update_workspace(static_cast<int64_t>(shards.size()), lookups, widest, size);
@@ -220,7 +229,7 @@ size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, c
     if (!placement.replicated(static_cast<int>(t))) continue;
     const EmbeddingTable& table = placement.tables()[t];
     ++copies;
-    lookups = std::max(lookups, how.samples * table.max_ids);
+    lookups = std::max(lookups, options.samples * table.max_ids);
     widest = std::max(widest, table.width);
     most = std::max(most, cuda::update_workspace(1, table.rows, table.width, size));  // all its rows
   }

@@ -34,7 +34,7 @@ namespace trifold {
 
 class EmbeddingTables {
  public:
-  struct How {
+  struct Options {
     int64_t samples = 0;  // b
     DType dtype = DType::F32;
     SparseKind optimizer = SparseKind::Sgd;
@@ -42,11 +42,11 @@ class EmbeddingTables {
     bool bf16_exchange = false;
     bool training = true;  // without, there is no state and no backward
     uint64_t seed = 0;
-    StepMarks marks;  // told of Vectors and Gradients
+    StepMarks marks;  // called for Vectors and Gradients
   };
   // `comm` is this object's own; its work goes to `comm_stream`, computation to `compute`, both on the device
   // of `ops`. References must outlive the tables.
-  EmbeddingTables(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how,
+  EmbeddingTables(const Placement& placement, Communicator& comm, const OpTable& ops, const Options& options,
                   Stream& compute, Stream& comm_stream);
   ~EmbeddingTables();
   EmbeddingTables(const EmbeddingTables&) = delete;
@@ -84,14 +84,14 @@ class EmbeddingTables {
   };
   Memory memory() const;
   // The same of any rank of a placement, before there is one.
-  static Memory memory(const Placement& placement, int rank, const How& how);
+  static Memory memory(const Placement& placement, int rank, const Options& options);
   // Bytes that updates take of a device's work space for the largest batch, taken at construction: cudaMalloc
   // in the middle of training would wait for all that is under way.
-  static size_t update_workspace(const Placement& placement, int rank, const How& how);
+  static size_t update_workspace(const Placement& placement, int rank, const Options& options);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:
-  static VectorExchange::How exchange_how(const How& how);
+  static VectorExchange::Options exchange_options(const Options& options);
   int parts_of_rows(const Shard& shard) const;
   void add_part(int table, const Rect& rect, bool names_rows);
   void add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale);
@@ -99,7 +99,7 @@ class EmbeddingTables {
   const Placement& placement_;
   Communicator& comm_;
   const OpTable& ops_;
-  How how_;
+  Options options_;
   Stream& compute_;
   Stream& comm_stream_;
   std::vector<TablePart> parts_;  // in the order of LookupBatch

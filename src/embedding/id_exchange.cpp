@@ -21,30 +21,30 @@ void add_up(int32_t* offsets, const int32_t* lengths, int64_t bags) {
 }  // namespace
 
 IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
-                       const LookupHow& how)
+                       const LookupOptions& options)
     : placement_(placement),
       comm_(comm),
       ops_(ops),
-      how_(how),
-      global_(how.samples * placement.ranks()),
+      options_(options),
+      global_(options.samples * placement.ranks()),
       send_counts_(static_cast<size_t>(placement.ranks())),
       receive_counts_(send_counts_.size()),
       ones_(send_counts_.size(), 1) {
   check(comm.size() == placement.ranks(), "tables are placed on {} ranks, but there are {}",
         placement.ranks(), comm.size());
-  const int64_t parts = how.weighted ? 2 : 1;  // numbers of an id
+  const int64_t parts = options.weighted ? 2 : 1;  // numbers of an id
   const auto most = [&](std::span<const Shard> shards, int64_t samples) {
     int64_t count = 0;
     for (const Shard& shard : shards) count += samples * (1 + parts * table_of(placement, shard).max_ids);
     return static_cast<size_t>(count) * kInt;
   };
   if (placement.ranks() == 1) return;
-  send_ = Buffer(most(placement.shards(), how.samples));
+  send_ = Buffer(most(placement.shards(), options.samples));
   receive_ = Buffer(most(placement.shards_of(comm.rank()), global_));
 }
 
 std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
-  return std::make_unique<LookupBatch>(ops_, placement_, comm_.rank(), how_);
+  return std::make_unique<LookupBatch>(ops_, placement_, comm_.rank(), options_);
 }
 
 void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
@@ -86,7 +86,7 @@ void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
 int64_t IdExchange::pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths,
                                int32_t* ids) const {
   const auto t = static_cast<size_t>(shard.table);
-  const auto samples = static_cast<size_t>(how_.samples);
+  const auto samples = static_cast<size_t>(options_.samples);
   const int32_t* all_lengths = batch.lengths[t].as<int32_t>();
   const int32_t* all_ids = batch.ids[t].as<int32_t>();
   const int64_t all = batch.ids[t].elements();
@@ -94,12 +94,12 @@ int64_t IdExchange::pack_shard(const ClickBatch& batch, const Shard& shard, int3
   const int64_t rows = shard.rect.extent[0];
   std::vector<int32_t> weights;
   const auto* all_weights =
-      how_.weighted ? reinterpret_cast<const int32_t*>(batch.id_weights[t].as<float>()) : nullptr;
+      options_.weighted ? reinterpret_cast<const int32_t*>(batch.id_weights[t].as<float>()) : nullptr;
   if (rows == placement_.tables()[t].rows) {
     std::memcpy(lengths, all_lengths, samples * kInt);
     std::memcpy(ids, all_ids, static_cast<size_t>(all) * kInt);
     if (all_weights != nullptr) std::memcpy(ids + all, all_weights, static_cast<size_t>(all) * kInt);
-    return how_.weighted ? 2 * all : all;
+    return options_.weighted ? 2 * all : all;
   }
   int64_t count = 0;
   const int32_t* id = all_ids;
@@ -113,7 +113,7 @@ int64_t IdExchange::pack_shard(const ClickBatch& batch, const Shard& shard, int3
     lengths[i] = static_cast<int32_t>(count - before);
   }
   if (all_weights != nullptr) std::copy(weights.begin(), weights.end(), ids + count);
-  return how_.weighted ? 2 * count : count;
+  return options_.weighted ? 2 * count : count;
 }
 
 void IdExchange::pack(const ClickBatch& batch) {
@@ -122,10 +122,10 @@ void IdExchange::pack(const ClickBatch& batch) {
     const std::span<const Shard> shards = placement_.shards_of(rank);
     int32_t* const begin = at;
     int32_t* lengths = at;
-    at += static_cast<int64_t>(shards.size()) * how_.samples;
+    at += static_cast<int64_t>(shards.size()) * options_.samples;
     for (const Shard& shard : shards) {
       at += pack_shard(batch, shard, lengths, at);
-      lengths += how_.samples;
+      lengths += options_.samples;
     }
     send_counts_[static_cast<size_t>(rank)] = at - begin;
   }
@@ -151,22 +151,22 @@ void IdExchange::unpack(LookupBatch& out) const {
   const int32_t* message = messages;
   for (int source = 0; source < placement_.ranks(); ++source) {
     for (size_t s = 0; s < shards; ++s)
-      add_up(offsets[s] + source * how_.samples, message + static_cast<int64_t>(s) * how_.samples,
-             how_.samples);
+      add_up(offsets[s] + source * options_.samples, message + static_cast<int64_t>(s) * options_.samples,
+             options_.samples);
     message += receive_counts_[static_cast<size_t>(source)];
   }
   std::vector<LookupBatch::Ids> written;
   for (size_t s = 0; s < shards; ++s) written.push_back(out.take_ids(s, offsets[s][global_]));
   message = messages;
   for (int source = 0; source < placement_.ranks(); ++source) {
-    const int32_t* ids = message + static_cast<int64_t>(shards) * how_.samples;
+    const int32_t* ids = message + static_cast<int64_t>(shards) * options_.samples;
     for (size_t s = 0; s < shards; ++s) {
-      const int32_t* of_source = offsets[s] + source * how_.samples;
-      const int64_t n = of_source[how_.samples] - of_source[0];
+      const int32_t* of_source = offsets[s] + source * options_.samples;
+      const int64_t n = of_source[options_.samples] - of_source[0];
       const auto bytes = static_cast<size_t>(n) * kInt;
       std::memcpy(written[s].ids + of_source[0], ids, bytes);
-      if (how_.weighted) std::memcpy(written[s].weights + of_source[0], ids + n, bytes);
-      ids += how_.weighted ? 2 * n : n;
+      if (options_.weighted) std::memcpy(written[s].weights + of_source[0], ids + n, bytes);
+      ids += options_.weighted ? 2 * n : n;
     }
     message += receive_counts_[static_cast<size_t>(source)];
     check(ids == message, "the ids from rank {} are {} words more than their lengths say", source,
@@ -177,10 +177,10 @@ void IdExchange::unpack(LookupBatch& out) const {
 // The bags of this rank's own samples in a whole table.
 void IdExchange::take_own(const ClickBatch& batch, size_t table, LookupBatch& out, size_t list) const {
   const Tensor& ids = batch.ids[table];
-  add_up(out.take_offsets(list), batch.lengths[table].as<int32_t>(), how_.samples);
+  add_up(out.take_offsets(list), batch.lengths[table].as<int32_t>(), options_.samples);
   const LookupBatch::Ids written = out.take_ids(list, ids.elements());
   std::memcpy(written.ids, ids.data, ids.bytes());
-  if (how_.weighted) std::memcpy(written.weights, batch.id_weights[table].data, ids.bytes());
+  if (options_.weighted) std::memcpy(written.weights, batch.id_weights[table].data, ids.bytes());
 }
 
 void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
@@ -191,12 +191,12 @@ void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
 
 void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) const {
   for (size_t t = 0; t < out.mean_factors.size(); ++t)
-    dispatch_wide_float(how_.dtype, [&](auto zero) {
+    dispatch_wide_float(options_.dtype, [&](auto zero) {
       using T = decltype(zero);
-      const Tensor written = out.written.take(how_.dtype, {how_.samples});
+      const Tensor written = out.written.take(options_.dtype, {options_.samples});
       out.mean_factors[t] = out.written.there(written);
       T* factors = written.as<T>();
-      for (int64_t i = 0; i < how_.samples; ++i) {
+      for (int64_t i = 0; i < options_.samples; ++i) {
         const int32_t length = batch.lengths[t].as<int32_t>()[i];
         factors[i] = length == 0 ? T(0) : T(1) / static_cast<T>(length);
       }
@@ -204,8 +204,8 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
 }
 
 void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream) {
-  check(batch.samples == how_.samples, "a batch of {} samples where {} are distributed", batch.samples,
-        how_.samples);
+  check(batch.samples == options_.samples, "a batch of {} samples where {} are distributed", batch.samples,
+        options_.samples);
   check_ids(batch);
   out.written.restart();
   if (placement_.ranks() == 1) {

@@ -35,7 +35,8 @@ inline int64_t sum(const std::vector<int64_t>& counts) {
 class IdExchange {
  public:
   // `comm` is this object's own. References must outlive it.
-  IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const LookupHow& how);
+  IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
+             const LookupOptions& options);
 
   // A batch whose lookups have no tables yet; a run keeps two, one in use and one being filled.
   std::unique_ptr<LookupBatch> make_batch() const;
@@ -64,7 +65,7 @@ class IdExchange {
   const Placement& placement_;
   Communicator& comm_;
   const OpTable& ops_;
-  LookupHow how_;
+  LookupOptions options_;
   int64_t global_;
   Buffer send_, receive_;
   std::vector<int64_t> send_counts_, receive_counts_, ones_;

@@ -46,14 +46,14 @@ LookupOrder make_order(const LookupBatch::Room& room, bool weighted, Take take) 
 
 }  // namespace
 
-LookupMemory lookup_memory(const Placement& placement, int rank, const LookupHow& how) {
+LookupMemory lookup_memory(const Placement& placement, int rank, const LookupOptions& options) {
   LookupMemory memory;
-  if (how.mean) memory.written = placement.tables().size() * CopyIn::room(how.dtype, how.samples);
+  if (options.mean) memory.written = placement.tables().size() * CopyIn::room(options.dtype, options.samples);
   std::vector<int64_t> ids;
-  for (const LookupBatch::Room& room : rooms_of(placement, rank, how.samples)) {
-    memory.written +=
-        CopyIn::room(DType::I32, room.bags + 1) + (how.weighted ? 2 : 1) * CopyIn::room(DType::I32, room.ids);
-    make_order(room, how.weighted, [&](DType dtype, int64_t count) {
+  for (const LookupBatch::Room& room : rooms_of(placement, rank, options.samples)) {
+    memory.written += CopyIn::room(DType::I32, room.bags + 1) +
+                      (options.weighted ? 2 : 1) * CopyIn::room(DType::I32, room.ids);
+    make_order(room, options.weighted, [&](DType dtype, int64_t count) {
       memory.orders += static_cast<size_t>(count) * size_of(dtype);
       return Tensor{};
     });
@@ -63,12 +63,13 @@ LookupMemory lookup_memory(const Placement& placement, int rank, const LookupHow
   return memory;
 }
 
-LookupBatch::LookupBatch(const OpTable& ops, const Placement& placement, int rank, const LookupHow& how)
-    : weighted(how.weighted),
+LookupBatch::LookupBatch(const OpTable& ops, const Placement& placement, int rank,
+                         const LookupOptions& options)
+    : weighted(options.weighted),
       shards(static_cast<int64_t>(placement.shards_of(rank).size())),
-      rooms(rooms_of(placement, rank, how.samples)),
-      mean_factors(how.mean ? placement.tables().size() : 0),
-      written(ops, lookup_memory(placement, rank, how).written) {
+      rooms(rooms_of(placement, rank, options.samples)),
+      mean_factors(options.mean ? placement.tables().size() : 0),
+      written(ops, lookup_memory(placement, rank, options).written) {
   for (const Room& room : rooms) {
     BagLookup lookup;
     lookup.column = room.column;

@@ -15,7 +15,7 @@
 
 namespace trifold {
 
-struct LookupHow {
+struct LookupOptions {
   int64_t samples = 0;    // of this rank in a global batch
   bool weighted = false;  // ids have weights
   bool mean = false;      // bags are averaged: factors are needed
@@ -29,11 +29,11 @@ struct LookupMemory {
   size_t sorting = 0;  // of a device, while it sorts: one such piece does for all batches
 };
 
-LookupMemory lookup_memory(const Placement& placement, int rank, const LookupHow& how);
+LookupMemory lookup_memory(const Placement& placement, int rank, const LookupOptions& options);
 
 struct LookupBatch {
   // The lookups have no tables yet. `ops` must outlive the batch.
-  LookupBatch(const OpTable& ops, const Placement& placement, int rank, const LookupHow& how);
+  LookupBatch(const OpTable& ops, const Placement& placement, int rank, const LookupOptions& options);
 
   // Room for the offsets of all bags of a list, the first of them 0.
   int32_t* take_offsets(size_t list);

@@ -1,4 +1,4 @@
-// StepMarks: told when the parts of a training step begin and end, by the thread that does them: to measure a
+// StepMarks: called when the parts of a training step begin and end, on the thread that does them: to measure a
 // step, and to see that what travels between ranks hides behind what is computed. Without one nothing is
 // called.
 #pragma once

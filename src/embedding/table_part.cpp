@@ -27,17 +27,17 @@ size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype) {
 }
 
 TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect& rect, bool names_rows,
-                     const How& how, Stream& stream)
+                     const Options& options, Stream& stream)
     : ops_(ops),
       table_(table),
       rect_(rect),
       names_rows_(names_rows),
-      how_(how),
-      values_(static_cast<size_t>(rect.elements()) * size_of(how.dtype), ops.device) {
-  if (how.training) {
+      options_(options),
+      values_(static_cast<size_t>(rect.elements()) * size_of(options.dtype), ops.device) {
+  if (options.training) {
     const auto rows = static_cast<size_t>(rect.extent[0]);
-    const size_t bytes = rows * state_bytes_of_row(how.optimizer, rect.extent[1], how.dtype);
-    const bool two = how.optimizer == SparseKind::Adam;
+    const size_t bytes = rows * state_bytes_of_row(options.optimizer, rect.extent[1], options.dtype);
+    const bool two = options.optimizer == SparseKind::Adam;
     state_ = Buffer(two ? bytes / 2 : bytes, ops.device);
     if (two) second_ = Buffer(bytes / 2, ops.device);
   }
@@ -49,12 +49,12 @@ void TablePart::initialise(Stream& stream) const {
   constexpr int64_t kPieceBytes = int64_t{16} << 20;
   const Tensor all = values();
   if (ops_.device == nullptr) return write_initial(0, all, stream);
-  const int64_t row_bytes = rect_.extent[1] * static_cast<int64_t>(size_of(how_.dtype));
+  const int64_t row_bytes = rect_.extent[1] * static_cast<int64_t>(size_of(options_.dtype));
   const int64_t most = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rect_.extent[0]);
   const Buffer memory(static_cast<size_t>(most * row_bytes));
   for (int64_t first = 0; first < rect_.extent[0]; first += most) {
     const int64_t last = std::min(first + most, rect_.extent[0]);
-    const Tensor piece = memory.tensor(how_.dtype, {last - first, rect_.extent[1]});
+    const Tensor piece = memory.tensor(options_.dtype, {last - first, rect_.extent[1]});
     write_initial(first, piece, stream);
     ops_.copy(stream, all.rows(first, last), piece);
   }
@@ -62,10 +62,10 @@ void TablePart::initialise(Stream& stream) const {
 
 // Those of its rows from `first` on.
 void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const {
-  const PhiloxKey key = philox_key(how_.seed, weight_name(table_));
+  const PhiloxKey key = philox_key(options_.seed, weight_name(table_));
   const double bound = std::sqrt(1.0 / static_cast<double>(table_.rows));
   const int64_t columns = rows.last_dim();
-  dispatch_wide_float(how_.dtype, [&](auto zero) {
+  dispatch_wide_float(options_.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = rows.as<T>();
     stream.pool().parallel_for(rows.dim(0), 1024, [&](int64_t begin, int64_t end) {
@@ -82,8 +82,8 @@ void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const 
 
 Tensor TablePart::state(const Buffer& buffer) const {
   if (buffer.bytes() == 0) return {};
-  const bool of_rows = how_.optimizer == SparseKind::RowwiseAdagrad;
-  return buffer.tensor(how_.dtype, of_rows ? Shape{rect_.extent[0]} : rect_.extent);
+  const bool of_rows = options_.optimizer == SparseKind::RowwiseAdagrad;
+  return buffer.tensor(options_.dtype, of_rows ? Shape{rect_.extent[0]} : rect_.extent);
 }
 
 RowUpdate TablePart::update(int64_t column) const {
@@ -102,9 +102,9 @@ void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) co
   add("param", values(), false);
   const Tensor first = state(state_);
   if (first.data == nullptr) return;
-  if (how_.optimizer == SparseKind::RowwiseAdagrad) {
+  if (options_.optimizer == SparseKind::RowwiseAdagrad) {
     if (to_load || names_rows_) add("rowwise_adagrad_sum", first, true);
-  } else if (how_.optimizer == SparseKind::Adagrad) {
+  } else if (options_.optimizer == SparseKind::Adagrad) {
     add("adagrad_sum", first, false);
   } else {
     add("adam_m", first, false);

@@ -23,7 +23,7 @@ size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);
 
 class TablePart {
  public:
-  struct How {
+  struct Options {
     DType dtype = DType::F32;
     SparseKind optimizer = SparseKind::Sgd;
     bool training = true;  // without, there is no state
@@ -32,10 +32,10 @@ class TablePart {
   // `names_rows`: this part saves what belongs to whole rows. Values are made on `stream`, of the device of
   // `ops`; what a device has not got yet when this returns is under way there.
   TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect& rect, bool names_rows,
-            const How& how, Stream& stream);
+            const Options& options, Stream& stream);
 
   const Rect& rect() const { return rect_; }
-  Tensor values() const { return values_.tensor(how_.dtype, rect_.extent); }
+  Tensor values() const { return values_.tensor(options_.dtype, rect_.extent); }
   // The update of its rows by gradients that begin at `column`; without an order yet.
   RowUpdate update(int64_t column) const;
 
@@ -54,7 +54,7 @@ class TablePart {
   EmbeddingTable table_;
   Rect rect_;
   bool names_rows_;
-  How how_;
+  Options options_;
   Buffer values_, state_, second_;
 };
 

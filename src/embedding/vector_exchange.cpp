@@ -20,25 +20,25 @@ Counts counts_of(const Placement& placement, int rank, int64_t samples) {
 
 }  // namespace
 
-size_t VectorExchange::bytes(const Placement& placement, int rank, const How& how) {
-  const Counts counts = counts_of(placement, rank, how.samples);
+size_t VectorExchange::bytes(const Placement& placement, int rank, const Options& options) {
+  const Counts counts = counts_of(placement, rank, options.samples);
   return static_cast<size_t>(counts.made + counts.received) *
-         (size_of(how.dtype) + (how.bf16 ? size_of(DType::BF16) : 0));
+         (size_of(options.dtype) + (options.bf16 ? size_of(DType::BF16) : 0));
 }
 
 VectorExchange::VectorExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
-                               const How& how, Stream& compute, Stream& comm_stream)
+                               const Options& options, Stream& compute, Stream& comm_stream)
     : comm_(comm),
       ops_(ops),
-      how_(how),
+      options_(options),
       compute_(compute),
       comm_stream_(comm_stream),
       ranks_(placement.ranks()),
       columns_(placement.columns(comm.rank())) {
-  check(!how.bf16 || how.dtype == DType::F32, "an exchange in bf16 is of f32 vectors");
+  check(!options.bf16 || options.dtype == DType::F32, "an exchange in bf16 is of f32 vectors");
   for (int rank = 0; rank < placement.ranks(); ++rank) {
-    made_counts_.push_back(how.samples * columns_);
-    received_counts_.push_back(how.samples * placement.columns(rank));
+    made_counts_.push_back(options.samples * columns_);
+    received_counts_.push_back(options.samples * placement.columns(rank));
     unpack_.emplace_back();
     pack_.emplace_back();
     for (const Shard& shard : placement.shards_of(rank)) {
@@ -48,15 +48,15 @@ VectorExchange::VectorExchange(const Placement& placement, Communicator& comm, c
       pack_.back().push_back({shard.column, column, columns, false, {}});
     }
   }
-  const Counts counts = counts_of(placement, comm.rank(), how.samples);
+  const Counts counts = counts_of(placement, comm.rank(), options.samples);
   made_numbers_ = counts.made;
   received_numbers_ = counts.received;
   const auto room = [&](int64_t numbers, DType dtype) {
     return Buffer(static_cast<size_t>(numbers) * size_of(dtype), ops.device);
   };
-  made_ = room(made_numbers_, how.dtype);
-  received_ = room(received_numbers_, how.dtype);
-  if (!how.bf16) return;
+  made_ = room(made_numbers_, options.dtype);
+  received_ = room(received_numbers_, options.dtype);
+  if (!options.bf16) return;
   made_short_ = room(made_numbers_, DType::BF16);
   received_short_ = room(received_numbers_, DType::BF16);
 }
@@ -65,18 +65,20 @@ size_t VectorExchange::bytes() const {
   return made_.bytes() + received_.bytes() + made_short_.bytes() + received_short_.bytes();
 }
 
-Tensor VectorExchange::made() const { return made_.tensor(how_.dtype, {how_.samples * ranks_, columns_}); }
+Tensor VectorExchange::made() const {
+  return made_.tensor(options_.dtype, {options_.samples * ranks_, columns_});
+}
 
 // What came from, or goes to, a rank: [b, W_rank].
 Tensor VectorExchange::block(int64_t at, size_t rank) const {
   const int64_t count = received_counts_[rank];
   return flat(received_, received_numbers_)
       .flat(at, at + count)
-      .reshape({how_.samples, count / how_.samples});
+      .reshape({options_.samples, count / options_.samples});
 }
 
 void VectorExchange::mark(StepPart part, bool begins) {
-  if (how_.marks) comm_stream_.run([this, part, begins] { how_.marks(part, begins); });
+  if (options_.marks) comm_stream_.run([this, part, begins] { options_.marks(part, begins); });
 }
 
 // `out` and `in` are flat. On the way they may be bf16.
@@ -84,7 +86,7 @@ void VectorExchange::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_s
   const bool forward = part == StepPart::Vectors;
   const std::vector<int64_t>& from = forward ? received_counts_ : made_counts_;
   const std::vector<int64_t>& to = forward ? made_counts_ : received_counts_;
-  if (how_.bf16) {
+  if (options_.bf16) {
     const Tensor narrow = in_short.tensor(DType::BF16, in.shape);
     ops_.convert(compute_, narrow, in);
     in = narrow;
@@ -100,7 +102,7 @@ void VectorExchange::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_s
 // Waits for what was sent last.
 void VectorExchange::widen(Tensor out, const Buffer& from) {
   compute_.wait(arrived_);
-  if (how_.bf16) ops_.convert(compute_, out, from.tensor(DType::BF16, out.shape));
+  if (options_.bf16) ops_.convert(compute_, out, from.tensor(DType::BF16, out.shape));
 }
 
 void VectorExchange::send_vectors() {

@@ -16,15 +16,15 @@ namespace trifold {
 
 class VectorExchange {
  public:
-  struct How {
+  struct Options {
     int64_t samples = 0;  // b
     DType dtype = DType::F32;
     bool bf16 = false;  // on the way, rounded once
-    StepMarks marks;    // told of Vectors and Gradients
+    StepMarks marks;    // called for Vectors and Gradients
   };
   // References must outlive it; streams are on the device of `ops`. Whoever owns it waits for `comm_stream`
   // before it goes.
-  VectorExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const How& how,
+  VectorExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const Options& options,
                  Stream& compute, Stream& comm_stream);
   VectorExchange(const VectorExchange&) = delete;
   VectorExchange& operator=(const VectorExchange&) = delete;
@@ -41,10 +41,12 @@ class VectorExchange {
 
   // Of what it holds; the second one for any rank, before there is one.
   size_t bytes() const;
-  static size_t bytes(const Placement& placement, int rank, const How& how);
+  static size_t bytes(const Placement& placement, int rank, const Options& options);
 
  private:
-  Tensor flat(const Buffer& buffer, int64_t numbers) const { return buffer.tensor(how_.dtype, {numbers}); }
+  Tensor flat(const Buffer& buffer, int64_t numbers) const {
+    return buffer.tensor(options_.dtype, {numbers});
+  }
   Tensor block(int64_t at, size_t rank) const;
   void send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part);
   void mark(StepPart part, bool begins);
@@ -52,7 +54,7 @@ class VectorExchange {
 
   Communicator& comm_;
   const OpTable& ops_;
-  How how_;
+  Options options_;
   Stream& compute_;
   Stream& comm_stream_;
   int64_t ranks_, columns_;

@@ -39,7 +39,7 @@ class OpenFile {
 
 void check_space(const std::string& folder, size_t bytes) {
   struct statvfs space {};
-  if (statvfs(folder.c_str(), &space) != 0) return;  // taking the space will tell
+  if (statvfs(folder.c_str(), &space) != 0) return;  // allocating the space will fail then
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
   if (bytes > free_bytes)
     bad_input(

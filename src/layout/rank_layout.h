@@ -37,7 +37,7 @@ class RankLayout {
   const CutModel& model() const { return *model_; }
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoords& coords() const { return coords_; }
-  // All parameters of the model; ParamList::held and stored tell which of them are here.
+  // All parameters of the model; ParamList::held and stored select those of this rank.
   const ParamList& params() const { return flat_.params(); }
   // The stages of this rank, ascending.
   const std::vector<Stage>& stages() const { return stages_; }

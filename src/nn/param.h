@@ -60,7 +60,7 @@ class ParamList {
   // Elements of the whole model, tied uses counted once.
   int64_t global_elements() const;
 
-  // Which blocks' parameters this rank holds; all of them until told. The list stays that of the whole model.
+  // The blocks whose parameters this rank holds; all of them by default. The list remains that of the model.
   void hold_blocks(std::span<const int> blocks);
   bool held(ParamId id) const;
   // True when the parameter has memory of its own here: it is held, and is no second use of one that is held

@@ -134,7 +134,7 @@ struct OpTable {
 
   // ---- the products of linear layers, with what stands beside them: each is the calls named behind it, one
   // ---- after another, and on the processor has their bits; a back end may do them in one, round in between
-  // ---- less often, and take narrower factors where it is told so.
+  // ---- less often, and take narrower factors on request.
   // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; a bias without memory is left out
   // y = x w^T + bias                       fill_rows(y, bias), gemm(y, x, w^T, beta 1)
   void (*affine)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias);

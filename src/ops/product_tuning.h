@@ -1,6 +1,6 @@
 // ProductTuning: which of a library's ways to compute a matrix product a device takes. Left alone, it takes
 // the one that the library estimates to be the fastest. The ways differ in the order of their sums, so what
-// was chosen decides bits: choices are kept, told to other ranks and to later runs (train/tune_products.h).
+// was chosen decides bits: choices are kept, and shared with other ranks and later runs (train/tune_products.h).
 #pragma once
 
 #include <span>

@@ -52,8 +52,8 @@ class BlockGraphs {
   // Does `work`, or what it would do. `compute` does it through the layer, and sets work.through.
   void run(const BlockWork& work, FunctionRef<void()> compute);
 
-  // What could not be captured, and why; empty until something could not be. A part that the queue refused
-  // is told before one with too many addresses, and of several the first.
+  // The first part that could not be captured, and why; empty while all could. A part that the queue refused
+  // takes precedence over one with too many addresses.
   const std::string& note() const { return note_; }
   // Whether `note` is of a part that the queue refused.
   bool refused() const { return refused_; }

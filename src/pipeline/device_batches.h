@@ -2,8 +2,8 @@
 //
 // A batch is copied to memory of the host that the device reaches, and from there by a stream of its own: the
 // host goes on enqueueing, and the next batch arrives while the device computes with the last. There is one
-// place more than batches are in use at a time. What the host tells operations of a batch in numbers goes
-// with it (Batch::sample, Batch::loss_factors).
+// place more than batches are in use at a time. The numbers of a batch that operations read (Batch::sample,
+// Batch::loss_factors) travel with it.
 #pragma once
 
 #include <vector>

@@ -66,7 +66,7 @@ Executor::~Executor() {
   for (Stream* stream : {&side_, place_.forward_stream, place_.backward_stream}) {
     try {
       if (stream != nullptr) stream->synchronize();
-    } catch (...) {  // whoever waits for the stream next is told
+    } catch (...) {  // rethrown by the next wait for the stream
     }
   }
 }

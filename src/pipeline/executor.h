@@ -7,9 +7,9 @@
 //
 // Memory: each micro-batch in flight on a stage has a *slot* with an arena for what its forward keeps. In a
 // whole backward (B) activation gradients flow through two arenas in turn: a block's backward reads dy from
-// one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W. What comes
-// from or goes to another rank lies in messages: the output of a stage is not kept once it is sent. A dry run of the plan with measuring arenas tells all
-// capacities, so `measure` is exact and `run` allocates no tensor.
+// one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W. Tensors that
+// come from or go to another rank lie in messages: the output of a stage is not kept once it is sent. A dry run
+// of the plan with measuring arenas finds all capacities, so `measure` is exact and `run` allocates no tensor.
 #pragma once
 
 #include <cstdint>
@@ -118,7 +118,7 @@ class Executor {
            Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
   // Waits for messages and collectives under way: they use this memory. After an error they come to an end
-  // only when the other ranks have been told (Communicator::abort).
+  // only after Communicator::abort has reached the other ranks.
   ~Executor();
   Executor(Executor&&) = default;
 

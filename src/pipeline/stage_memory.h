@@ -1,5 +1,5 @@
 // The memory one rank's executor works in: slots for micro-batches in flight, memory for gradients that wait
-// for their W, and messages. All of it is allocated once; a dry walk of the plan tells how much there must
+// for their W, and messages. All of it is allocated once; a dry walk of the plan measures how much there must
 // be.
 #pragma once
 
@@ -21,7 +21,7 @@ struct StageMemory {
   size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(helds); }
 };
 
-// Bytes of activation memory a plan needs on one rank, and what else its walk tells.
+// Bytes of activation memory a plan needs on one rank, and the other results of its walk.
 struct ActivationMemory {
   std::vector<StageMemory> stages;
   size_t flow = 0;     // of one of the gradient arenas of B

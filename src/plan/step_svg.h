@@ -3,7 +3,7 @@
 // Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
 // pointer; computation stands in the row, messages and reductions in a thin band below it. Where there are
 // too many to be seen one by one, the boxes of a row and colour become one <path>, and messages are left out.
-// Colours: plan/action_colors.h.
+// Colours: schedule/action_colors.h.
 #pragma once
 
 #include <string>

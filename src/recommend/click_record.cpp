@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// A member that is missing or of another type counts as not told.
+// A member that is missing or of another type counts as unknown.
 template <class T>
 std::optional<T> told(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
@@ -38,7 +38,7 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   const json record = member(reader.meta().state, "clicks");
   const json tables = member(model, "tables");
   const json mappings = member(record, "mappings");
-  if (!tables.is_array()) return;  // of another model: told with its other fields
+  if (!tables.is_array()) return;  // of another model: reported with its other fields
   ClickSchema stored;
   stored.dense = static_cast<int>(told<int64_t>(model, "dense").value_or(schema.dense));
   stored.dense_transform = told<std::string>(record, "dense_transform").value_or(schema.dense_transform);

@@ -51,7 +51,7 @@ class RecommendObserver : public SaveObserver {
   virtual void on_target(int64_t step, double auc, double target) = 0;
 };
 
-// Collective over `world`. `observer` is told everything on rank 0. A non-zero `signal` on any rank ends the
+// Collective over `world`. `observer` is called on rank 0. A non-zero `signal` on any rank ends the
 // run after the step all ranks are in.
 RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
                  const std::atomic<int>& signal);

@@ -23,11 +23,11 @@ std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t 
   return tables;
 }
 
-LookupHow RecommenderSetup::lookups(int ranks) const {
+LookupOptions RecommenderSetup::lookups(int ranks) const {
   return {samples(ranks), schema.weighted, mean, dtype};
 }
 
-EmbeddingTables::How RecommenderSetup::tables(int ranks) const {
+EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
   return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks};
 }
 
@@ -64,7 +64,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       zero_(dense_sharing(setup, world.size())),
       groups_(mesh_, zero_.group, model_.params),
       layout_(model_.params, {blocks_of(model_)}, 1, zero_.group),
-      weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::How{}, comm_),
+      weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::Options{}, comm_),
       grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, accumulate_type(setup.dense_dtype()),
              {.slices = zero_.stage.optimizer}, comm_),
       optimizer_(layout_, mesh_, weights_, grads_, ops_, setup.dense_optimizer, setup.dense_dtype(),
@@ -119,7 +119,7 @@ void Recommender::synchronize() {
 Recommender::~Recommender() {
   for (Stream* stream : streams()) try {
       stream->synchronize();
-    } catch (const std::exception&) {  // told by whoever waits for it
+    } catch (const std::exception&) {  // rethrown to the thread that waits for it
       continue;
     }
 }

@@ -61,8 +61,8 @@ struct RecommenderSetup {
   // bytes of what else of a batch goes to a device.
   int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
   DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
-  LookupHow lookups(int ranks) const;
-  EmbeddingTables::How tables(int ranks) const;
+  LookupOptions lookups(int ranks) const;
+  EmbeddingTables::Options tables(int ranks) const;
   size_t batch_room(int ranks) const;
 };
 

@@ -1,5 +1,5 @@
-// What a run tells the outside: plain values, and the interface through which they are handed over. Nothing
-// under src/ prints; the command line implements RunObserver.
+// The reports of a run: plain values, and the interface that receives them. Nothing under src/ prints; the
+// command line implements RunObserver.
 #pragma once
 
 #include <cstddef>

@@ -241,7 +241,7 @@ void Ranks::run_threads(const MeshConfig& config, std::chrono::milliseconds time
   first.rethrow();
 }
 
-// This process is one rank. Whatever goes wrong here is told to the others, who would wait for us.
+// This process is one rank. An error here must reach the others, which would wait for it.
 void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds timeout,
                         FunctionRef<void(Communicator&)> rank_main) {
   Communicator& world = *world_;
@@ -255,7 +255,7 @@ void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds time
     }
   } catch (Error& error) {
     if (error.kind() == ErrorKind::Agreed && world.rank() != 0)
-      throw Error(error.what(), ErrorKind::Aborted);  // the first of them tells it
+      throw Error(error.what(), ErrorKind::Aborted);  // the first of them reports it
     if (is_shared_by(error, world.size())) throw;
     if (error.kind() == ErrorKind::Failure) error.add_context(fmt::format("rank {}", world.rank()));
     world.abort(error.what());

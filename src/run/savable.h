@@ -1,4 +1,4 @@
-// What a RunSaver needs of a run, whatever is trained: the state to save, and somebody to tell.
+// What a RunSaver needs of a run, whatever is trained: the state to save.
 #pragma once
 
 #include <string>

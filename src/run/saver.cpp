@@ -160,7 +160,7 @@ Error RunSaver::not_finite(int64_t step, const Error& error, const LoadedStart& 
   if (error.kind() == ErrorKind::Agreed && background_ && background_->is_outstanding()) {
     try {
       take_result();
-    } catch (const Error&) {  // there is worse to tell
+    } catch (const Error&) {  // a worse error is reported already
     }
   }
   std::string text = error.what();

@@ -38,13 +38,13 @@ class RunSaver {
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.
   void finish();
 
-  // What becomes of the checkpoints is written down in them (checkpoint/first_step.h). To be told where the
-  // run begins, once its state is loaded;
+  // Each checkpoint records how the first step from it ended (checkpoint/first_step.h), so the run reports here
+  // that its state is loaded,
   void loaded(const RunStart& start);
-  // that the last step was finite and changed the weights;
+  // that the last step was finite and changed the weights,
   void step_was_finite();
-  // and that step `step` was not, as `error` says. Returns what to throw instead: it tells what that means
-  // for the next run. Collective where the error is Agreed: a save in the background is waited for then.
+  // or that step `step` failed with `error`. Returns the error to throw instead, which says what follows for the
+  // next run. Collective where the error is Agreed: it waits for a save in the background then.
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:

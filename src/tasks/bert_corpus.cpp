@@ -24,7 +24,7 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
     : split_(config.split),
       rules_{0, config.mask_prob, config.short_seq_prob, config.whole_word_masking, pairs},
       text_(std::make_shared<SentenceTokens>(
-          SentenceTokens::How{config.split_sentences, config.whole_word_masking})) {
+          SentenceTokens::Options{config.split_sentences, config.whole_word_masking})) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config);
   special_ = BertTokens(*tokenizer);
   if (bert_vocabulary(*tokenizer) > vocab_size)

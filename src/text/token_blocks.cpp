@@ -84,7 +84,7 @@ std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>&
   }
   std::vector<std::vector<int32_t>> lists(cuts.size() - 1);
   std::atomic<size_t> taken{0};
-  std::vector<std::exception_ptr> errors(lists.size());  // the first mistake in the text is told
+  std::vector<std::exception_ptr> errors(lists.size());  // the first mistake in the text is reported
   pool_.run([&](int) {
     for (size_t share = taken++; share < lists.size() && !stop; share = taken++) {
       try {

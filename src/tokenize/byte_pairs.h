@@ -51,7 +51,7 @@ class BytePairs {
   std::optional<int32_t> unknown_;
   bool fuse_unknown_ = false;
   bool whole_words_ = false;  // a word that is in the vocabulary is not merged
-  uint64_t instance_;         // tells the words remembered of this object from those of others
+  uint64_t instance_;         // distinguishes cached words of this object from those of others
 };
 
 }  // namespace trifold

@@ -48,7 +48,7 @@ void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
   while (const std::optional<std::string_view> line = lines.next()) {
     if (!tokenizer.takes_bytes())
       expect_utf8(*line, [&](size_t) { return fmt::format("{}:{}", path, lines.number()); });
-    const std::vector<std::string_view> sentences = sentences_of_line(*line, how_.split_lines);
+    const std::vector<std::string_view> sentences = sentences_of_line(*line, options_.split_lines);
     if (sentences.empty()) end_document();
     for (std::string_view sentence : sentences) add_sentence(sentence, tokenizer);
   }
@@ -56,7 +56,7 @@ void SentenceTokens::add(const std::string& path, const Tokenizer& tokenizer) {
 }
 
 void SentenceTokens::add_sentence(std::string_view text, const Tokenizer& tokenizer) {
-  if (!how_.words) {
+  if (!options_.words) {
     tokenizer.encode(text, tokens_);
   } else if (tokenizer.takes_bytes()) {
     tokenizer.encode(text, tokens_);

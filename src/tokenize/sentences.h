@@ -20,11 +20,11 @@ std::vector<std::string_view> sentences_of_line(std::string_view line, bool spli
 
 class SentenceTokens {
  public:
-  struct How {
+  struct Options {
     bool split_lines = false;
     bool words = false;  // note where words begin
   };
-  explicit SentenceTokens(How how) : how_(how) {}
+  explicit SentenceTokens(Options options) : options_(options) {}
 
   // Adds a file. All its tokens are held in memory, 4 bytes each. Documents without a token are left out.
   // Noting words, a SentencePiece model is given the words one by one, which is how its pieces fall unless it
@@ -48,7 +48,7 @@ class SentenceTokens {
   void add_sentence(std::string_view text, const Tokenizer& tokenizer);
   void end_document();
 
-  How how_;
+  Options options_;
   std::vector<int32_t> tokens_;
   std::vector<bool> word_start_;  // empty unless words are noted
   std::vector<int64_t> first_token_{0};

@@ -22,7 +22,7 @@ void check_length(const PretrainConfig& config, const CheckpointMeta& meta, cons
     bad_input(
         "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
         name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
-  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is told already
+  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is reported already
   if (meta.step < batch.train_iters) return;
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,

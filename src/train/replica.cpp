@@ -30,7 +30,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   const ZeroSharing& sharing = layout_.zero();
   groups_ = std::make_unique<DataGroups>(mesh_, sharing.group, cut_.model.params);
-  ParamStore::How how;
+  ParamStore::Options how;
   if (!weight_versions.empty()) how.versions = weight_versions.at(static_cast<size_t>(mesh_.coord(Axis::Pp)));
   how.sharded = sharing.stage.parameters;
   how.state_on_host = zero.offloads_to_host();

@@ -58,7 +58,8 @@ class Trainer final : public Savable {
   // The same over all samples of another source of such samples, which `watch` sees computed.
   std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
                                      const std::atomic<int>* signal = nullptr);
-  // Whether a signal has come since the step, during a save for example: stop_agreed() tells. Collective.
+  // Asks whether a signal has come since the step, during a save for example; stop_agreed() has the answer.
+  // Collective.
   void poll_stop(const std::atomic<int>& signal);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.

@@ -1,4 +1,4 @@
-// What a trainer tells: of its steps, evaluations, memory, and itself.
+// Reports of a trainer: steps, evaluations, memory, and the run itself.
 #include <algorithm>
 #include <cmath>
 
@@ -60,8 +60,7 @@ void Trainer::share_notes() {
   const auto first =
       std::max_element(notes.begin(), notes.end(),
                        [](const std::string& a, const std::string& b) { return a.front() < b.front(); });
-  if (first->front() == '0')
-    return;  // of another plan, which has an executor of its own: what was told holds
+  if (first->front() == '0') return;  // of another plan with an executor of its own: the note stays as it is
   capture_note_ = first->substr(1);
   if (world.size() > 1) capture_note_ = fmt::format("rank {}: {}", first - notes.begin(), capture_note_);
 }

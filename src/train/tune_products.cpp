@@ -100,7 +100,7 @@ ProductMeasuring::ProductMeasuring(Communicator& world, ProductTuning& tuning, s
   known_ = first.choices.size();
   tuning_.use(first.choices);
   tuning_.measure(true);
-  world_.barrier();  // ranks that are threads share a device: nobody measures before all have told it
+  world_.barrier();  // ranks that are threads share a device: nobody measures before all have arrived
 }
 
 ProductMeasuring::~ProductMeasuring() { tuning_.measure(false); }

@@ -37,25 +37,25 @@ void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& seg
 }
 
 ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
-                       const How& how, Stream& comm_stream)
+                       const Options& options, Stream& comm_stream)
     : layout_(layout),
       groups_(groups),
       ops_(ops),
       dtype_(dtype),
-      how_(how),
+      options_(options),
       comm_stream_(comm_stream),
       arrived_(layout.units().size()) {
-  check(how.versions >= 1 && (how.versions == 1 || !how.sharded), "a store of {} versions of {} weights",
-        how.versions, how.sharded ? "sharded" : "whole");
-  if (how.sharded) {
+  check(options.versions >= 1 && (options.versions == 1 || !options.sharded),
+        "a store of {} versions of {} weights", options.versions, options.sharded ? "sharded" : "whole");
+  if (options.sharded) {
     const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);
-    if (how.offload.empty())
+    if (options.offload.empty())
       shards_ = Buffer(bytes, ops.device);
     else
-      file_ = FileMemory(how.offload, bytes);
+      file_ = FileMemory(options.offload, bytes);
     return;
   }
-  for (int i = 0; i < how.versions; ++i) {
+  for (int i = 0; i < options.versions; ++i) {
     auto version = std::make_unique<Version>();
     version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype), ops.device);
     version->flat = version->buffer.tensor(dtype, {layout.elements()});
@@ -72,7 +72,7 @@ ParamStore::~ParamStore() {
 }
 
 void ParamStore::reserve(const std::vector<std::pair<int, int>>& together) {
-  if (!how_.sharded) return;
+  if (!options_.sharded) return;
   together_.insert(together_.end(), together.begin(), together.end());
   SharedPlaces shared = places_of_units(layout_, together_);
   if (shared.of_unit == shared_.of_unit) return;
@@ -89,7 +89,7 @@ const ParamStore::Version& ParamStore::ring(int version) const {
 }
 
 const ParamSource& ParamStore::at_version(int version) const {
-  if (!how_.sharded) return ring(version);
+  if (!options_.sharded) return ring(version);
   check(version == 0, "sharded weights have no version {}", version);
   return *this;
 }
@@ -101,7 +101,7 @@ const ParamStore::Place& ParamStore::place_of(int unit) const {
 bool ParamStore::gathered(int unit) const { return !places_.empty() && place_of(unit).unit == unit; }
 
 Tensor ParamStore::weight(ParamId id) const {
-  if (!how_.sharded) {
+  if (!options_.sharded) {
     if (const int unit = layout_.unit_of(id);
         unit >= 0 && arrived_[static_cast<size_t>(unit)].stream != nullptr)
       comm_stream_.synchronize();
@@ -157,7 +157,7 @@ void ParamStore::reshard(int block, Stream& stream) {
 
 void ParamStore::enter(int block, Stream& stream) const {
   for (int unit : layout_.units_of_block(block)) {
-    if (!how_.sharded) {
+    if (!options_.sharded) {
       stream.wait(std::exchange(arrived_[static_cast<size_t>(unit)], {}));
       continue;
     }
@@ -167,7 +167,7 @@ void ParamStore::enter(int block, Stream& stream) const {
 }
 
 Tensor ParamStore::owned(const FlatLayout::Segment& segment, int version) const {
-  if (!how_.sharded) return ring(version).flat.rows(segment.flat, segment.flat + segment.count);
+  if (!options_.sharded) return ring(version).flat.rows(segment.flat, segment.flat + segment.count);
   return shards().rows(segment.shard, segment.shard + segment.count);
 }
 
@@ -189,7 +189,7 @@ void ParamStore::release(const FlatLayout::Segment& segment) const {
 }
 
 void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
-  if (how_.sharded || unit.slices == 1) return;
+  if (options_.sharded || unit.slices == 1) return;
   const Tensor all = ring(version).flat.rows(unit.begin, unit.end);
   const int64_t begin = layout_.slice_begin(unit, groups_.slice(unit.data));
   const int64_t end = begin + unit.slice_elements();
@@ -199,7 +199,7 @@ void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stre
 }
 
 void ParamStore::end_update(Stream& stream) {
-  if (how_.sharded) finish(stream);
+  if (options_.sharded) finish(stream);
 }
 
 void ParamStore::finish(Stream& stream) {
@@ -220,7 +220,7 @@ void ParamStore::restart_at(int version) {
 
 void ParamStore::initialise(uint64_t seed, Stream& stream) {
   for (const FlatLayout::Unit& unit : layout_.units()) {
-    const auto slice = how_.sharded ? std::optional(groups_.slice(unit.data)) : std::nullopt;
+    const auto slice = options_.sharded ? std::optional(groups_.slice(unit.data)) : std::nullopt;
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);

@@ -37,7 +37,7 @@ SharedPlaces places_of_units(const FlatLayout& layout, std::span<const std::pair
 
 class ParamStore final : public ParamSource {
  public:
-  struct How {
+  struct Options {
     int versions = 1;      // of the weights; 1 where they are sharded
     bool sharded = false;  // hold slices only
     // Folder of the file that the slices lie in, and the optimizer's state as well; empty: in memory.
@@ -49,7 +49,7 @@ class ParamStore final : public ParamSource {
   // `comm_stream` carries what gathers and publishes. References must outlive the store. Weights start at
   // zero.
   ParamStore(const FlatLayout& layout, const DataGroups& groups, const OpTable& ops, DType dtype,
-             const How& how, Stream& comm_stream);
+             const Options& options, Stream& comm_stream);
   // Waits for what is on its way: it uses this memory.
   ~ParamStore() override;
   ParamStore(const ParamStore&) = delete;
@@ -74,8 +74,8 @@ class ParamStore final : public ParamSource {
   void expect(const FlatLayout::Segment& segment) const;
   void release(const FlatLayout::Segment& segment) const;
   // See How.
-  const std::string& offload() const { return how_.offload; }
-  bool state_on_host() const { return how_.state_on_host; }
+  const std::string& offload() const { return options_.offload; }
+  bool state_on_host() const { return options_.state_on_host; }
   // After the owners have updated their slices: brings the unit's whole weights to all ranks that hold them
   // whole. Starts it and returns. Nothing to do where the weights are sharded.
   void publish(const FlatLayout::Unit& unit, int version, Stream& stream);
@@ -97,7 +97,7 @@ class ParamStore final : public ParamSource {
   // In memory: all, or with slices in a file what is gathered and the slice that it is gathered from.
   size_t bytes() const;
   size_t file_bytes() const { return file_.bytes(); }
-  bool sharded() const { return how_.sharded; }
+  bool sharded() const { return options_.sharded; }
   DType dtype() const { return dtype_; }
 
  private:
@@ -125,7 +125,7 @@ class ParamStore final : public ParamSource {
   const DataGroups& groups_;
   const OpTable& ops_;
   DType dtype_;
-  How how_;
+  Options options_;
   Stream& comm_stream_;
   Event updated_;  // the shards are what the last update made them
   // By unit: when what was published last is there; complete where the readers' stream waits for it already.

@@ -57,9 +57,9 @@ class LayerBench {
     groups_ = std::make_unique<DataGroups>(mesh_, 1, params_);
     layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, 1);
     weights_ =
-        std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::How{}, side_);
+        std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::Options{}, side_);
     grads_ = std::make_unique<GradientBuffer>(*layout_, GradLayout::whole(*layout_), *groups_, cpu_ops(),
-                                              DType::F64, GradientBuffer::How{}, side_);
+                                              DType::F64, GradientBuffer::Options{}, side_);
     randomise(vocab);
   }
 

@@ -11,7 +11,7 @@ namespace {
 // The messages of distributing, on each of two ranks, a batch of 3 samples in which sample 1 has `id` in the
 // second table.
 std::vector<std::string> distributed(PlacementKind kind, int32_t id, bool sort) {
-  const LookupHow how{3, false, false, DType::F32};
+  const LookupOptions how{3, false, false, DType::F32};
   const TablePlacement where{kind, 0, 2};
   const Placement placement({{"a", 4, 2, 1}, {"b", 5, 2, 2}}, {where, where}, 2);
   std::vector<std::string> messages(2);

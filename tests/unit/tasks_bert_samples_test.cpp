@@ -20,7 +20,7 @@ TEST(Sentences, OfALine) {
   EXPECT_TRUE(sentences_of_line(" \t", true).empty());
 }
 
-std::shared_ptr<SentenceTokens> text_of(const std::string& text, SentenceTokens::How how = {}) {
+std::shared_ptr<SentenceTokens> text_of(const std::string& text, SentenceTokens::Options how = {}) {
   const TempDir dir;
   write_file(dir.file("text"), text);
   auto tokens = std::make_shared<SentenceTokens>(how);

@@ -21,7 +21,7 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
     const DataGroups groups(mesh, 2, params);
     OwnStream compute;
     OwnStream comm(Stream::Mode::Worker);
-    ParamStore store(layout, groups, cpu_ops(), DType::F32, ParamStore::How{}, comm);
+    ParamStore store(layout, groups, cpu_ops(), DType::F32, ParamStore::Options{}, comm);
     const auto value = [&](int block, int64_t element) { return store.weight({block}).as<float>()[element]; };
     // Each rank owns half of each unit, and writes its number there.
     for (const int block : {0, 1}) {
@@ -63,7 +63,7 @@ TEST(ParamStore, GathersWhatIsSharedOutAndWhatIsNot) {
     const DataGroups groups(mesh, 2, params);
     OwnStream compute;
     OwnStream comm(Stream::Mode::Worker);
-    ParamStore::How how;
+    ParamStore::Options how;
     how.sharded = true;
     ParamStore store(layout, groups, cpu_ops(), DType::F32, how, comm);
     for (const FlatLayout::Unit& unit : layout.units())

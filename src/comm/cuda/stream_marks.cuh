@@ -20,7 +20,7 @@ class StreamMarks {
   virtual void use() noexcept = 0;
   virtual cudaEvent_t make() = 0;
   virtual void record(cudaEvent_t mark, cudaStream_t stream) = 0;
-  // Also when the device failed, of which the stream tells whoever waits for it.
+  // Also when the device failed, which the stream reports to the thread that waits for it.
   virtual bool passed(cudaEvent_t mark) noexcept = 0;
   virtual void destroy(cudaEvent_t mark) noexcept = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};        // between two looks for news while nobody waits
 constexpr std::chrono::seconds kAnswers{2};            // for which answers are waited for
-constexpr std::chrono::seconds kOthersTurn{4};         // for which a rank that asks has the right to tell
+constexpr std::chrono::seconds kOthersTurn{4};         // for which a rank that asks may answer
 constexpr std::chrono::seconds kUnwinding{4};          // for which a process may end in its own way
 constexpr std::chrono::milliseconds kTelling{1000};    // for which a message may need to leave
 constexpr std::chrono::milliseconds kBetweenLooks{1};  // while answers are waited for

@@ -28,14 +28,14 @@ bool gives(Words words, std::string_view option) {
       if (std::any_of(entries.begin(), entries.end(),
                       [&](const FileEntry& entry) { return entry.name == option; }))
         return true;
-    } catch (const Error&) {  // told by whoever reads it for its values
+    } catch (const Error&) {  // reported when its values are read
       return false;
     }
   }
   return false;
 }
 
-// `plan` of a recommender is a command of its own: an option tells that it is meant.
+// `plan` of a recommender is a command of its own, selected by an option.
 std::string command_meant(const std::string& name, Words words) {
   for (const CommandInfo& info : commands())
     if (info.instead_of == name && gives(words, info.when_given)) return std::string(info.name);

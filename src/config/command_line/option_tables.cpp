@@ -104,7 +104,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_memory_limit(table, run.mesh);
   add_checkpoint(table, run.checkpoint);
   table.group("Evaluation");
-  table.add("eval-interval", &run.eval.eval_interval, "Evaluate every this many steps, and at the end.")
+  table.add("eval-interval", &run.eval.eval_interval, "Evaluate every N steps, and at the end.")
       .range(1, kMaxCount)
       .absent("at the end");
   add_early_stop(table, run.eval.early_stop_patience);

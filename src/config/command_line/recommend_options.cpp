@@ -132,7 +132,7 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.group("Evaluation");
   table
       .add("eval-interval", &training.eval_interval,
-           "Evaluate every this many steps, and at the end; 0: only at the end.")
+           "Evaluate every N steps, and at the end; 0: only at the end.")
       .range(0, kMostClicks)
       .absent("only at the end, if there are evaluation samples");
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this AUC.")

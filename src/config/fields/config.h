@@ -60,7 +60,7 @@ struct ModelConfig {
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
   bool bert_no_binary_head = false;
-  HeadKind bert_head = HeadKind::Pretraining;  // a checkpoint tells, no option does
+  HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // of classes
 };
 
@@ -103,7 +103,7 @@ struct MeshConfig {
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
-  std::optional<int> ranks_per_node;      // ranks that share a node, in order; the host names tell
+  std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   ComputeDevice device = ComputeDevice::Auto;
   bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)

@@ -63,37 +63,35 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
 void add_experts(OptionTable& table, ModelConfig& model) {
   table
       .add("num-experts", &model.num_experts,
-           "A mixture of experts: so many feed-forward networks in each block, and a router that gives every "
-           "token "
-           "to --moe-router-topk of them.")
+           "Mixture of experts: feed-forward networks per block, of which a router selects --moe-router-topk "
+           "for each token.")
       .range(1, 1 << 16)
       .absent("one network for all tokens");
-  table.add("moe-router-topk", &model.moe_router_topk, "Experts that a token is given to.").range(1, 1 << 16);
+  table.add("moe-router-topk", &model.moe_router_topk, "Experts per token.").range(1, 1 << 16);
   table.add("moe-ffn-hidden-size", &model.moe_ffn_hidden_size, "Inner width of each expert.")
       .range(1, kMaxSize)
       .absent("--ffn-hidden-size");
   table
       .add("moe-shared-expert-intermediate-size", &model.moe_shared_expert_intermediate_size,
-           "Inner width of a network beside the experts that computes every token.")
+           "Inner width of a shared expert, which processes every token.")
       .range(1, kMaxSize)
-      .absent("there is none");
+      .absent("none");
   table.add("moe-router-score-function", &model.moe_router_score_function,
-            "What an expert's share of a token is made of: a softmax, or logistic functions, of which the "
-            "chosen are "
-            "made to sum to 1.");
-  table.add("moe-router-pre-softmax", &model.moe_router_pre_softmax,
-            "Take the softmax over all experts, not over the chosen: their shares then sum to less than 1.");
+            "Weights of the selected experts: their softmax, or their sigmoids normalized to a sum of 1.");
+  table.add(
+      "moe-router-pre-softmax", &model.moe_router_pre_softmax,
+      "Apply the softmax to all experts instead of the selected ones; the weights then sum to less than 1.");
   table
       .add("moe-router-topk-scaling-factor", &model.moe_router_topk_scaling_factor,
-           "Factor of the experts' shares.")
+           "Factor of the weights of the selected experts.")
       .positive();
   table
       .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
-           "Share in the loss of what unevenly used experts cost, counted over each sequence; 0.01 is usual.")
+           "Coefficient of the load-balancing loss, which is computed per sequence; 0.01 is common.")
       .range(0, 1e6);
   table
       .add("moe-z-loss-coeff", &model.moe_z_loss_coeff,
-           "Share in the loss of what large logits of the routers cost; 0.001 is usual.")
+           "Coefficient of the router z-loss, which penalizes large logits; 0.001 is common.")
       .range(0, 1e6);
 }
 

@@ -11,7 +11,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .files("DIR")
       .absent("nothing is saved")
       .of_execution();
-  table.add("save-interval", &checkpoint.save_interval, "Save every this many steps, and at the end.")
+  table.add("save-interval", &checkpoint.save_interval, "Save every N steps, and at the end.")
       .range(1, kMaxCount)
       .absent("only at the end")
       .of_execution();
@@ -49,7 +49,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution();
   table
       .add("check-replicas", &checkpoint.check_replicas,
-           "Compare replicas of weights and optimizer state every this many steps and before each save, and "
+           "Compare replicas of weights and optimizer state every N steps and before each save, and "
            "end the run if they differ; 0: never.")
       .range(0, kMaxCount)
       .absent("before each save")
@@ -66,7 +66,7 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
 
 void add_eval(OptionTable& table, EvalConfig& eval) {
   table.group("Evaluation");
-  table.add("eval-interval", &eval.eval_interval, "Evaluate every this many steps.")
+  table.add("eval-interval", &eval.eval_interval, "Evaluate every N steps.")
       .range(1, kMaxCount)
       .absent("no evaluation while training");
   table
@@ -80,7 +80,7 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
 void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
   table
       .add("early-stop-patience", &patience,
-           "Stop, with a checkpoint, after this many evaluations in a row that were no better than the best "
+           "Stop, with a checkpoint, after N evaluations in a row that were no better than the best "
            "before them.")
       .range(1, kMaxCount)
       .absent("train to the end")
@@ -89,7 +89,7 @@ void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
 
 void add_reports(OptionTable& table, LogConfig& log) {
   table.group("Logging");
-  table.add("log-interval", &log.log_interval, "Report progress every this many steps.")
+  table.add("log-interval", &log.log_interval, "Report progress every N steps.")
       .range(1, kMaxCount)
       .of_execution();
   table.add("log-json", &log.log_json, "Append one JSON object per step to this file.")

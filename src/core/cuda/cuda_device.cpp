@@ -69,7 +69,7 @@ void* CudaDevice::allocate(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // it is told here; later calls start afresh
+    static_cast<void>(cudaGetLastError());  // reported here; later calls start afresh
     const DeviceMemory left = this->memory();
     fail("out of memory on {}: {} bytes were asked for, {} of {} are free", name(), bytes, left.free,
          left.total);

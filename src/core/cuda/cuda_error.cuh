@@ -8,7 +8,7 @@
 namespace trifold::cuda {
 
 // Throws unless `status` is success; `what` says what was tried ("allocating 4096 bytes on cuda:0"). CUDA
-// then forgets the error: it is told here, not by whoever asks next whether a launch was refused.
+// then clears the error: it is reported here, not by the next caller that asks whether a launch was refused.
 template <class... Args>
 void check_cuda(cudaError_t status, fmt::format_string<Args...> what, Args&&... args) {
   if (status == cudaSuccess) [[likely]]

@@ -186,7 +186,7 @@ class Within {
   PartOffsets offsets_;
 };
 
-// What the call is told stands behind cuDNN's own workspace.
+// The arguments in device memory follow cuDNN's own workspace.
 void forward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
                   const Packed& in) {
   Engine& engine = engine_on(queue);
@@ -227,7 +227,7 @@ void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& 
   queue.check_launch("attention_backward");
 }
 
-// Sums that cuDNN keeps beside its own workspace stand behind what the call is told.
+// The sums that cuDNN keeps outside its own workspace follow the arguments.
 void backward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
                    const BackwardTensors& t, const Packed& gradient, const Packed& in) {
   Engine& engine = engine_on(queue);

@@ -238,7 +238,7 @@ class Engine final : public ProductTuning {
   mutable std::mutex mutex_;
   bool measures_ = false;
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> chosen_;
-  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // told or measured, by Key::text
+  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // given or measured, by Key::text
 };
 
 // One for each device, until the process ends.

@@ -145,7 +145,7 @@ inline AttentionSize attention_group_size(const AttentionSize& size) {
   return part;
 }
 
-// What a call is told in device memory beside its tensors: the two numbers of dropout; behind them, with
+// Arguments of a call in device memory, besides its tensors: the two numbers of dropout, followed, with
 // lengths, how many queries each sample has.
 constexpr size_t kDropoutNumbers = kWorkspaceAlignment;
 inline size_t attention_inputs(int64_t batch, bool lengths) {

@@ -207,7 +207,7 @@ class Machine {
     arrive(running_->shadow);  // whoever jumped here has made it the running one
   }
 
-  // A sanitizer is told that the stack has changed. Where it was before is the scheduler's the first time.
+  // Reports the change of stack to the sanitizer. The first time, the previous stack is the scheduler's.
   void arrive([[maybe_unused]] void* shadow) {
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     const void* stack = nullptr;
