@@ -32,10 +32,10 @@ struct VerifyReport {
 
 class CheckpointReader {
  public:
-  // `path` is the directory of one checkpoint, or a directory of checkpoints, of which the newest step with a
+  // `named` is the directory of one checkpoint, or a directory of checkpoints, of which the newest step with a
   // valid manifest is taken (skipped() lists those that were passed over), or its file BEST, which names one
   // (kBestName). BadInput if there is no checkpoint.
-  explicit CheckpointReader(const std::filesystem::path& path);
+  explicit CheckpointReader(const std::filesystem::path& named);
 
   const std::filesystem::path& directory() const { return directory_; }
   const CheckpointMeta& meta() const { return manifest_.meta; }

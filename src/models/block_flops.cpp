@@ -44,9 +44,10 @@ TensorSums sums_of_layer(const MeshConfig& layout) {
 // projections and outputs are exchanged in F, and their gradients in I (nn/exchanged_heads.h).
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;
-  const auto queries = static_cast<double>(config.num_attention_heads / tensor * head_width(config));
-  const auto keys =
-      static_cast<double>(2 * std::max(tensor, key_heads(config)) / tensor * head_width(config));
+  const int64_t heads = config.num_attention_heads / tensor;
+  const int64_t held_keys = std::max(tensor, key_heads(config)) / tensor;
+  const auto queries = static_cast<double>(heads * head_width(config));
+  const auto keys = static_cast<double>(2 * held_keys * head_width(config));
   const double moved = (2 * queries + keys) / layout.context_parallel_size;
   ContextNumbers numbers = layout.cp_comm_type == ContextExchange::AllToAll
                                ? ContextNumbers{moved, moved, 0, 2, 2}

@@ -146,8 +146,8 @@ const std::vector<CommandInfo>& commands() {
             "    --max-ind-range 10000000 --drop-negatives 0.875",
             "trifold preprocess --input day_23 --output test --dictionaries-of clicks \\",
             "    --max-ind-range 10000000",
-            "trifold preprocess --input own.csv --output clicks --label 'rating>=4' --dense age --sparse "
-            "user,item"}},
+            "trifold preprocess --input own.csv --output clicks --label 'rating>=4' --dense age \\",
+            "    --sparse user,item"}},
           kOneProcess),
       command<RecommendConfig>(
           {"recommend",
