@@ -136,8 +136,8 @@ class RecommendRun final : public TrainingRun, Savable {
   bool advance(const std::atomic<int>& signal) override;
   std::optional<int64_t> failed_step() const override { return failed_step_; }
   bool evaluation_due() const override { return evaluates_after(done_); }
-  bool evaluate(const std::atomic<int>& signal) override;
-  const BestEvaluation& best() const override { return best_; }
+  Evaluation evaluate(const std::atomic<int>& signal) override;
+  BestEvaluation& best() override { return best_; }
   bool stop_agreed() const override { return stop_agreed_; }
   void poll_stop(const std::atomic<int>& signal) override {
     stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
@@ -277,23 +277,23 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   return true;
 }
 
-bool RecommendRun::evaluate(const std::atomic<int>& signal) {
+Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
   const auto start = Clock::now();
   ClickMetrics metrics;
   const auto take = [&](const Recommender::Scored& scored) {
     metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
                 scored.batch->first_sample);
   };
-  if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return false;
+  if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return {};
   Stream host = model_.compute().host();
   ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
   evaluation.seconds = seconds_since(start);
-  best_.add(done_, evaluation.scores.auc);
   if (observer_ != nullptr) observer_->on_eval(evaluation);
+  const std::optional<double>& auc = evaluation.scores.auc;
   const auto& target = config_.training.target_auc;
-  if (!target || !evaluation.scores.auc || *evaluation.scores.auc < *target) return false;
-  if (observer_ != nullptr) observer_->on_target(done_, *evaluation.scores.auc, *target);
-  return true;
+  if (!target || !auc || *auc < *target) return {auc};
+  if (observer_ != nullptr) observer_->on_target(done_, *auc, *target);
+  return {auc, true};
 }
 
 }  // namespace

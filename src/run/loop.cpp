@@ -1,5 +1,8 @@
 #include "run/loop.h"
 
+#include <array>
+#include <limits>
+
 #include "run/nodes.h"
 #include "run/saver.h"
 
@@ -27,15 +30,20 @@ void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const
   }
 }
 
+// Collective. Rank 0's numbers, on all ranks.
+template <size_t n>
+std::array<double, n> of_rank_0(Communicator& world, std::array<double, n> numbers) {
+  ThreadPool pool(1);
+  Stream host(Stream::Mode::Inline, pool);
+  world.broadcast({numbers.data(), DType::F64, {n}}, 0, host);
+  return numbers;
+}
+
 // Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
 bool is_late(Communicator& world, const RunJob& job) {
   const std::optional<double>& minutes = job.limits.exit_duration_in_mins;
   if (!minutes) return false;
-  double late = seconds_since(job.began) > 60 * *minutes ? 1 : 0;
-  ThreadPool pool(1);
-  Stream host(Stream::Mode::Inline, pool);
-  world.broadcast({&late, DType::F64, {1}}, 0, host);
-  return late > 0;
+  return of_rank_0<1>(world, {seconds_since(job.began) > 60 * *minutes ? 1.0 : 0.0})[0] > 0;
 }
 
 LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunSaver& saver,
@@ -51,9 +59,10 @@ LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunS
 // The rest of a step where the run is evaluated, or of the start.
 class Evaluations {
  public:
-  Evaluations(TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint, RunSaver& saver,
-              SaveObserver* observer)
-      : run_(run),
+  Evaluations(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
+              RunSaver& saver, SaveObserver* observer)
+      : world_(world),
+        run_(run),
         patience_(job.limits.early_stop_patience),
         keeps_best_(checkpoint.save_best),
         saver_(saver),
@@ -67,25 +76,38 @@ class Evaluations {
   }
   // Whether the run ends because of it.
   bool make(const std::atomic<int>& signal) {
-    const bool at_target = !run_.stop_agreed() && run_.evaluate(signal);
+    Evaluation evaluation;
+    if (!run_.stop_agreed()) evaluation = run_.evaluate(signal);
     if (run_.stop_agreed()) {
       if (observer_ != nullptr)
         observer_->on_warning("the evaluation was left out, as a signal asks the run to stop");
       return false;
     }
+    add(evaluation);
     keep_best();
-    if (at_target) return true;
+    if (evaluation.at_target) return true;
     const bool early = run_.best().ends_early(patience_);
     if (early && observer_ != nullptr) observer_->on_early_stop(run_.best());
     return early;
   }
-  // Where this step is the best.
+  // Saves this step as the best one, if it is.
   void keep_best() {
     const int64_t best = run_.best().best_step();
     if (keeps_best_ && best > 0 && best == run_.state().steps_done()) saver_.save_best();
   }
 
  private:
+  // Rank 0's value decides for all: an MPI library may round a sum differently on each rank, and ranks that
+  // disagree about the best step would wait for each other.
+  void add(Evaluation& evaluation) {
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    const auto [value, at_target] =
+        of_rank_0<2>(world_, {evaluation.value.value_or(none), evaluation.at_target ? 1.0 : 0.0});
+    evaluation.at_target = at_target > 0;
+    run_.best().add(run_.state().steps_done(), value);
+  }
+
+  Communicator& world_;
   TrainingRun& run_;
   std::optional<int64_t> patience_;
   bool keeps_best_;
@@ -110,7 +132,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     return interval && run.state().steps_done() % *interval == 0;
   };
   if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
-  Evaluations evaluations(run, job, checkpoint, saver, observer);
+  Evaluations evaluations(world, run, job, checkpoint, saver, observer);
   const auto evaluation_ends_run = [&] {
     reach(RunPart::Evaluate);
     return evaluations.make(signal);

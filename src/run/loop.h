@@ -15,6 +15,12 @@
 
 namespace trifold {
 
+// The outcome of an evaluation.
+struct Evaluation {
+  std::optional<double> value;  // what the best one is chosen by
+  bool at_target = false;       // the run has reached its target and ends
+};
+
 // What a run trains: one rank's part of it. All calls are collective unless they say otherwise. Reports of
 // its own go to an observer that it knows.
 class TrainingRun {
@@ -39,11 +45,10 @@ class TrainingRun {
   virtual std::optional<int64_t> failed_step() const = 0;
   // Whether to evaluate after the steps so far. The same on all ranks; not collective.
   virtual bool evaluation_due() const = 0;
-  // Evaluates, reports, and adds the value to best(); abandoned once a rank sees its signal, and stop_agreed()
-  // is true then. Returns whether the run has reached its target and ends.
-  virtual bool evaluate(const std::atomic<int>& signal) = 0;
-  // The evaluations so far, which are part of the state. The same on all ranks; not collective.
-  virtual const BestEvaluation& best() const = 0;
+  // Evaluates and reports; abandoned once a rank sees its signal, and stop_agreed() is true then.
+  virtual Evaluation evaluate(const std::atomic<int>& signal) = 0;
+  // The evaluations so far, which are part of the state; the loop adds to them. Not collective.
+  virtual BestEvaluation& best() = 0;
   // True on all ranks once one of them has seen its signal. Not collective.
   virtual bool stop_agreed() const = 0;
   // Asks again, after a save for example.

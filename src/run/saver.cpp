@@ -10,7 +10,7 @@ namespace trifold {
 
 RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
                    SaveObserver* observer, std::function<void(SavePhase)> at_phase)
-    : run_(run), config_(config), observer_(observer), notes_(world.rank() == 0) {
+    : world_(world), run_(run), config_(config), observer_(observer), notes_(world.rank() == 0) {
   options_.retain = config.save_retain.value_or(0);
   options_.at_phase = std::move(at_phase);
   options_.warn = [this](std::string text) {
@@ -68,6 +68,7 @@ void RunSaver::take_result() {
 
 void RunSaver::start_in_background() {
   started_step_ = run_.steps_done();
+  outstanding_is_best_ = options_.is_best;
   const std::string shortage = run_.save_in_background(*background_, *config_.save, options_);
   if (!shortage.empty() && observer_ != nullptr)
     observer_->on_warning(
@@ -86,8 +87,13 @@ void RunSaver::check_when_due() {
   if (interval > 0 && run_.steps_done() % interval == 0) check_replicas();
 }
 
+bool RunSaver::is_saved() const {
+  const int64_t step = run_.steps_done();
+  return saved_step_ == step || (background_ && background_->is_outstanding() && started_step_ == step);
+}
+
 void RunSaver::save() {
-  if (!config_.save || saved_step_ == run_.steps_done()) return;
+  if (!config_.save || is_saved()) return;
   check_replicas();
   try {
     if (background_ && background_->is_outstanding()) take_result();
@@ -106,13 +112,32 @@ void RunSaver::save() {
 
 void RunSaver::save_best() {
   if (!config_.save) return;
-  if (saved_step_ == run_.steps_done()) {
-    if (folder_) mark_best(*config_.save, saved_step_);
+  if (!is_saved()) {
+    options_.is_best = true;
+    save();
+    options_.is_best = false;
     return;
   }
-  options_.is_best = true;
-  save();
-  options_.is_best = false;
+  if (saved_step_ != run_.steps_done()) {
+    if (outstanding_is_best_) return;
+    try {
+      take_result();
+    } catch (const Error& error) {
+      return failed(error);
+    }
+  }
+  mark_saved_as_best();
+}
+
+void RunSaver::mark_saved_as_best() {
+  try {
+    gather_texts(world_, "marking the best checkpoint", [&]() -> std::string {
+      if (folder_) mark_best(*config_.save, saved_step_);
+      return {};
+    });
+  } catch (const Error& error) {
+    failed(error);
+  }
 }
 
 void RunSaver::poll() {

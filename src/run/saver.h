@@ -31,7 +31,7 @@ class RunSaver {
   // --on-save-error continue a warning.
   void save();
   // Collective. Saves this step, unless that was done, and marks its checkpoint as the best of the folder
-  // (kBestName). Failures as of `save`.
+  // (kBestName). Fails as `save` does.
   void save_best();
   // Tells of a save in the background that has come to its end. To be called every step; does not wait.
   void poll();
@@ -48,6 +48,9 @@ class RunSaver {
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:
+  // Whether this step was saved, or is being saved in the background.
+  bool is_saved() const;
+  void mark_saved_as_best();
   void check_replicas();
   void save_now();
   void start_in_background();
@@ -57,6 +60,7 @@ class RunSaver {
   void take_folder(const RunStart& start);
   void tell_warnings();
 
+  Communicator& world_;
   Savable& run_;
   const CheckpointConfig& config_;
   SaveObserver* observer_;
@@ -67,8 +71,9 @@ class RunSaver {
   std::optional<BackgroundSaver> background_;
   FirstStepNotes notes_;
   int64_t checked_step_ = -1;  // the last one after which copies were compared
-  int64_t saved_step_ = -1;    // the last one that was saved, or is being saved
-  int64_t started_step_ = -1;  // the outstanding one
+  int64_t saved_step_ = -1;    // the last one that was saved
+  int64_t started_step_ = -1;  // the last one that was saved, or is being saved, in the background
+  bool outstanding_is_best_ = false;
 };
 
 // For a run that was found to have nothing left to do: removes what a kill behind its last save has left in

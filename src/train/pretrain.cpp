@@ -185,8 +185,8 @@ class PretrainRun final : public TrainingRun {
   bool advance(const std::atomic<int>& signal) override;
   std::optional<int64_t> failed_step() const override { return trainer_.failed_step(); }
   bool evaluation_due() const override { return validates() || measures(); }
-  bool evaluate(const std::atomic<int>& signal) override;
-  const BestEvaluation& best() const override { return trainer_.best(); }
+  Evaluation evaluate(const std::atomic<int>& signal) override;
+  BestEvaluation& best() override { return trainer_.best(); }
   bool stop_agreed() const override { return trainer_.stop_agreed(); }
   void poll_stop(const std::atomic<int>& signal) override { trainer_.poll_stop(signal); }
   void watch(StepWatch& watch) override { trainer_.watch(&watch); }
@@ -226,15 +226,17 @@ bool PretrainRun::advance(const std::atomic<int>& signal) {
   return std::any_of(steps.begin(), steps.end(), [](const StepReport& step) { return !step.skipped; });
 }
 
-bool PretrainRun::evaluate(const std::atomic<int>& signal) {
+Evaluation PretrainRun::evaluate(const std::atomic<int>& signal) {
+  Evaluation evaluation;
   if (validates()) {
-    const std::optional<EvalReport> report = trainer_.evaluate(&signal);
-    if (report) trainer_.add_evaluation(report->loss);
-    if (report && observer_ != nullptr) observer_->on_eval(*report);
+    if (const std::optional<EvalReport> report = trainer_.evaluate(&signal)) {
+      evaluation.value = report->loss;
+      if (observer_ != nullptr) observer_->on_eval(*report);
+    }
   }
-  if (!measures() || trainer_.stop_agreed()) return false;
-  if (const std::optional<double> loss = measure_(trainer_)) trainer_.add_evaluation(*loss);
-  return false;
+  if (!measures() || trainer_.stop_agreed()) return evaluation;
+  if (const std::optional<double> loss = measure_(trainer_)) evaluation.value = loss;
+  return evaluation;
 }
 
 }  // namespace

@@ -91,10 +91,8 @@ class Trainer final : public Savable {
   // What checkpoints say of the training data from now on, and a loaded one is compared with.
   void describe_data(const DataFingerprint& data) { data_ = &data; }
 
-  // The evaluations of the run, which are part of its state. Callers of evaluate() that count as the run's
-  // add what they found.
-  const BestEvaluation& best() const { return best_; }
-  void add_evaluation(double loss) { best_.add(steps_done_, loss); }
+  // The evaluations of the run, which are part of its state; run_loop adds to them.
+  BestEvaluation& best() { return best_; }
 
   // What --tune-products measured, on rank 0; empty: the file had everything.
   const std::string& product_note() const { return product_note_; }

@@ -13,6 +13,7 @@
 #include "config/fields/schedule.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
+#include "mesh/mesh_sizes.h"
 #include "run/checkpoint_data.h"
 #include "run/replica_check.h"
 #include "run/tensors_on_host.h"

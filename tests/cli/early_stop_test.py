@@ -82,6 +82,15 @@ class EarlyStop(ProgramTest):
             out, _ = self.trifold("inspect", "whole/BEST", "--diff", f"{name}/BEST")
             self.assertIn("are bitwise equal", out)
 
+    def test_a_best_step_is_saved_once_in_the_background(self):
+        on = ("--save-best", "--early-stop-patience", 4, "--save-interval", 5)
+        _, parts = self.recommend("--save", "d", *on, "--async-save", "--log-json", "log.jsonl")
+        self.recommend("--save", "whole", *on)
+        steps = [line.split()[1] for line in parts.splitlines() if line.startswith("saved ")]
+        self.assertEqual(len(steps), max(self.evaluations()) // 5)
+        self.assertEqual(len(steps), len(set(steps)))
+        self.assertEqual(self.best(), self.best("whole"))
+
     def test_a_language_model_goes_by_its_loss(self):
         line = ("--train-iters", 40, "--eval-interval", 2, "--eval-iters", 2, "--lr", 3.0, "--save", "d", "--save-best",
                 "--early-stop-patience", 2, "--log-json", "log.jsonl")
