@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/command_line/option_tables.h"
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "files/output_files.h"
 #include "launch/commands.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "core/bytes_text.h"
 #include "launch/progress.h"
 
 namespace trifold::launch {

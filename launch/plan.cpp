@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/bytes_text.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/plan_json.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "files/output_files.h"

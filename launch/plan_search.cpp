@@ -9,6 +9,7 @@
 
 #include "config/fields/choices.h"
 #include "config/fields/schedule.h"
+#include "core/bytes_text.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"

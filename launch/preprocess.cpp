@@ -1,4 +1,5 @@
 #include "preprocess/preprocess.h"
+#include "core/bytes_text.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/say.h"
@@ -64,14 +65,6 @@ std::string duration_text(double seconds) {
 }
 
 }  // namespace
-
-std::string bytes_text(size_t bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
-}
 
 JsonLog::JsonLog(const std::string& path) : path_(path), file_(path, std::ios::app) {
   if (!file_) bad_input("--log-json {}: the file cannot be opened for writing", path);

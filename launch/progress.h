@@ -97,7 +97,4 @@ class Progress final : public RunObserver, public ProgressLines {
 // Prints one to stderr, for commands that have no progress to show.
 void print_warning(const std::string& text);
 
-// "1.21 GiB", "350 KiB"
-std::string bytes_text(size_t bytes);
-
 }  // namespace trifold::launch

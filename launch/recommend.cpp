@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/bytes_text.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/fault_test.h"

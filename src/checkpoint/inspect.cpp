@@ -7,6 +7,7 @@
 #include <map>
 
 #include "checkpoint/tensor_kind.h"
+#include "core/bytes_text.h"
 
 namespace trifold {
 
@@ -15,14 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at a time
-
-std::string bytes_text(int64_t bytes) {
-  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
 
 // "hidden_size 128, num_layers 4": the fields of a JSON object on one line.
 std::string fields_text(const json& value) {
@@ -56,7 +49,7 @@ std::string totals(const std::vector<TensorInfo>& tensors) {
   std::string text;
   for (const auto& [kind, total] : kinds)
     text += fmt::format("{}: {} tensors, {} elements, {}\n", kind == "~total" ? "total" : kind, total.tensors,
-                        total.elements, bytes_text(total.bytes));
+                        total.elements, bytes_text(static_cast<size_t>(total.bytes)));
   return text;
 }
 
@@ -163,7 +156,7 @@ std::string describe(const CheckpointReader& checkpoint) {
                   fields_text(manifest.meta.model), fields_text(manifest.meta.mesh));
   int64_t bytes = 0;
   for (const FileInfo& file : manifest.files) bytes += file.bytes;
-  text += fmt::format("files: {}, {}\n\n", manifest.files.size(), bytes_text(bytes));
+  text += fmt::format("files: {}, {}\n\n", manifest.files.size(), bytes_text(static_cast<size_t>(bytes)));
 
   size_t width = 6;
   for (const TensorInfo& tensor : manifest.tensors) width = std::max(width, tensor.name.size());
@@ -171,15 +164,16 @@ std::string describe(const CheckpointReader& checkpoint) {
                       "pieces");
   for (const TensorInfo& tensor : manifest.tensors)
     text += fmt::format("{:<{}}  {:<5}  {:<20} {:>10}  {:>6}\n", tensor.name, width, name_of(tensor.dtype),
-                        to_string(tensor.global), bytes_text(tensor.bytes()), tensor.pieces.size());
+                        to_string(tensor.global), bytes_text(static_cast<size_t>(tensor.bytes())),
+                        tensor.pieces.size());
   return text + "\n" + totals(manifest.tensors);
 }
 
 std::string to_text(const VerifyReport& report) {
   std::string text;
   for (const std::string& problem : report.problems) text += problem + "\n";
-  const std::string what =
-      fmt::format("{} files, {} tensors, {}", report.files, report.tensors, bytes_text(report.bytes));
+  const std::string what = fmt::format("{} files, {} tensors, {}", report.files, report.tensors,
+                                       bytes_text(static_cast<size_t>(report.bytes)));
   if (report.ok()) return text + fmt::format("every byte is as it was written ({})\n", what);
   return text + fmt::format("DAMAGED: {} problem{} ({})\n", report.problems.size(),
                             report.problems.size() == 1 ? "" : "s", what);

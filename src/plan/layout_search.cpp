@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/command_line/commands.h"
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
@@ -33,12 +34,6 @@ namespace {
 constexpr size_t kSimulatedLayouts = 20;
 constexpr size_t kShownLayouts = 10;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
-
-// "3.20 GiB"; of small models in MiB.
-std::string size_text(double bytes) {
-  return bytes >= 0.1 * kGibibyte ? fmt::format("{:.2f} GiB", bytes / kGibibyte)
-                                  : fmt::format("{:.2f} MiB", 1024 * bytes / kGibibyte);
-}
 
 // Layouts that agree in these are variants of one: only the best of them is proposed.
 using LayoutFamily = std::array<int64_t, 5>;
@@ -78,7 +73,7 @@ class Searcher {
                                        : first_problem_);
     if (fitting_.empty())
       bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
-                size_text(limit_), size_text(static_cast<double>(least_bytes_)),
+                bytes_text(static_cast<size_t>(limit_)), bytes_text(least_bytes_),
                 fmt::join(layout_words(least_, axes_, config_.run), " "));
     found_.fitting = static_cast<int64_t>(fitting_.size());
     found_.hardware = machine_.hardware;
@@ -228,7 +223,7 @@ class Searcher {
     }
     if (exact.empty())
       bad_input("none of {} layouts fits in {} a rank when planned exactly", found_.layouts,
-                size_text(limit_));
+                bytes_text(static_cast<size_t>(limit_)));
     std::vector<LayoutRank> ranks;
     for (const FoundLayout& one : exact)
       ranks.push_back(

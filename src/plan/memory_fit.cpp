@@ -12,6 +12,7 @@
 #include "config/fields/option_groups.h"
 #include "config/rules/validate.h"
 #include "config/rules/validate_mesh.h"
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "mesh/mesh_sizes.h"
@@ -24,12 +25,6 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gib(size_t bytes) { return static_cast<double>(bytes) / kGiB; }
-
-// "3.20 GiB"; of small models in MiB.
-std::string text_of(size_t bytes) {
-  return gib(bytes) >= 0.1 ? fmt::format("{:.2f} GiB", gib(bytes))
-                           : fmt::format("{:.2f} MiB", 1024 * gib(bytes));
-}
 
 std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
   PlanConfig plan;
@@ -163,7 +158,7 @@ std::optional<std::string> first_that_fits(const std::vector<Other>& list, const
   for (const Other& other : list) {
     const auto ranks = try_plan(other.config);
     if (!ranks || !room.fits(other.config, *ranks)) continue;
-    return fmt::format("{} ({} a rank)", other.options, text_of(most_of(*ranks)));
+    return fmt::format("{} ({} a rank)", other.options, bytes_text(most_of(*ranks)));
   }
   return std::nullopt;
 }
@@ -207,16 +202,16 @@ std::string what_would_fit(const PretrainConfig& config, const Room& room) {
       "smaller micro-batches, recomputation, ZeRO stages and up to 64 times as many ranks were tried, and "
       "none "
       "makes it fit{}",
-      all.options.empty()
-          ? ""
-          : fmt::format("; with {} a rank needs {}", all.options, text_of(most_of(memory_of(all.config)))));
+      all.options.empty() ? ""
+                          : fmt::format("; with {} a rank needs {}", all.options,
+                                        bytes_text(most_of(memory_of(all.config)))));
 }
 
 std::string parts_of(const MemoryReport& memory) {
-  return fmt::format("weights {}, gradients {}, optimizer {}, activations {}{}", text_of(memory.parameters),
-                     text_of(memory.gradients), text_of(memory.optimizer),
-                     text_of(memory.predicted_activations),
-                     memory.workspace == 0 ? "" : ", work space " + text_of(memory.workspace));
+  return fmt::format("weights {}, gradients {}, optimizer {}, activations {}{}",
+                     bytes_text(memory.parameters), bytes_text(memory.gradients),
+                     bytes_text(memory.optimizer), bytes_text(memory.predicted_activations),
+                     memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
 }
 
 // Under a launcher that does not say how many ranks it starts on a host, this one only.
@@ -232,8 +227,8 @@ void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& r
   if (least <= host) return;
   const MemoryReport& most = ranks[place_of_most(ranks)];
   bad_input("{} rank{} of this run need{} {} of memory on this host, which has {}: up to {} a rank ({}); {}",
-            here, here == 1 ? "" : "s", here == 1 ? "s" : "", text_of(least), text_of(host),
-            text_of(most.predicted_total()), parts_of(most),
+            here, here == 1 ? "" : "s", here == 1 ? "s" : "", bytes_text(least), bytes_text(host),
+            bytes_text(most.predicted_total()), parts_of(most),
             what_would_fit(config, {gib(host), here, "hosts"}));
 }
 
@@ -251,9 +246,9 @@ void check_shared_device(const PretrainConfig& config, const std::vector<MemoryR
   if (all <= device) return;
   const MemoryReport& most = ranks[place_of_most(ranks)];
   bad_input("{} rank{} of this run need{} {} of memory on {}device, which has {}: up to {} a rank ({}); {}",
-            world, world == 1 ? "" : "s", world == 1 ? "s" : "", text_of(all), world == 1 ? "its " : "one ",
-            text_of(device), text_of(most.predicted_total()), parts_of(most),
-            what_would_fit(config, {gib(device), world, "devices", world > 1}));
+            world, world == 1 ? "" : "s", world == 1 ? "s" : "", bytes_text(all),
+            world == 1 ? "its " : "one ", bytes_text(device), bytes_text(most.predicted_total()),
+            parts_of(most), what_would_fit(config, {gib(device), world, "devices", world > 1}));
 }
 
 // Each process has a device of its own; which one of its host is not known yet.
@@ -270,7 +265,7 @@ void check_own_device(const PretrainConfig& config, const std::vector<MemoryRepo
   bad_input(
       "pipeline rank {} needs {} of memory on its device ({}), and the largest device of this host has {}: "
       "{}",
-      place, text_of(ranks[place].predicted_total()), parts_of(ranks[place]), text_of(device),
+      place, bytes_text(ranks[place].predicted_total()), parts_of(ranks[place]), bytes_text(device),
       what_would_fit(config, {gib(device), 1, "devices"}));
 }
 
@@ -282,7 +277,7 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
   const size_t most = place_of_most(ranks);
   if (gib(ranks[most].predicted_total()) <= *limit) return;
   bad_input("pipeline rank {} needs {} ({}), and --memory-limit is {} GiB: {}", most,
-            text_of(ranks[most].predicted_total()), parts_of(ranks[most]), *limit,
+            bytes_text(ranks[most].predicted_total()), parts_of(ranks[most]), *limit,
             what_would_fit(config, {*limit}));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/rules/validate.h"
+#include "core/bytes_text.h"
 #include "recommend/recommender_setup.h"
 
 namespace trifold {
@@ -85,13 +86,12 @@ std::string MemoryLimit::ranks_that_would_do(int ranks) const {
 void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
   const size_t rank = busiest(needs);
   const RecommenderMemory& most = needs[rank];
-  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   bad_input(
-      "rank {} of {} needs {:.2f} GiB (tables {:.2f}, their state {:.2f}, batches and exchange {:.2f}, MLPs "
-      "{:.2f}, activations {:.2f}, work space {:.2f}), --memory-limit is {:.2f} GiB: {}",
-      rank, needs.size(), gib(most.total()), gib(most.tables), gib(most.table_state), gib(most.exchange),
-      gib(most.dense), gib(most.activations), gib(most.workspace), gib(bytes_),
-      ranks_that_would_do(static_cast<int>(needs.size())));
+      "rank {} of {} needs {} (tables {}, their state {}, batches and exchange {}, MLPs {}, activations {}, "
+      "work space {}), --memory-limit is {}: {}",
+      rank, needs.size(), bytes_text(most.total()), bytes_text(most.tables), bytes_text(most.table_state),
+      bytes_text(most.exchange), bytes_text(most.dense), bytes_text(most.activations),
+      bytes_text(most.workspace), bytes_text(bytes_), ranks_that_would_do(static_cast<int>(needs.size())));
 }
 
 }  // namespace

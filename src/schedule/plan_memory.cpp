@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "schedule/placement.h"
 
@@ -33,12 +34,6 @@ std::map<int, int> versions_of_stages(const RankPlan& row) {
     most[row[i].stage] = std::max(most[row[i].stage], static_cast<int>(in_use) + 1);
   }
   return most;
-}
-
-std::string readable(size_t bytes) {
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-  if (bytes < size_t{1} << 20) return fmt::format("{} bytes", bytes);
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB);
 }
 
 }  // namespace
@@ -98,9 +93,9 @@ void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const st
       "gradients and optimizer ({} weight version{}) and {} for {} micro-batches in flight; {} of {} ranks "
       "are over "
       "the limit. {}",
-      rank, readable(worst->peak), readable(worst->peak - limit), readable(limit),
-      where(plan, rank, worst->peak_at), begins[rank], readable(worst->fixed), worst->versions,
-      worst->versions == 1 ? "" : "s", readable(worst->peak - worst->fixed), worst->in_flight_there, over,
+      rank, bytes_text(worst->peak), bytes_text(worst->peak - limit), bytes_text(limit),
+      where(plan, rank, worst->peak_at), begins[rank], bytes_text(worst->fixed), worst->versions,
+      worst->versions == 1 ? "" : "s", bytes_text(worst->peak - worst->fixed), worst->in_flight_there, over,
       rows.size(),
       worst->fixed > limit
           ? "More tensor or pipeline ranks, or optimizer state sharded over the data axis, would help"
