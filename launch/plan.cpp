@@ -95,8 +95,7 @@ void print_zero(const ZeroTable& table) {
       table.shared, table.gradient_bytes);
   fmt::print(
       "            paper: the formula of Rajbhandari et al. 2020, {:g} bytes a weight, {:g} a gradient, {:g} "
-      "of "
-      "optimizer state\n",
+      "of optimizer state\n",
       table.weight_bytes, table.weight_bytes, table.optimizer_bytes);
   fmt::print("  {:>9}  {:>10} {:>10} {:>10} {:>10}  {:>11}  {:>10}\n", "stage", "weights", "gradients",
              "optimizer", "held", "activations", "paper");

@@ -51,8 +51,7 @@ void check_owner(const fs::path& root, const RunIdentity& run) {
   if (!owner.empty() && owner == run.id) return;
   bad_input(
       "--save {} holds checkpoints of another run{}, the newest of step {}: give another --save, or go on "
-      "from "
-      "that run with --auto-resume or --load {}",
+      "from that run with --auto-resume or --load {}",
       root.string(), owner.empty() ? " (without an identity)" : "", checkpoints.front().first, root.string());
 }
 

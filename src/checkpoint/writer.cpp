@@ -82,8 +82,7 @@ void append_finite(ShardFile& file, size_t index, const NamedTensor& box, int64_
     if (const auto bad = first_not_finite(data + at, box.data.dtype, static_cast<int64_t>(part / size)))
       fail(
           "after step {}, element {} of tensor {}, box {}, is {}; a state that is not finite cannot be "
-          "trained "
-          "on, and is not saved",
+          "trained on, and is not saved",
           step, static_cast<int64_t>(at / size) + bad->index, box.spec.name, to_string(box.spec.local),
           bad->what);
     file.append(index, data + at, part);

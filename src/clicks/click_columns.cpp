@@ -97,8 +97,7 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     if (file.size() != samples_ * bytes)
       bad_input(
           "{}: has {} bytes; {} samples of {} bytes need {} ({} has {} labels): one of the files is "
-          "truncated, "
-          "or they do not belong together",
+          "truncated, or they do not belong together",
           file.path(), file.size(), samples_, bytes, samples_ * bytes, files.labels, samples_);
   };
   if (schema.dense > 0) {

@@ -51,8 +51,7 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
   if (options.table_rows.empty())
     bad_input(
         "{}: a text file does not record the rows of its tables: give --table-rows, or convert it with "
-        "trifold "
-        "preprocess, whose output records them",
+        "trifold preprocess, whose output records them",
         path);
   auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
                                            format == "text" ? "auto" : format, options.needs_labels);
@@ -84,8 +83,7 @@ void refuse_packed(const std::string& path) {
   if (packing_of(path) != Packing::None)
     bad_input(
         "{}: packed text is read by `trifold preprocess` alone, which makes a folder of it: give that, or "
-        "unpack "
-        "the file",
+        "unpack the file",
         path);
 }
 

@@ -117,8 +117,7 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
     if (files.size() == before)
       bad_input(
           "{}: is a folder without text of clicks: no name in it ends in .csv, .tsv or .txt (.gz, .zst), or "
-          "in "
-          "_labels.npy",
+          "in _labels.npy",
           path);
   }
   return files;

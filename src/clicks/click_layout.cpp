@@ -137,8 +137,7 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
     bad_input(
         "{}:1: the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...); a table with other names "
         "becomes clicks with trifold preprocess --label COLUMN --sparse COLUMN,... (and --dictionaries-of "
-        "CLICKS "
-        "for a model that was trained on CLICKS)",
+        "CLICKS for a model that was trained on CLICKS)",
         path);
   // Only columns at the end may be left out of a line, and never the label or a number.
   layout.least_fields = 1;

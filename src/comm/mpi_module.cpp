@@ -42,8 +42,7 @@ std::string launch_text() {
 constexpr const char* kMpiAdvice =
     "Install an MPI library (Debian and Ubuntu: apt-get install mpich libmpich-dev) and build Trifold with "
     "TRIFOLD_MPI=ON, or name the module's folder in TRIFOLD_MODULE_PATH, or start the program without mpirun "
-    "and let "
-    "--ranks run the ranks as threads.";
+    "and let --ranks run the ranks as threads.";
 
 void* load(std::span<const fs::path> folders) {
   std::string tried;

@@ -200,8 +200,7 @@ std::string what_would_fit(const PretrainConfig& config, const Room& room) {
   if (!ways.empty()) return fmt::format("it fits with {}", fmt::join(ways, ", or with "));
   return fmt::format(
       "smaller micro-batches, recomputation, ZeRO stages and up to 64 times as many ranks were tried, and "
-      "none "
-      "makes it fit{}",
+      "none makes it fit{}",
       all.options.empty() ? ""
                           : fmt::format("; with {} a rank needs {}", all.options,
                                         bytes_text(most_of(memory_of(all.config)))));

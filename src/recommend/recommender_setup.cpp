@@ -81,8 +81,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   if (setup.model.interaction_width() == 0)
     bad_input(
         "the data have no dense features and one table, whose vector has no other to meet: give "
-        "--interaction "
-        "cat, or --interaction-self");
+        "--interaction cat, or --interaction-self");
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
   setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;

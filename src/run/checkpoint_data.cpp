@@ -44,8 +44,7 @@ void open_at_place(const CheckpointMeta& meta, const DataSource& source, bool ma
     if (!may_differ && meta.consumed_samples > 0 && !source.bookmark(0).empty())
       bad_input(
           "the checkpoint's position does not exist in these training data, because it was trained on "
-          "others: give the same, or "
-          "start anew from its weights with --finetune");
+          "others: give the same, or start anew from its weights with --finetune");
     return;
   }
   try {

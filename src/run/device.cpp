@@ -43,8 +43,7 @@ int device_index(const Communicator& world) {
   const int devices = cuda_device_count();
   check(before < devices,
         "rank {} is number {} of its node, which has {} CUDA device{}: start as many ranks as there are "
-        "devices "
-        "(ranks that share one run as threads: --ranks without mpirun)",
+        "devices (ranks that share one run as threads: --ranks without mpirun)",
         me, before + 1, devices, devices == 1 ? "" : "s");
   return static_cast<int>(before);
 }

@@ -46,8 +46,7 @@ void OverlapCheck::compare(const LossSums& loss, const std::string& step) const 
           std::memcpy(&other, now, size);
           fail(
               "{}, computed once with overlap and once without: element {} of the gradient of {}, in unit {} "
-              "of "
-              "this rank's, is {} and {}: ranks or streams raced",
+              "of this rank's, is {} and {}: ranks or streams raced",
               step, segment.first + i, layout_.params()[segment.id].shard.name, unit,
               static_cast<double>(value), static_cast<double>(other));
         });

@@ -51,8 +51,7 @@ void check_message_order(const Plan& plan, const std::vector<int>& rank_of) {
       if (sent != partner(action))
         bad_input(
             "the plan is wrong at {}: what rank {} sends next to rank {} is {}; messages of one direction "
-            "are "
-            "received in the order they are sent",
+            "are received in the order they are sent",
             where(plan, rank, i), peer, rank, to_string(sent));
     }
 }

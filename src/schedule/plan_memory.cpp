@@ -89,10 +89,8 @@ void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const st
       std::count_if(rows.begin(), rows.end(), [&](const RowMemory& row) { return row.peak > limit; });
   bad_input(
       "rank {} needs {} of memory, {} more than the limit of {}, at {}, {:.4g} s after the beginning: {} for "
-      "weights, "
-      "gradients and optimizer ({} weight version{}) and {} for {} micro-batches in flight; {} of {} ranks "
-      "are over "
-      "the limit. {}",
+      "weights, gradients and optimizer ({} weight version{}) and {} for {} micro-batches in flight; {} of "
+      "{} ranks are over the limit. {}",
       rank, bytes_text(worst->peak), bytes_text(worst->peak - limit), bytes_text(limit),
       where(plan, rank, worst->peak_at), begins[rank], bytes_text(worst->fixed), worst->versions,
       worst->versions == 1 ? "" : "s", bytes_text(worst->peak - worst->fixed), worst->in_flight_there, over,
@@ -100,8 +98,7 @@ void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const st
       worst->fixed > limit
           ? "More tensor or pipeline ranks, or optimizer state sharded over the data axis, would help"
           : "Smaller micro-batches, recomputation, more tensor ranks, or a schedule that keeps fewer "
-            "micro-batches "
-            "in flight (1f1b) would help");
+            "micro-batches in flight (1f1b) would help");
 }
 
 }  // namespace trifold

@@ -26,8 +26,7 @@ GptIndices indices_of(const IndexedDataset& dataset, Interval part, Split split,
   if (tokens <= seq_length)
     bad_input(
         "{}: its {} part (sequences {} to {} of {}) has {} tokens, one sample needs {} (--seq-length {} and "
-        "one "
-        "label); change --split or give more text",
+        "one label); change --split or give more text",
         dataset.prefix(), part_name(split), part.begin, part.end, dataset.sequences(), tokens, seq_length + 1,
         seq_length);
   return build_gpt_indices(

@@ -225,8 +225,7 @@ void IndexedDataset::report_token(int64_t position, int64_t vocab_size) const {
   }
   bad_input(
       "{}: document {}, token {} (both counted from 0): id {} is outside the vocabulary of {} tokens; the "
-      "file was "
-      "made with another tokenizer, or --vocab-size is too small",
+      "file was made with another tokenizer, or --vocab-size is too small",
       data_.path(), document, position - start_of(document), token_at(position), vocab_size);
 }
 

@@ -88,8 +88,7 @@ BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& optio
   if (json.is_array())
     bad_input(
         "{}: the checkpoint was trained on a blend of {} paths; give the same --data-path, or start anew "
-        "from its "
-        "weights with --finetune",
+        "from its weights with --finetune",
         options.files->files().front().path, json.size());
   const JsonView view(json, kUnreadable);
   check_stream(view, options);

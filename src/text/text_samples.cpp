@@ -71,8 +71,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
   if (part.size() <= seq_length)
     bad_input(
         "{}: its {} part has {} tokens (of {} in the file), one sample needs {} (--seq-length {} and one "
-        "label); "
-        "change --split or give more text",
+        "label); change --split or give more text",
         text_->path(), part_name(split), part.size(), text_->count(), seq_length + 1, seq_length);
   windows_ = (part.size() - 1) / seq_length;
   if (split == Split::Train && !fixed_cut) {

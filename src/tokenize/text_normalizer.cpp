@@ -58,8 +58,7 @@ void TextNormalizer::add(const nlohmann::json& json) {
   } else {
     bad_input(
         "its normalizer \"{}\" is not supported; NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
-        "BertNormalizer and "
-        "Sequence are",
+        "BertNormalizer and Sequence are",
         printable(type));
   }
 }

@@ -43,8 +43,7 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
   if (config.run.mesh.sequence_parallel && model.seq_length % config.run.mesh.tensor_model_parallel_size != 0)
     bad_input(
         "--sequence-parallel cuts each sample over --tensor-model-parallel-size {}, which does not divide "
-        "its "
-        "{} positions: leave it out, or give another --seq-length",
+        "its {} positions: leave it out, or give another --seq-length",
         config.run.mesh.tensor_model_parallel_size, model.seq_length);
   model.hidden_dropout = config.hidden_dropout.value_or(model.hidden_dropout);
   model.attention_dropout = config.attention_dropout.value_or(model.attention_dropout);
@@ -126,8 +125,7 @@ FinetuneJob prepare(FinetuneConfig config) {
   if (bert_vocabulary(*tokenizer) > *job.model.vocab_size)
     bad_input(
         "the model has {} tokens, the tokenizer and BERT's own are {}: name the tokenizer the model was "
-        "trained "
-        "with, --tokenizer-type",
+        "trained with, --tokenizer-type",
         *job.model.vocab_size, bert_vocabulary(*tokenizer));
   if (config.predictions) check_writable_file("--predictions", *config.predictions);
   if (config.valid_data) {

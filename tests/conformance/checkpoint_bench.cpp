@@ -168,8 +168,7 @@ int main(int argc, char** argv) {
           const auto rate = [&](double time) { return static_cast<double>(bytes) / time / 1e9; };
           std::cout << fmt::format(
                            "{:.2f} GB, {} ranks, GB/s: dd conv=fsync {:.2f}, save {:.2f}; dd read {:.2f}, "
-                           "load {:.2f}; copy {:.2f}, "
-                           "stall of --async-save {:.2f}\n",
+                           "load {:.2f}; copy {:.2f}, stall of --async-save {:.2f}\n",
                            static_cast<double>(bytes) / 1e9, ranks, rate(t.dd_write), rate(t.save),
                            rate(t.dd_read), rate(t.load), rate(t.copy), rate(t.stall))
                     << std::flush;
@@ -182,7 +181,6 @@ int main(int argc, char** argv) {
   fs::remove_all(folder);
   std::cout << fmt::format(
       "medians of {} rounds: save {:.2f} of dd (at least 0.80), load {:.2f} of dd (at least 0.80), stall "
-      "{:.2f} copies "
-      "(at most 1.50)\n",
+      "{:.2f} copies (at most 1.50)\n",
       rounds, median(write), median(read), median(stall));
 }

@@ -44,10 +44,8 @@ TEST(Call, DisagreementNamesEveryCallOnce) {
                                 all_reduce_call(four, Reduce::Sum)};
   EXPECT_EQ(disagreement(calls, "the world of 3 ranks", std::vector{0, 1, 2}).value(),
             "the ranks of the world of 3 ranks do not make the same call: ranks 0 and 2 call all_reduce(sum) "
-            "of 4 f32, "
-            "call 0; rank 1 calls all_reduce(sum) of 8 f32, call 0; all must make the same calls in the same "
-            "order, "
-            "with equal counts and types");
+            "of 4 f32, call 0; rank 1 calls all_reduce(sum) of 8 f32, call 0; all must make the same calls "
+            "in the same order, with equal counts and types");
   EXPECT_FALSE(disagreement(std::vector{calls[0], calls[2]}, "", std::vector{0, 1}).has_value());
 }
 

@@ -87,8 +87,7 @@ const std::vector<Case>& cases() {
       {"--sequence-parallel has no effect with --tensor-model-parallel-size 1: leave it out",
        [](C& c) { c.mesh.sequence_parallel = true; }},
       {"--seq-length 63 x --micro-batch-size 1 = 63 rows of a micro-batch over --tensor-model-parallel-size "
-       "4, "
-       "which does not divide them: give a --seq-length that 4 divides",
+       "4, which does not divide them: give a --seq-length that 4 divides",
        [](C& c) {
          tensor(c, 4), c.mesh.sequence_parallel = true, c.model.seq_length = 63, c.batch.micro_batch_size = 1;
        }},
@@ -101,8 +100,7 @@ const std::vector<Case>& cases() {
       {"--ranks 8 is not tensor 1 x pipeline 4 x data 4 = 16: give --ranks 16 or --data-parallel-size 2",
        [](C& c) { c.mesh.data_parallel_size = 4; }},
       {"--num-layers 3 is less than the stages, --pipeline-model-parallel-size 4 x 1 stage a rank = 4: give "
-       "at "
-       "least 4 layers, or --pipeline-model-parallel-size 3 or less",
+       "at least 4 layers, or --pipeline-model-parallel-size 3 or less",
        [](C& c) { c.model.num_layers = 3; }},
       {"--num-layers 6 is less than the stages, --pipeline-model-parallel-size 4 x "
        "--num-virtual-stages-per-pipeline-rank 2 = 8: give at least 8 layers, or at most 1 a rank",
@@ -116,22 +114,18 @@ const std::vector<Case>& cases() {
        "other",
        [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
-       "that "
-       "out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
+       "that out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
        [](C& c) { schedule(c, "gpipe", 2); }},
       {"--schedule zb-h1 has one stage on each rank, not --num-layers-per-virtual-pipeline-stage 1 (that is "
-       "2 "
-       "stages a rank)",
+       "2 stages a rank)",
        [](C& c) { schedule(c, "zb-h1"), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule zb-v has 2 stages on each rank, not --num-virtual-stages-per-pipeline-rank 1",
        [](C& c) { schedule(c, "zb-v", 1); }},
       {"--schedule dualpipe-v has 2 stages on each rank, not --num-virtual-stages-per-pipeline-rank 3",
        [](C& c) { schedule(c, "dualpipe-v", 3), c.model.num_layers = 12; }},
       {"--schedule dualpipe-v on 4 pipeline ranks needs at least 8 micro-batches a step, but "
-       "--global-batch-size "
-       "16 / (--micro-batch-size 2 x data parallel size 2) = 4: give --global-batch-size 32 or a larger "
-       "multiple "
-       "of 4, or another schedule",
+       "--global-batch-size 16 / (--micro-batch-size 2 x data parallel size 2) = 4: give --global-batch-size "
+       "32 or a larger multiple of 4, or another schedule",
        [](C& c) { schedule(c, "dualpipe-v"), c.batch.global_batch_size = 16; }},
       {"--schedule pipedream-2bw on 4 pipeline ranks needs at least 4 micro-batches a step, but "
        "--global-batch-size 4 (the default) / (--micro-batch-size 2 x data parallel size 2) = 1: give "
@@ -156,8 +150,7 @@ const std::vector<Case>& cases() {
        "order of",
        [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
-       "100 and "
-       "200 are, or give --async-window 150",
+       "100 and 200 are, or give --async-window 150",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.eval.eval_interval = 150; }},
       {"--save-interval 8 is not a multiple of --async-window 10",
        [](C& c) {
@@ -261,8 +254,7 @@ TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
   const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
   expect_contains(refusal_of(many + Words{"2"}),
                   "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "
-                  "gradients travel in bf16 "
-                  "between at most 256 groups: give at least --zero-group-size 5");
+                  "gradients travel in bf16 between at most 256 groups: give at least --zero-group-size 5");
   EXPECT_TRUE(std::get<PretrainConfig>(read(many + Words{"257"})).precision.grad_reduce_in_bf16);
 }
 

@@ -39,8 +39,8 @@ class Library {
     }
     check(level_ >= MPI_THREAD_SERIALIZED,
           "this MPI library allows calls from the main thread only (it gives thread level {}, "
-          "MPI_THREAD_SERIALIZED is "
-          "{}): communication could not overlap computation. Use an MPI built with thread support.",
+          "MPI_THREAD_SERIALIZED is {}): communication could not overlap computation. Use an MPI built with "
+          "thread support.",
           level_, MPI_THREAD_SERIALIZED);
   }
   ~Library() {

@@ -314,8 +314,7 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong(
             "--{} chooses pipeline ranks and stages, and --pipeline-model-parallel-layout, "
             "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers are for one number "
-            "of "
-            "them",
+            "of them",
             option)
         .right("leave these out, or leave pipeline and stages out of --search-over");
 }

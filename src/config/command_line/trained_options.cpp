@@ -67,8 +67,7 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
     table
         .add("group-by", &config.group_by,
              "Also measure the AUC within groups of samples that have the same first id in this table, such "
-             "as "
-             "a user's, and its mean weighted by samples (GAUC).")
+             "as a user's, and its mean weighted by samples (GAUC).")
         .takes("TABLE")
         .absent("no groups");
     table

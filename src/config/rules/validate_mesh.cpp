@@ -195,8 +195,7 @@ void check_context(const PretrainConfig& config, Problems& problems) {
     problems.about("context-parallel-size", "seq-length")
         .wrong(
             "--seq-length {} is not a multiple of 2 x --context-parallel-size {} = {}: each rank has "
-            "positions "
-            "from both ends of a sample, so that all have as much work",
+            "positions from both ends of a sample, so that all have as much work",
             config.model.seq_length, context, 2 * context)
         .right("{}", multiples_around(config.model.seq_length, 2 * context));
 }

@@ -83,8 +83,7 @@ void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
         .wrong("--pipeline-model-parallel-layout already defines every stage")
         .right(
             "leave out --pipeline-cut, --decoder-first-pipeline-num-layers, "
-            "--decoder-last-pipeline-num-layers "
-            "and the two --account-for options");
+            "--decoder-last-pipeline-num-layers and the two --account-for options");
     return;
   }
   const auto schedule = chosen_schedule(config.pipeline);
