@@ -129,6 +129,7 @@ void ProgressLines::begin(const StartReport& report, std::string_view ranks) {
   start_ = std::chrono::steady_clock::now();
   print_line(fmt::format("{:<12}{}; operations {}", ranks, report.mesh, report.operations));
   for (const std::string& line : report.processes) print_line("processes   " + line);
+  for (const std::string& line : report.changes) print_line("changed     " + line);
 }
 
 bool ProgressLines::show_step(int64_t step, const std::string& text) {
@@ -178,7 +179,6 @@ void Progress::on_start(const RunReport& report) {
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "
                   "flops (causal attention counted half) against it",
                   report.peak_flops / 1e9));
-  for (const std::string& change : report.changes) print_line("changed     " + change);
   print_line(steps_text(report));
   if (report.eval_samples < report.eval_samples_asked)
     print_line(fmt::format(

@@ -13,6 +13,7 @@
 #include "recommend/click_record.h"
 #include "recommend/recommender_setup.h"
 #include "recommend/trained_recommender.h"
+#include "run/changed_options.h"
 #include "run/checkpoint_data.h"
 #include "run/device.h"
 #include "run/loop.h"
@@ -210,6 +211,7 @@ class RecommendRun final : public TrainingRun, Savable {
 };
 
 std::vector<std::string> RecommendRun::load(const std::string& path) {
+  std::vector<std::string> changes;
   gather_texts(world_, "loading " + path, [&]() -> std::string {
     CheckpointReader reader(path);
     compare_with_record(reader, config_.data.train_data, job_.data.schema());
@@ -220,16 +222,19 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     done_ = reader.meta().step;
     const JsonView state(reader.meta().state, reader.directory().string());
     if (state.has("best")) best_.restore(state.at("best"));
+    RecommendConfig config = config_;
+    changes = changed_options(reader.meta().config, to_json(config_), options_of(config));
     return {};
   });
   model_.loaded();
-  return {};
+  return changes;
 }
 
 // Reports what the run is.
-void RecommendRun::begin(std::vector<std::string> /*changes*/, std::vector<std::string> processes) {
+void RecommendRun::begin(std::vector<std::string> changes, std::vector<std::string> processes) {
   RecommendReport report;
   report.processes = std::move(processes);
+  report.changes = std::move(changes);
   report.mesh = ranks_text(world_, model_.threads());
   report.operations = model_.ops().name;
   report.parameters = model_.parameters();

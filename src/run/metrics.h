@@ -68,7 +68,9 @@ struct StartReport {
   std::string mesh;                    // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::vector<std::string> processes;  // that run the ranks, where these are several (run/nodes.h)
   std::string operations;              // instruction set of the operation table
-  int64_t parameters = 0;              // of the whole model
+  // What a resumed run does differently from the one that wrote the checkpoint, a line each.
+  std::vector<std::string> changes;
+  int64_t parameters = 0;  // of the whole model
   double train_flops_per_sample = 0;
   int64_t first_step = 1;
   int64_t last_step = 0;
@@ -84,8 +86,6 @@ struct RunReport : StartReport {
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
   std::string plan;  // text form, one line a rank
-  std::vector<std::string>
-      changes;  // what a resumed run does differently from the one that wrote the checkpoint
 };
 
 // Observes checkpoints, and what goes wrong, in any kind of run.

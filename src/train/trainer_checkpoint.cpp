@@ -14,6 +14,7 @@
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "mesh/mesh_sizes.h"
+#include "run/changed_options.h"
 #include "run/checkpoint_data.h"
 #include "run/replica_check.h"
 #include "run/tensors_on_host.h"
@@ -94,14 +95,6 @@ bool updates_inside_pipeline(const nlohmann::json& config) {
   return known && is_async(*known);
 }
 
-// Leaves in a record of a run what decides its results. Most schedules do not, but asynchronous ones do.
-nlohmann::json what_is_computed(nlohmann::json config, const OptionTable& table, bool async) {
-  if (!config.is_object()) return config;
-  for (const Option& option : table.options())
-    if (option.incidental && !(async && option.name == "schedule")) config.erase(json_key(option));
-  return config;
-}
-
 }  // namespace
 
 namespace {
@@ -172,11 +165,11 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
 
 std::vector<std::string> Trainer::changes_since(const CheckpointMeta& meta) const {
   PretrainConfig config = config_;
-  const OptionTable table = options_of(config);
   const nlohmann::json now = to_json(config_);
   const bool async = updates_inside_pipeline(meta.config) || updates_inside_pipeline(now);
-  return differing_fields(what_is_computed(meta.config, table, async), what_is_computed(now, table, async),
-                          "checkpoint", "now");
+  // Most schedules give the same results; asynchronous ones do not.
+  return changed_options(meta.config, now, options_of(config),
+                         [&](const Option& option) { return async && option.name == "schedule"; });
 }
 
 }  // namespace trifold

@@ -25,11 +25,13 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
   table.add("train-data", &data.train_data, "File or folder of training samples, or the word synthetic.")
       .files("PATH")
-      .of_host();
+      .of_host()
+      .of_execution();
   table.add("valid-data", &data.valid_data, "File or folder of evaluation samples.")
       .files("PATH")
       .absent("the last --valid-samples of the training data")
-      .of_host();
+      .of_host()
+      .of_execution();
   table
       .add("data-format", &data.data_format,
            "Format of both; auto infers it from the name and the first line. Ids are hexadecimal in tsv and "
@@ -134,10 +136,12 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .add("eval-interval", &training.eval_interval,
            "Evaluate every N steps, and at the end; 0: only at the end.")
       .range(0, kMostClicks)
-      .absent("only at the end, if there are evaluation samples");
+      .absent("only at the end, if there are evaluation samples")
+      .of_execution();
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this AUC.")
       .range(0.5, 1)
-      .absent("no target");
+      .absent("no target")
+      .of_execution();
   add_early_stop(table, training.early_stop_patience);
 }
 
@@ -149,13 +153,15 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
            "Placement of tables on ranks: table (whole), row, column, replicated, a list of these with one "
            "for each table, or auto.")
       .takes("KIND,...")
-      .suggest({"auto", "table", "row", "column", "replicated"});
+      .suggest({"auto", "table", "row", "column", "replicated"})
+      .of_execution();
   table.add("bf16-exchange", &placement.bf16_exchange, "Exchange embedding vectors between ranks in bf16.");
   table
       .add("memory-limit", &placement.memory_limit,
            "Memory of a rank, or of its device, in GiB; a run that needs more is rejected.")
       .positive()
-      .absent("no limit");
+      .absent("no limit")
+      .of_execution();
 }
 
 namespace {
