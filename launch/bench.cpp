@@ -92,8 +92,11 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
                1e3 * times.i, 1e3 * times.w, 1e3 * times.b);
     json[name] = {{"f", times.f}, {"i", times.i}, {"w", times.w}, {"b", times.b}};
   }
-  fmt::print("message     {:.1f} us, then {:.2f} GB/s\n", 1e6 * bench.message_latency,
-             bench.bytes_per_second / 1e9);
+  if (bench.message_latency > 0)
+    fmt::print("message     {:.1f} us, then {:.2f} GB/s\n", 1e6 * bench.message_latency,
+               bench.bytes_per_second / 1e9);
+  else
+    fmt::print("message     free: one rank sends none; measure with --ranks 2 to plan for several\n");
   fmt::print("update      {:.3f} ns a parameter\n", 1e9 * bench.update_seconds);
   json["message_latency"] = bench.message_latency;
   json["bytes_per_second"] = bench.bytes_per_second;
