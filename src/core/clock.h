@@ -1,4 +1,4 @@
-// The clock that durations are measured with.
+// The clock used to measure durations.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ class DeviceGraph {
   virtual ~DeviceGraph() = default;
 };
 
-// Belongs to one Stream. Calls may come from any thread, but those that enqueue from one at a time.
+// A queue belongs to one Stream. Calls may come from any thread, but only one thread at a time may enqueue.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -32,11 +32,10 @@ class DeviceQueue {
 
   // A ticket for all work enqueued so far. Tickets grow.
   virtual uint64_t record() = 0;
-  // Work enqueued here from now on starts after `ticket` of `other`, a queue of the same back end. Returns at
-  // once.
+  // Work enqueued here from now on starts after `ticket` of `other`, a queue of the same back end. Does not
+  // block.
   virtual void wait(DeviceQueue& other, uint64_t ticket) = 0;
-  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws errors of the
-  // device.
+  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws errors of the device.
   virtual void await(uint64_t ticket) = 0;
   virtual void synchronize() = 0;
 
@@ -77,11 +76,11 @@ class Device {
   virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H200)": shown to people
   virtual DeviceMemory memory() const = 0;
 
-  // Zero-initialised memory of the device, aligned for every access. Throws an Error that says how much was
-  // free when there is not enough.
+  // Zero-initialised memory of the device, aligned for every access. If memory is short, throws an Error that
+  // says how much was free.
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
-  // Zero-initialised host memory that the device reads and writes under the same address.
+  // Zero-initialised host memory that the device can read and write at the same address.
   virtual void* allocate_shared(size_t bytes) = 0;
   virtual void release_shared(void* memory) noexcept = 0;
 

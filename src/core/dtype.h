@@ -52,9 +52,9 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-// The type of everything that is summed or kept exact where weights and activations are `dtype`: statistics
-// of rows, gradients of parameters, master weights and the optimizer's state. f32 for the 16-bit types, else
-// the same.
+// The type of all that is summed or kept exactly if weights and activations are `dtype`: row statistics,
+// gradients of parameters, master weights, optimizer state. f32 for the 16-bit types, otherwise `dtype`
+// itself.
 constexpr DType accumulate_type(DType dtype) {
   return dtype == DType::BF16 || dtype == DType::F16 ? DType::F32 : dtype;
 }
@@ -95,7 +95,7 @@ struct TypeOf<Float16> {
   static constexpr DType kValue = DType::F16;
 };
 
-// Calls `body(T{})` with the floating-point C++ type of `dtype`; any other type is an Error.
+// Calls `body(T{})` with the floating-point C++ type of `dtype`; throws an Error for any other type.
 template <class Body>
 decltype(auto) dispatch_float(DType dtype, Body&& body) {
   switch (dtype) {

@@ -17,7 +17,7 @@ enum class ErrorKind {
   Failure,   // something broke while running: exit status 1
   BadInput,  // the configuration, a file or a value given by the user is wrong: exit status 2
   Aborted,   // another rank failed, and its error is the one to report: exit status 1
-  Agreed,    // all ranks found it together: each throws it with the same text; exit status 1
+  Agreed,    // all ranks detected it together: each throws it with the same text; exit status 1
 };
 
 class Error : public std::exception {
@@ -35,9 +35,9 @@ class Error : public std::exception {
   ErrorKind kind_;
 };
 
-// Rethrows `error`, an Error as a copy. std::rethrow_exception throws the very object that is held, so where
-// several threads rethrow one exception, or one thread does so twice, `add_context` would change what the
-// others see.
+// Rethrows `error`, an Error as a copy. std::rethrow_exception throws the stored object itself, so if several
+// threads rethrow one exception, or one thread does so twice, `add_context` would also change what the others
+// see.
 [[noreturn]] void rethrow_copy(const std::exception_ptr& error);
 
 // Throws Error(Failure) with a formatted message.
@@ -46,7 +46,7 @@ template <class... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws Error(BadInput) with a formatted message: for what the user gave, never for a broken invariant.
+// Throws Error(BadInput) with a formatted message: for user input, never for a broken invariant.
 template <class... Args>
 [[noreturn]] void bad_input(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...), ErrorKind::BadInput);

@@ -1,5 +1,5 @@
-// How ExactSum (core/exact_sum.h) holds a double: which digits it adds to, and how much to each. Raw, so that
-// processors and devices share it.
+// How ExactSum (core/exact_sum.h) splits a double into digits, as plain functions that host and device code
+// share.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,27 @@
 namespace trifold {
 
 // Digit d counts in units of 2^(32 d - 1074). The last digit is signed and begins at bit 2112; the largest
-// double has bit 2097, so 2^60 of them fit. Behind the digits: how many +infinities, -infinities and NaNs.
+// double has bit 2097, so 2^60 of them fit. The digits are followed by the counts of +infinities, -infinities
+// and NaNs.
 constexpr int kExactDigitBits = 32;
 constexpr int kExactDigits = 67;
 constexpr int kExactPositive = kExactDigits;
 constexpr int kExactNegative = kExactDigits + 1;
 constexpr int kExactNan = kExactDigits + 2;
 constexpr int kExactLimbs = kExactDigits + 3;
-// So many additions to limbs that begin below 2^32 stay below 2^62: each changes a limb by less than 2^33.
+// After this many additions, limbs that began below 2^32 are below 2^62: each addition changes a limb by less
+// than 2^33.
 constexpr int64_t kMostExactAdditions = int64_t{1} << 29;
 
-// What a number adds to limbs [first, first + count); count is 3, or 1 for what is not finite.
+// The amounts that a number adds to limbs [first, first + count); count is 3, or 1 if the number is not
+// finite.
 struct ExactDigits {
   int first;
   int count;
   int64_t at[3];
 };
 
-// Of the double with these bits.
+// The digits of the double with these bits.
 HD inline ExactDigits exact_digits(uint64_t bits) {
   constexpr uint64_t kMask = (uint64_t{1} << kExactDigitBits) - 1;
   const bool negative = bits >> 63 != 0;
@@ -39,7 +42,7 @@ HD inline ExactDigits exact_digits(uint64_t bits) {
   const int shift = position % kExactDigitBits;
   const uint64_t lower = (mantissa & kMask) << shift;
   const uint64_t upper = (mantissa >> kExactDigitBits) << shift;
-  // All ones where negative: (x ^ sign) - sign is then -x.
+  // All ones if the number is negative: (x ^ sign) - sign is then -x.
   const int64_t sign = -static_cast<int64_t>(negative);
   ExactDigits digits{position / kExactDigitBits,
                      3,

@@ -19,7 +19,7 @@ constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
 constexpr int kLowestExponent = -1074;
 constexpr int kMantissaBits = 53;
 
-// Afterwards every digit but the last is in [0, 2^32): the one such form of the number.
+// Normalizes the limbs: afterwards every digit but the last is in [0, 2^32), which makes the form unique.
 void carry_digits(ExactSum::Limbs& limbs) {
   int64_t carried = 0;
   for (size_t d = 0; d + 1 < kDigits; ++d) {
@@ -51,14 +51,14 @@ bool any_below(const ExactSum::Limbs& limbs, int bit) {
   return false;
 }
 
-// The double nearest to a number that is not negative, in carried form.
+// The double nearest to a non-negative number in carried form.
 double rounded(const ExactSum::Limbs& limbs) {
   int top = kDigits - 1;
   while (top >= 0 && limbs[static_cast<size_t>(top)] == 0) --top;
   if (top < 0) return 0;
   const auto highest = static_cast<uint64_t>(limbs[static_cast<size_t>(top)]);
   const int length = top * kDigitBits + static_cast<int>(std::bit_width(highest));
-  // Where the number is short every bit fits: subnormals need no care of their own.
+  // A short number is taken whole, so subnormals need no special case.
   const int low = length > kMantissaBits ? length - kMantissaBits : 0;
   uint64_t mantissa = bits_from(limbs, low) & ((uint64_t{1} << kMantissaBits) - 1);
   const bool half = low > 0 && (bits_from(limbs, low - 1) & 1) != 0;

@@ -1,14 +1,14 @@
-// ExactSum: a sum of doubles without any rounding, so that it does not depend on the order of the additions,
-// nor on how the numbers were dealt out to threads and ranks.
+// ExactSum: a sum of doubles without rounding. The result depends neither on the order of the additions nor
+// on how the numbers were distributed over threads and ranks.
 //
-// Every finite double is a whole multiple of 2^-1074 below 2^1024, so one fixed-point number of some 2100
+// Every finite double is an integer multiple of 2^-1074 below 2^1024, so one fixed-point number of about 2100
 // bits holds any of them, and any sum of up to 2^60 of them (the accumulator of Kulisch; Demmel & Nguyen,
-// "Fast reproducible floating-point summation", ARITH 2013). It is kept in limbs, whole numbers of 64 bits of
-// which each counts 32 bits of the fixed-point number; the bits to spare take up carries for a while. An
+// "Fast reproducible floating-point summation", ARITH 2013). It is stored as limbs: 64-bit integers, each of
+// which counts 32 bits of the fixed-point number, so that the spare bits absorb carries for a while. An
 // addition touches three limbs.
 //
-// Infinities and NaNs are counted apart. They decide the value once there is one: NaN when there is a NaN, or
-// infinities of both signs; otherwise that infinity. A sum of finite numbers is infinite only when the exact
+// Infinities and NaNs are counted separately. If there are any, they decide the value: NaN if there is a NaN
+// or infinities of both signs, otherwise the infinity. A sum of finite numbers is infinite only if the exact
 // sum is beyond the largest double.
 //
 // Sums over ranks: limbs() returns integers that may be added limb by limb, over up to 2^30 ranks, and then
@@ -16,8 +16,8 @@
 //
 //   copy sum.limbs() into a row of an I64 tensor; all_reduce(Sum); total.add_limbs(row); total.value()
 //
-// Equal sums have equal limbs(), whatever was added in which order. An ExactSum is a plain value, copied
-// freely.
+// Equal sums have equal limbs(), in whatever order the numbers were added. An ExactSum is a plain value and
+// may be copied freely.
 #pragma once
 
 #include <array>
@@ -41,11 +41,11 @@ class ExactSum {
 
   // The state, unique for the exact sum. It stays valid until the next addition.
   const Limbs& limbs();
-  // Adds the state of another sum, or the states of several added limb by limb. Throws unless there are
-  // kLimbs numbers.
+  // Adds the state of another sum, or the limb-by-limb sum of several states. Throws unless there are kLimbs
+  // numbers.
   void add_limbs(std::span<const int64_t> limbs);
 
-  // The double nearest to the exact sum, ties to even. The sum of nothing, and one that cancels, is +0.
+  // The double nearest to the exact sum, ties to even. An empty sum, and a sum that cancels, is +0.
   double value() const;
 
  private:

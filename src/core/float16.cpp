@@ -20,7 +20,7 @@ double rounded(double value, int mantissa, int min_exponent, double largest) {
 
 }  // namespace
 
-// What is rounded to bf16 is exactly an f32 whose lower half is zero.
+// A value rounded to bf16 is exactly an f32 whose lower half is zero.
 Bfloat16::Bfloat16(double value) {
   const auto exact = static_cast<float>(rounded(value, 7, -126, 3.3895313892515355e38));
   bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(exact) >> 16 | (std::isnan(value) ? 0x40U : 0U));
@@ -38,9 +38,9 @@ Float16::Float16(double value) {
   } else if (std::isinf(exact)) {
     magnitude = 0x7c00;
   } else if (exact != 0) {
-    // A carry out of the mantissa of a subnormal makes the smallest normal number, as it should.
+    // A carry out of a subnormal's mantissa correctly gives the smallest normal number.
     const int exponent = std::max(std::ilogb(exact), -14);
-    const auto mantissa = static_cast<uint32_t>(std::ldexp(exact, 10 - exponent));  // has the leading one
+    const auto mantissa = static_cast<uint32_t>(std::ldexp(exact, 10 - exponent));  // with the leading one
     magnitude = (static_cast<uint32_t>(exponent + 14) << 10) + mantissa;
   }
   bits = static_cast<uint16_t>(sign | magnitude);

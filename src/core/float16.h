@@ -2,9 +2,9 @@
 // rounded to nearest, ties to even, when it is stored.
 //   Bfloat16  1 sign, 8 exponent, 7 mantissa bits: the upper half of an f32, with its range.
 //   Float16   1 sign, 5 exponent, 10 mantissa bits (IEEE 754 binary16): largest finite value 65504.
-// The conversions below are exact definitions for ordinary code, a call each; the kernels of `ops` have their
-// own, in vectors (ops/kernels/storage.h). This header holds no function bodies, for the same kernels' sake
-// (ops/kernels.h).
+// The conversions below are exact reference definitions for ordinary code, one call each; the kernels of
+// `ops` have vectorized ones (ops/kernels/storage.h). For the kernels' sake this header has no function
+// bodies (ops/kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ template <>
 struct AccumulateOf<Float16> {
   using Type = float;
 };
-// The type in which numbers stored as T are computed with and summed.
+// The type in which numbers stored as T are computed and summed.
 template <class T>
 using Accumulate = typename AccumulateOf<T>::Type;
 

@@ -1,4 +1,4 @@
-// FunctionRef: a non-owning reference to a callable, for arguments that are only called before the call
+// FunctionRef: a non-owning reference to a callable, for parameters that are only called until the function
 // returns.
 #pragma once
 

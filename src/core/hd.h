@@ -1,4 +1,4 @@
-// HD marks a function that both the host and a CUDA device may call; to a host compiler it says nothing.
+// HD marks a function callable from both the host and a CUDA device; for a host compiler it is empty.
 #pragma once
 
 #if defined(__CUDACC__)

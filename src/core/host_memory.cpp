@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kKib = 1024;
 
-// The number behind `name` in a file with a name and a number a line; with an empty name, the first word of
-// the file. Nothing where there is none, or "max", which stands for no limit.
+// The number after `name` in a file of lines "name number"; with an empty name, the first word of the file.
+// Empty if there is none, or if it is "max" (no limit).
 std::optional<size_t> number_in(const fs::path& path, const std::string& name = {}) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -31,19 +31,19 @@ std::optional<size_t> number_in(const fs::path& path, const std::string& name = 
 
 struct GroupFiles {
   const char *limit, *usage, *cache;  // cache: the line of memory.stat
-  const char *swap, *limit_and_swap;  // limits of swap space alone, and of both; null where there is no such
+  const char *swap, *limit_and_swap;  // limits of swap alone, and of memory and swap; null: no such file
 };
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file", "memory.swap.max", nullptr};
 constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
                                nullptr, "memory.memsw.limit_in_bytes"};
 
-// The least of what `bytes_of(folder, files)` says of the memory groups of this process and those around
-// them. Inside a container a group's path may be that of the host, which is not there: the root of the tree
-// holds the limit then.
+// The smallest result of `bytes_of(folder, files)` over the control groups of this process and their
+// ancestors. Inside a container, a group's path may be that on the host and so not exist here; then the root
+// of the tree has the limit.
 template <class BytesOf>
 size_t least_of_groups(const fs::path& root, BytesOf bytes_of) {
   size_t least = SIZE_MAX;
-  // Lines are "0::/path" of version 2, "4:memory:/path" of version 1.
+  // Lines are "0::/path" (version 2) or "4:memory:/path" (version 1).
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');

@@ -1,6 +1,6 @@
-// The memory of this host. Both count with control groups (versions 1 and 2): what those of this process
-// allow or leave, if that is less than the system has. 0 where the system does not say. `root` is another
-// root of the files in /proc and /sys, for tests.
+// The memory of this host. Both functions respect control groups (versions 1 and 2): the limit or the
+// remainder of this process's groups counts if it is less than the system's. 0 if the system does not say.
+// `root` replaces the root of the files in /proc and /sys, for tests.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace trifold {
 // Bytes of memory and swap space that the processes of this host can use together, whatever is in use now.
 size_t host_memory(const std::filesystem::path& root = "/");
 
-// Bytes that this process can still take without swapping: what the system says is available; the cache of
-// files, which gives way, counts as free.
+// Bytes that this process can still allocate without swapping: what the system reports as available. The file
+// cache counts as free, because it can be evicted.
 size_t free_memory(const std::filesystem::path& root = "/");
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
-// HostThread: whether the thread that runs a rank is held up: by other ranks, by streams that may wait for
-// them, or by the disk. A rank whose thread is not held up is the one that the others wait for, whatever its
-// streams do.
+// HostThread says whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
+// for them, or by the disk. If it is not blocked, the rank is the straggler that the others wait for,
+// whatever its streams do.
 #pragma once
 
 #include <atomic>
@@ -16,20 +16,20 @@
 namespace trifold {
 
 struct HostThread {
-  // A file that a thread waits for the disk to write.
+  // A file whose writing to disk a thread waits for.
   struct Writing {
     std::string file;
     Clock::time_point since;
   };
 
-  std::atomic<int> waits{0};             // for other ranks, or streams
+  std::atomic<int> waits{0};             // waits for other ranks or for streams
   std::atomic<std::thread::id> saver{};  // the thread that saves for this rank in the background, if any
 
-  // By the thread of the rank, and by its saver.
+  // The file that the rank's thread, or its background saver, waits for.
   std::optional<Writing> writing() const { return read(own_); }
   std::optional<Writing> saver_writing() const { return read(of_saver_); }
 
-  // That of the calling thread.
+  // The HostThread of the calling thread.
   static const std::shared_ptr<HostThread>& here() {
     static thread_local const std::shared_ptr<HostThread> kMine = std::make_shared<HostThread>();
     return kMine;
@@ -39,7 +39,7 @@ struct HostThread {
   friend class DiskWait;
   friend class SavesFor;
 
-  // That of the rank that the calling thread saves for; its own where it does not.
+  // The HostThread of the rank that the calling thread saves for; by default its own.
   static std::shared_ptr<HostThread>& served() {
     static thread_local std::shared_ptr<HostThread> rank = here();
     return rank;
@@ -53,7 +53,7 @@ struct HostThread {
   std::optional<Writing> own_, of_saver_;
 };
 
-// While it lives, `thread` is held up; null: nobody is.
+// Marks `thread` as blocked while it lives; null marks none.
 class HeldUp {
  public:
   explicit HeldUp(HostThread* thread = HostThread::here().get()) : thread_(thread) {
@@ -69,7 +69,7 @@ class HeldUp {
   HostThread* thread_;
 };
 
-// While it lives, the calling thread saves for the rank of `rank`.
+// While it lives, the calling thread saves for the rank of thread `rank`.
 class SavesFor {
  public:
   explicit SavesFor(std::shared_ptr<HostThread> rank)

@@ -51,8 +51,8 @@ struct stat status_of(int descriptor, const std::string& path) {
 }  // namespace
 
 int open_input_file(const std::string& path) {
-  // O_NONBLOCK: opening a pipe would wait for a writer. It means nothing for regular files. What is no
-  // regular file is not opened at all where that shows before: opening some devices has effects.
+  // O_NONBLOCK: opening a pipe would wait for a writer; it has no effect on regular files. Other files are
+  // rejected before they are opened if possible, because opening some devices has side effects.
   struct stat before {};
   if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode))
     bad_input("{}: is {}, not a regular file", path, kind_of(before.st_mode));

@@ -7,8 +7,8 @@
 
 namespace trifold {
 
-// A descriptor of the regular file at `path`, open for reading; the caller closes it. BadInput, naming `path`
-// and what is wrong, when it cannot be opened or is no regular file. Never waits.
+// Opens the regular file at `path` for reading; the caller closes the descriptor. Throws BadInput, naming
+// `path` and the reason, if the file cannot be opened or is not a regular file. Never blocks.
 int open_input_file(const std::string& path);
 
 // The content of the regular text file at `path`. BadInput, naming it, if it cannot be read, has more than

@@ -6,9 +6,9 @@ namespace trifold {
 
 namespace {
 
-// Infinity and NaN have all bits of the exponent set: one added to it overflows into the bit of the sign.
-// Elements are taken as unsigned integers of their size, in blocks whose loop has no exit and no comparison,
-// so that compilers make vector instructions of it.
+// Infinity and NaN have all exponent bits set, so adding one to the exponent overflows into the sign bit.
+// Elements are read as unsigned integers of their size, in blocks; the loop over a block has no exit and no
+// comparison, so that compilers vectorize it.
 template <class Bits>
 std::optional<NotFinite> search(const void* data, int64_t count, Bits exponent) {
   constexpr int64_t kBlock = 4096;

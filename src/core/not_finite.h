@@ -1,4 +1,4 @@
-// Looking for numbers that are infinite or NaN, at about the speed of memory.
+// Finds numbers that are infinite or NaN, at about the speed of memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Whether a file that should be text is something else, by its first bytes.
+// Recognizes, by its first bytes, a file that should be text but is not.
 #pragma once
 
 #include <string>

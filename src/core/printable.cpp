@@ -10,7 +10,7 @@ namespace {
 
 constexpr char32_t kInvalid = 0xFFFFFFFF;
 
-// The character at byte `at`, with the number of its bytes; kInvalid and 1 where none begins there.
+// The character at byte `at` and its length in bytes; kInvalid and 1 if no valid character begins there.
 struct Character {
   char32_t code = kInvalid;
   size_t bytes = 1;
@@ -36,7 +36,8 @@ Character character_at(std::string_view text, size_t at) {
   return {code, bytes};
 }
 
-// Controls of ISO 8859, and characters that are invisible or turn the direction of their neighbours.
+// Control characters of ISO 8859, and characters that are invisible or change the direction of their
+// neighbours.
 bool is_hidden(char32_t c) {
   return (c >= 0x80 && c <= 0x9F) || c == 0xAD || c == 0x61C || (c >= 0x200B && c <= 0x200F) ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||

@@ -1,8 +1,8 @@
-// Text that came from outside, made safe to show on a terminal or in a log.
+// Makes text from outside safe to show on a terminal or in a log.
 //
-// A name, field or line of a file may hold anything: control characters and escape sequences that change what
-// a terminal shows or does, marks that turn the direction of writing, bytes that are no text at all. Messages
-// quote such content through `printable`.
+// A name, field or line of a file may contain anything: control characters and escape sequences that change
+// what a terminal shows or does, marks that change the direction of writing, bytes that are not text.
+// Messages quote such content with `printable`.
 #pragma once
 
 #include <cstddef>

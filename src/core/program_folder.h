@@ -1,5 +1,5 @@
-// Where the running program lies. An installed tree can be moved, so the program finds what was installed
-// with it (modules, configurations) relative to itself.
+// The location of the running program. An installed tree can be moved, so the program finds the files
+// installed with it (modules, configurations) relative to itself.
 #pragma once
 
 #include <filesystem>

@@ -28,8 +28,8 @@ constexpr PhiloxKey philox_key(uint64_t seed, std::string_view name) {
   return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
 }
 
-// Four independent uniform 32-bit words for one 64-bit counter. Plain words, no array: this is called for
-// every weight, in builds that optimise nothing too.
+// Four independent uniform 32-bit words for one 64-bit counter. It uses plain words instead of an array,
+// because it is called for every weight, also in unoptimized builds.
 constexpr std::array<uint32_t, 4> philox(PhiloxKey key, uint64_t counter) {
   uint32_t w = static_cast<uint32_t>(counter), x = static_cast<uint32_t>(counter >> 32), y = 0, z = 0;
   for (int round = 0; round < 10; ++round) {

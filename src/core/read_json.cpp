@@ -19,8 +19,9 @@ constexpr size_t kMostShownOfValue = 80;
 
 std::string prefix_of(std::string_view where) { return where.empty() ? "" : std::string(where) + ": "; }
 
-// One walk over the text without parsing it: brackets and separators outside strings are counted. Each value
-// but the first of a list or object follows a comma, and each name comes before a colon.
+// Checks the limits in one pass over the text, without parsing it, by counting brackets and separators
+// outside strings. Each value but the first of a list or object follows a comma, and each name precedes a
+// colon.
 void check_limits(std::string_view text, std::string_view where, const JsonLimits& limits) {
   if (std::ssize(text) > limits.bytes)
     bad_input("{}the JSON text has {} bytes, more than the {} it may have", prefix_of(where), text.size(),
@@ -48,7 +49,7 @@ void check_limits(std::string_view text, std::string_view where, const JsonLimit
   }
 }
 
-// Without the mark "[json.exception.parse_error.101] " of the library.
+// The message without the library's prefix "[json.exception.parse_error.101] ".
 std::string_view reason_of(const json::exception& error) {
   const std::string_view text = error.what();
   const size_t mark = text.find("] ");
@@ -59,7 +60,7 @@ std::string joined(const std::string& path, const std::string& key) {
   return path.empty() ? printable(key) : path + "." + printable(key);
 }
 
-// Finds `wanted` by its address and makes its path.
+// Finds `wanted` by its address and builds its path.
 bool find_path(const json& from, const json* wanted, std::string& path) {
   if (&from == wanted) return true;
   const std::string here = path;

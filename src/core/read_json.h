@@ -1,12 +1,12 @@
-// Reading JSON that came from outside: limits before parsing, and values taken with checks.
+// Reads JSON from outside: limits before parsing, and checked access to values.
 //
 //   const nlohmann::json whole = parse_json(text, path);
 //   const JsonView view(whole, path);
 //   const int64_t bytes = view.at("files").item(3).at("bytes").integer(0, most);
 //
 // Every mistake is a BadInput that names the file, the path within it ("files[3].bytes"), the value found and
-// the value needed. The JSON library itself does not limit depth, although some of its functions recurse once
-// a level, and it silently truncates integers that do not fit the requested type.
+// the value needed. The JSON library itself does not limit the depth, although some of its functions recurse
+// once per level, and it silently truncates integers that do not fit the requested type.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace trifold {
 // A parsed value takes up to about 120 bytes of memory, in addition to its text.
 struct JsonLimits {
   int64_t bytes = int64_t{64} << 20;
-  int depth = 64;              // lists and objects inside each other
+  int depth = 64;              // nested lists and objects
   int64_t values = 1'000'000;  // numbers, texts, names, lists, objects
 };
 
@@ -44,13 +44,13 @@ class JsonView {
  public:
   explicit JsonView(const nlohmann::json& root, std::string where = {})
       : root_(&root), value_(&root), where_(std::move(where)) {}
-  // A temporary would be gone with the line that made the view.
+  // Deleted: a temporary would be destroyed at the end of the statement.
   explicit JsonView(nlohmann::json&& root, std::string where = {}) = delete;
 
-  // Of an object. `has`: there is such a member, and it is not null.
+  // For an object. `has`: whether it has such a member that is not null.
   bool has(const char* key) const;
   JsonView at(const char* key) const;
-  // Of a list.
+  // For a list.
   size_t size() const;
   JsonView item(size_t index) const;
 
@@ -70,20 +70,20 @@ class JsonView {
   double number() const;  // finite
   int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(),
                   int64_t most = std::numeric_limits<int64_t>::max()) const;
-  uint64_t whole_number() const;  // of 64 bits without a sign
+  uint64_t whole_number() const;  // an unsigned 64-bit integer
   std::vector<int64_t> integers(int64_t least = std::numeric_limits<int64_t>::min(),
                                 int64_t most = std::numeric_limits<int64_t>::max()) const;
-  // Of an object: a member, or `absent` where it is missing or null.
+  // For an object: the member, or `absent` if it is missing or null.
   std::string text(const char* key, std::string_view absent) const;
   bool flag(const char* key, bool absent) const;
-  // The value itself, after a look at its kind.
+  // The value itself, after a check of its type.
   const nlohmann::json& list() const;
   const nlohmann::json& object() const;
   const nlohmann::json& value() const { return *value_; }
 
   // Throws the BadInput "<where>: <path> is <value>; <needed> is needed".
   [[noreturn]] void refuse(std::string_view needed) const;
-  // "tensors[3].pieces[0].crc32"; of the whole "the document".
+  // "tensors[3].pieces[0].crc32"; for the root, "the document".
   std::string path() const;
 
  private:

@@ -1,9 +1,9 @@
-// SequenceRows: the positions of each sequence that one context-parallel rank holds, as runs of neighbours.
+// SequenceRows: the positions of each sequence that one context-parallel rank holds, as contiguous runs.
 //
-// Under a causal mask late positions see more keys than early ones, so a rank has a run from each end
-// (zig-zag): a sequence of T positions is cut into 2n runs of as many, and rank r of n holds runs r and
-// 2n-1-r. Then every rank has as many pairs of queries and keys (Llama 3, arXiv 2407.21783, section 3.3.2).
-// Rows follow each other in the order of their positions.
+// Under a causal mask late positions see more keys than early ones, so each rank has a run from either end
+// (zig-zag): a sequence of T positions is cut into 2n runs of equal length, and rank r of n holds runs r and
+// 2n-1-r. Then all ranks have the same number of query-key pairs (Llama 3, arXiv 2407.21783, section 3.3.2).
+// Rows are in the order of their positions.
 #pragma once
 
 #include <array>
@@ -29,7 +29,8 @@ class SequenceRows {
   // All positions.
   explicit SequenceRows(int64_t length)
       : length_(length), rows_(length), count_(1), runs_{{{0, length, 0}}} {}
-  // Those of rank `part` of `parts`; all of them where there is one. Throws where runs are not alike.
+  // The positions of rank `part` of `parts`; all of them if there is one. Throws if the runs would differ in
+  // length.
   static SequenceRows zig_zag(int64_t length, int part, int parts) {
     if (parts == 1) return SequenceRows(length);
     check(length % (2 * parts) == 0,
@@ -46,7 +47,7 @@ class SequenceRows {
   }
 
   int64_t length() const { return length_; }  // of the sequence
-  int64_t rows() const { return rows_; }      // of them here
+  int64_t rows() const { return rows_; }      // the number of them held here
   bool whole() const { return rows_ == length_; }
   std::span<const RowRun> runs() const { return {runs_.data(), count_}; }
 

@@ -1,6 +1,6 @@
-// SmallList: a list whose elements lie in the list itself while there are at most N of them, and on the heap
-// when there are more. For lists that are made in every step and are short in practice: making one allocates
-// nothing. Pointers and iterators are valid until the next push_back.
+// SmallList: a list that stores up to N elements inline and more on the heap, for lists that are made in
+// every step and are usually short, so that making one allocates nothing. Pointers and iterators are valid
+// until the next push_back.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class SmallList {
 
  private:
   std::array<T, N> few_{};
-  std::vector<T> more_;  // all of them, when they are more than N
+  std::vector<T> more_;  // all elements, if there are more than N
   size_t size_ = 0;
 };
 

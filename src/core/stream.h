@@ -3,18 +3,18 @@
 // This is the only way to order work; there is no default stream. Every call that enqueues takes a Stream&.
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
-//   Worker  work runs in order on a thread the stream owns (communication): overlap is the code a GPU has;
+//   Worker  work runs in order on a thread the stream owns (communication): it overlaps as on a GPU;
 //   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
 // A stream of a device (core/device.h) also has a queue there. Arithmetic is enqueued on that queue
 // (`enqueue`) and runs asynchronously, on an Inline stream too, so callers synchronize before they read
 // results. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after every
 // piece of work, so its events cover both.
 //
-// An exception in a Worker stream's work is kept, later work is dropped, and it is rethrown by `synchronize`
-// and by every wait for one of its events; each gets an Error of its own to add context to.
+// An exception in a Worker stream's work is kept and later work is dropped; `synchronize` and every wait for
+// one of the stream's events rethrow it, each as an Error of its own that the caller may add context to.
 // Enqueueing allocates only when the queue grows past its previous peak.
 // Waits here have no time-out of their own: work only waits for work enqueued earlier, so there is no cycle,
-// and waits inside a work item (for other ranks) have one.
+// and waits inside work (for other ranks) have one.
 #pragma once
 
 #include <chrono>
@@ -58,11 +58,11 @@ class Stream {
   // The queue on the stream's device, or null: the host is the device.
   DeviceQueue* queue() const { return queue_; }
 
-  // An Inline stream over the same pool for tensors of the host: for communicators and operations that sum
+  // An Inline stream over the same pool for tensors on the host: for communicators and operations that sum
   // values which the host has read from a device.
   Stream host() const { return Stream(pool_, nullptr); }
   // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. Work
-  // that it enqueues on a device precedes everything that follows this work.
+  // that it enqueues on a device precedes everything that is enqueued after this work.
   Stream inner() const { return Stream(pool_, queue_); }
 
   // Enqueues `work`, a callable without arguments. Everything it refers to must live until it has run; what

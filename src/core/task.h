@@ -48,7 +48,7 @@ class Task {
  private:
   struct Type {
     void (*call)(void*);
-    void (*move)(void* to, void* from);  // and destroys what is left
+    void (*move)(void* to, void* from);  // and destroys the source
     void (*destroy)(void*);
   };
   template <class Held>

@@ -17,9 +17,9 @@
 
 namespace trifold {
 
-// The extents of a tensor, slowest dim first. At most kMaxRank dims; a Shape of rank 0 has one element. A
-// shape with more than kMaxElements, or a negative extent, has no number of elements: asking for it is an
-// Error, so sizes in bytes never overflow.
+// The extents of a tensor, slowest dim first. At most kMaxRank dims; a Shape of rank 0 has one element.
+// Asking a shape with a negative extent, or with more than kMaxElements elements, for its number of elements
+// is an Error, so sizes in bytes never overflow.
 class Shape {
  public:
   static constexpr int kMaxRank = 4;
@@ -39,7 +39,7 @@ class Shape {
     return extents_[static_cast<size_t>(dim)];
   }
   int64_t elements() const { return product(rank_); }
-  // The product of the first `dims` extents, which is the number of elements that these index.
+  // The product of the first `dims` extents: the number of elements that these dims index.
   int64_t product(int dims) const {
     int64_t count = 1;
     bool fits = true;
@@ -81,7 +81,7 @@ struct Tensor {
   }
   int64_t last_dim() const { return shape[shape.rank() - 1]; }
 
-  // The elements as T; throws when T is not the dtype.
+  // The elements as T; throws if T is not the dtype.
   template <class T>
   T* as() const {
     if (TypeOf<T>::kValue != dtype) [[unlikely]]
@@ -89,7 +89,7 @@ struct Tensor {
     return static_cast<T*>(data);
   }
 
-  // The same memory in another shape of as many elements.
+  // The same memory in another shape with the same number of elements.
   Tensor reshape(const Shape& other) const;
   // Indices [begin, end) of the first dim.
   Tensor rows(int64_t begin, int64_t end) const;
@@ -105,14 +105,14 @@ struct Tensor {
 
 class Device;
 
-// Owns one aligned, zero-initialised block of memory: of the host (huge pages are asked for where the block
-// is large), or of a device.
+// Owns one aligned, zero-initialised block of memory, on the host (large blocks ask for huge pages) or on a
+// device.
 class Buffer {
  public:
   Buffer() = default;
   // On `device`, which must outlive the buffer; null is the host.
   explicit Buffer(size_t bytes, Device* device = nullptr);
-  // Host memory that `device` reads and writes too: for what the host looks at after each step.
+  // Host memory that `device` can read and write too: for results that the host reads after each step.
   static Buffer shared(size_t bytes, Device* device);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -123,7 +123,7 @@ class Buffer {
   std::byte* data() const { return data_; }
   Device* device() const { return device_; }
   size_t bytes() const { return bytes_; }
-  // A view of the first elements; throws when the buffer is too small.
+  // A view of the first elements; throws if the buffer is too small.
   Tensor tensor(DType dtype, const Shape& shape) const;
 
  private:
@@ -146,7 +146,7 @@ class Arena {
   explicit Arena(size_t capacity, Device* device = nullptr) : buffer_(capacity, device) {}
   static Arena measuring();
 
-  // The content of the returned tensor is unspecified. Throws when the capacity is exceeded.
+  // The content of the returned tensor is unspecified. Throws if the capacity is exceeded.
   Tensor take(DType dtype, const Shape& shape);
   Mark mark() const { return used_; }
   void release(Mark mark) {

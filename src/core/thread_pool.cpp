@@ -12,10 +12,10 @@ namespace trifold {
 
 namespace {
 
-// Longer than the gap between two operations of a step, too short to be noticed. A time and not a count,
-// because a pause lasts from 10 to 50 nanoseconds, depending on the processor.
+// Longer than the gap between two operations of a step, too short to be noticed. A duration instead of a
+// count, because a pause takes 10 to 50 nanoseconds, depending on the processor.
 constexpr std::chrono::microseconds kSpin{50};
-constexpr int kPausesPerLook = 16;  // at the clock
+constexpr int kPausesPerLook = 16;  // between two looks at the clock
 
 void pause() {
 #if defined(__x86_64__)
@@ -88,7 +88,7 @@ std::exception_ptr ThreadPool::take_error() {
   std::exception_ptr first;
   for (std::exception_ptr& error : errors_) {
     if (error && !first) first = error;
-    error = nullptr;  // one that stayed would come out of the next call, which did nothing wrong
+    error = nullptr;  // a kept error would be rethrown by the next call, which did not cause it
   }
   return first;
 }

@@ -1,5 +1,5 @@
-// ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 has no
-// thread.
+// ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 starts
+// no thread.
 //
 // Work is split statically: worker w of n always gets the same part, so a result never depends on timing.
 // Idle workers spin for some microseconds (a training step enqueues thousands of small operations) and then
@@ -18,8 +18,8 @@ namespace trifold {
 
 class ThreadPool {
  public:
-  // `size` workers in all, at least 1. One thread at a time may call `run`, and no body may call it again:
-  // both are an Error where the pool has more than one worker.
+  // `size` workers in all, at least 1. Only one thread at a time may call `run`, and a body must not call it
+  // again: in a pool of more than one worker both are an Error.
   explicit ThreadPool(int size);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,9 +31,8 @@ class ThreadPool {
   // lowest worker that threw and drops the others.
   void run(FunctionRef<void(int worker)> body);
 
-  // Splits [0, count) into one contiguous part per worker, each but the last a multiple of `grain`, and calls
-  // body(begin, end) for every part that is not empty. Runs on the caller alone when count <= grain. grain
-  // >= 1.
+  // Splits [0, count) into one contiguous part per worker, each but the last a multiple of `grain` >= 1, and
+  // calls body(begin, end) for every part that is not empty. Runs on the caller alone if count <= grain.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:

@@ -1,4 +1,4 @@
-// trimmed: a text without the blanks around it.
+// trimmed: a text without leading and trailing blanks.
 #pragma once
 
 #include <string_view>

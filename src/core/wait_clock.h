@@ -1,8 +1,8 @@
-// WaitClock: the time-out of a wait, which counts only the time that this process ran.
+// WaitClock: a time-out that counts only the time during which this process ran.
 //
-// A process that was stopped (SIGSTOP, a suspended machine, a debugger) resumes to find that much time has
-// passed, although the ranks it waits for may have been stopped with it. So a wait reads its clock every
-// `poll()`, and of a longer gap between two readings only `10 * poll()` count.
+// A process that was stopped (SIGSTOP, a suspended machine, a debugger) finds on resuming that much time has
+// passed, although the ranks it waits for may have been stopped with it. A wait therefore reads its clock
+// every `poll()`, and of a longer gap between two readings only `10 * poll()` count.
 #pragma once
 
 #include <algorithm>
@@ -22,23 +22,23 @@ class WaitClock {
         end_(limit) {}
 
   std::chrono::milliseconds limit() const { return limit_; }
-  // The most time that may lie between two calls of `expired`.
+  // The longest time to leave between two calls of `expired`.
   std::chrono::milliseconds poll() const { return poll_; }
 
-  // Counts the time since it was asked last; true once the limit has been reached.
+  // Adds the time since the last call; true once the limit has been reached.
   bool expired() { return expired(Clock::now()); }
   bool expired(Clock::time_point now) {
     waited_ += std::min<Clock::duration>(now - last_, 10 * poll_);
     last_ = now;
     return waited_ >= end_;
   }
-  // Once expired: starts anew, until `most` has been counted in all. False where it has been.
+  // After expiry: grants another limit, up to `most` in all. False if `most` has been used up.
   bool extend(std::chrono::milliseconds most) {
     if (waited_ >= most) return false;
     end_ = std::min<Clock::duration>(waited_ + limit_, most);
     return true;
   }
-  // What has been counted, in seconds.
+  // The time counted so far, in seconds.
   double waited() const { return std::chrono::duration<double>(waited_).count(); }
 
  private:

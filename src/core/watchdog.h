@@ -11,7 +11,7 @@ namespace trifold {
 
 class Watchdog {
  public:
-  // `late` is called once, at most, unless this goes away before `timeout` (core/wait_clock.h).
+  // Calls `late`, at most once, unless the Watchdog is destroyed before `timeout` (core/wait_clock.h).
   Watchdog(std::chrono::milliseconds timeout, std::function<void()> late)
       : thread_([this, timeout, late = std::move(late)] {
           std::unique_lock lock(mutex_);

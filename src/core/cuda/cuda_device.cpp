@@ -69,13 +69,13 @@ void* CudaDevice::allocate(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // reported here; later calls start afresh
+    static_cast<void>(cudaGetLastError());  // clears the error, which is reported here
     const DeviceMemory left = this->memory();
     fail("out of memory on {}: {} bytes were asked for, {} of {} are free", name(), bytes, left.free,
          left.total);
   }
   check_cuda(status, "allocating {} bytes on {}", bytes, name());
-  // Zeroed before anyone can have the address: whichever stream uses it first finds zeros.
+  // Cleared before the address is returned, so that every stream finds zeros.
   check_cuda(cudaMemset(memory, 0, bytes), "clearing {} bytes on {}", bytes, name());
   check_cuda(cudaStreamSynchronize(nullptr), "clearing {} bytes on {}", bytes, name());
   return memory;
@@ -108,7 +108,7 @@ void CudaDevice::capture_ended() {
 
 void CudaDevice::release_shared(void* memory) noexcept {
   std::unique_lock no_capture(captures_, std::defer_lock);
-  if (!captures_here) no_capture.lock();  // else CUDA refuses to wait, and says so where the capture ends
+  if (!captures_here) no_capture.lock();  // else CUDA refuses to synchronize, and end_capture reports it
   static_cast<void>(cudaSetDevice(index_));
   static_cast<void>(cudaDeviceSynchronize());
   static_cast<void>(cudaFreeHost(memory));

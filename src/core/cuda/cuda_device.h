@@ -9,14 +9,14 @@
 
 namespace trifold::cuda {
 
-// How many devices this process can use. Throws an Error(BadInput) that says what is missing when there is
-// none: no driver, a driver that is too old, no device.
+// The number of devices this process can use. Throws an Error(BadInput) that says what is missing (a driver,
+// a recent enough driver, a device) if there is none.
 int device_count();
 
-// Bytes of memory of device `index`. Opens no context there, which would take some of it.
+// Total memory of device `index`, in bytes. Creates no context, which would itself take memory of the device.
 size_t device_memory(int index);
 
-// What attention and products need to know of a device.
+// The properties of a device that attention and matrix products depend on.
 struct Properties {
   std::string name;  // "NVIDIA H200"
   int major = 0;     // compute capability
@@ -42,13 +42,13 @@ class CudaDevice final : public Device {
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue(QueueUse use) override;
 
-  // Around a capture on any of its streams, by the same thread: the device as a whole must not be waited for
-  // meanwhile.
+  // Called before and after a capture on any of the device's streams, by the capturing thread. Nobody may
+  // synchronize the whole device in between.
   void capture_begins();
   void capture_ended();
 
  private:
-  std::shared_mutex captures_;  // shared by captures, exclusive for who waits for the device
+  std::shared_mutex captures_;  // shared by captures, exclusive for synchronizing the device
   int index_;
   Properties properties_;
 };

@@ -1,4 +1,4 @@
-// What CUDA's runtime returns, as Errors.
+// Turns the status codes of CUDA's runtime into Errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,8 +7,8 @@
 
 namespace trifold::cuda {
 
-// Throws unless `status` is success; `what` says what was tried ("allocating 4096 bytes on cuda:0"). CUDA
-// then clears the error: it is reported here, not by the next caller that asks whether a launch was refused.
+// Throws unless `status` is success; `what` names the attempt ("allocating 4096 bytes on cuda:0"). Also
+// clears CUDA's error state, so that the error is not reported a second time by the next check of a launch.
 template <class... Args>
 void check_cuda(cudaError_t status, fmt::format_string<Args...> what, Args&&... args) {
   if (status == cudaSuccess) [[likely]]

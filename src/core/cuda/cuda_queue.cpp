@@ -12,11 +12,11 @@ namespace {
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_as(void* event) { return static_cast<cudaEvent_t>(event); }
 
-// An executable graph. CUDA lets launches under way end before it frees one.
+// An executable graph. It may be destroyed while a launch runs: CUDA frees it when the launch has ended.
 class CudaGraph final : public DeviceGraph {
  public:
-  // Takes the device's memory for it at once: that there is none is found here, where work can still be
-  // launched one by one, and not by the first launch.
+  // Uploads the graph, which takes its device memory now: if there is none, the constructor throws, and the
+  // work can still be launched piece by piece. Otherwise the first launch would fail.
   CudaGraph(cudaGraph_t nodes, cudaStream_t stream) {
     check_cuda(cudaGraphInstantiateWithFlags(&exec_, nodes, 0), "making captured work executable");
     const cudaError_t status = cudaGraphUpload(exec_, stream);
@@ -39,7 +39,7 @@ CudaQueue::CudaQueue(CudaDevice& device, QueueUse use) : device_(device), name_(
   cudaStream_t stream = nullptr;
   int usual = 0, first = 0;  // priorities; lower numbers go first
   check_cuda(cudaDeviceGetStreamPriorityRange(&usual, &first), "asking {} for its priorities", name_);
-  // Non-blocking: without order against the default stream, which nothing here uses.
+  // Non-blocking: not ordered against the default stream, which nothing here uses.
   check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                           use == QueueUse::Communicating ? first : usual),
              "making a stream on {}", name_);
@@ -124,7 +124,7 @@ void CudaQueue::copy(void* to, const void* from, size_t bytes) {
              "copying {} bytes on {}", bytes, name_);
 }
 
-// It only grows, and cudaFree waits for the device, so nothing loses memory that it still uses. Graphs keep
+// The workspace only grows. cudaFree waits for the device, so no enqueued work loses its memory. Graphs keep
 // the address that they were captured with.
 void* CudaQueue::workspace(size_t bytes) {
   if (bytes <= workspace_bytes_) return workspace_;
@@ -143,7 +143,7 @@ void CudaQueue::check_launch(const char* what) {
   check_cuda(cudaGetLastError(), "starting {} on {}", what, name_);
 }
 
-// Of this thread alone: others may allocate and wait meanwhile.
+// Thread-local mode: other threads may allocate and wait during the capture.
 void CudaQueue::begin_capture() {
   refuse_in_capture("another capture");
   device_.use();

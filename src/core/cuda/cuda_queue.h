@@ -1,8 +1,8 @@
 // A CUDA stream as a DeviceQueue.
 //
-// Tickets are numbers of recorded events. The events are a ring: where a ticket's event has been used again
-// the newer one is waited for, which is as good, for a queue is in order and what was recorded later waits
-// only for what was enqueued earlier.
+// A ticket is the number of a recorded event; the events form a ring. If a ticket's event has been reused,
+// waiters wait for the newer event. That is safe, because the queue is in order and the newer event depends
+// only on work that was enqueued before it.
 #pragma once
 
 #include <array>
@@ -39,10 +39,10 @@ class CudaQueue final : public DeviceQueue {
 
  private:
   static constexpr size_t kEvents = 256;
-  // The event to wait for so that `ticket` is complete; null: nothing was ever recorded.
+  // The event that completes `ticket`; null for ticket 0, which stands for no work.
   void* event_of(uint64_t ticket);
   void release() noexcept;
-  // What cannot be part of a graph.
+  // Throws during a capture; `what` names the call that cannot be part of a graph.
   void refuse_in_capture(const char* what) const;
 
   CudaDevice& device_;
@@ -53,7 +53,7 @@ class CudaQueue final : public DeviceQueue {
   bool capturing_ = false;
   bool captured_ = false;
   std::vector<void*> retired_;  // workspaces that graphs may still use
-  std::mutex mutex_;            // of what follows: other queues' threads look events up
+  std::mutex mutex_;            // guards the members below: the threads of other queues look events up
   std::array<void*, kEvents> events_{};
   uint64_t recorded_ = 0;
 };

@@ -24,7 +24,7 @@ void add_listed(Folders& folders, const char* variable) {
   }
 }
 
-// The folder of the file this code is in.
+// Adds the folder of the file that contains this code.
 void add_own(Folders& folders) {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&library_folders), &info) != 0 && info.dli_fname != nullptr)

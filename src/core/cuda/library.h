@@ -1,8 +1,8 @@
-// Library: one of NVIDIA's libraries, opened when it is needed first.
+// Library: one of NVIDIA's libraries, opened on first use.
 //
-// Looked for, in order: in the folders of TRIFOLD_CUDA_LIBRARY_PATH (separated by colons), beside this
-// module, wherever the system's loader finds the name, in the usual folders of a CUDA toolkit, and where
-// Python's wheels put it in the environment that is active (site-packages/nvidia/*/lib).
+// Searched for, in order: in the folders of TRIFOLD_CUDA_LIBRARY_PATH (separated by colons), next to this
+// module, in the system loader's search path, in the usual folders of a CUDA toolkit, and where Python's
+// wheels install it in the active environment (site-packages/nvidia/*/lib).
 #pragma once
 
 #include <filesystem>
@@ -13,11 +13,11 @@ namespace trifold::cuda {
 
 class Library {
  public:
-  // `file` is the name with its version ("libcudnn.so.9"), `what` the name people know it by. Throws an Error
-  // that lists where it was looked for. It stays open until the process ends.
+  // `file` is the name with its version ("libcudnn.so.9"), `what` the common name, for messages. Throws an
+  // Error that lists the folders searched. The library stays open until the process ends.
   Library(std::string file, std::string what);
 
-  // The function called `name`, into `*function`; throws when the library has none.
+  // Stores the address of the function `name` in `*function`; throws if the library has no such function.
   template <class Function>
   void find(const char* name, Function** function) const {
     *function = reinterpret_cast<Function*>(symbol(name));
@@ -31,7 +31,7 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// The folders in which libraries are looked for; an empty one stands for the system's own search.
+// The folders searched for libraries; an empty one stands for the system's own search path.
 std::vector<std::filesystem::path> library_folders();
 
 }  // namespace trifold::cuda
