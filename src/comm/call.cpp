@@ -192,7 +192,7 @@ std::string to_string(std::chrono::milliseconds time) {
 }
 
 Part part_of(int64_t count, int rank, int size) {
-  constexpr int64_t kGrain = 64;  // elements: at least a cache line of the smallest dtype
+  constexpr int64_t kGrain = 64;  // elements: at least a cache line for the smallest dtype
   const int64_t grains = (count + kGrain - 1) / kGrain;
   const int64_t length = (grains + size - 1) / size * kGrain;
   return {std::min(count, rank * length), std::min(count, (rank + 1) * length)};

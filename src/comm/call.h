@@ -62,8 +62,8 @@ std::string name_group(std::span<const int> world_ranks, int world_size);
 // Whether two ranks make the same call.
 bool agree(const Call& a, const Call& b);
 
-// Nothing when the calls (one per rank, in rank order) agree and have no problem, else the text of the Error.
-// All messages name ranks as the world counts them: here `world_ranks` are those of the group.
+// Empty if the calls (one per rank, in rank order) agree and have no problem, otherwise the text of the
+// Error. All messages use world ranks; `world_ranks` are those of the group.
 std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group,
                                         std::span<const int> world_ranks);
 

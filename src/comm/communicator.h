@@ -1,4 +1,4 @@
-// Communicator: a fixed, ordered set of ranks that move typed buffers between them.
+// Communicator: a fixed, ordered set of ranks that exchange typed buffers.
 //
 // Contract of every operation:
 //   * It is enqueued on the given stream, takes tensors of any dtype in the memory of that stream's device
@@ -8,18 +8,15 @@
 //     dtypes. A mismatch is an Error on every rank that says which rank called what (operation, count, dtype,
 //     sequence number).
 //   * Every wait has the time-out given when the world was made; when it expires, an Error names the missing
-//     ranks and the world is aborted. `abort` wakes every waiting rank of the whole world with an
-//     Error.
-//   * Where the back end promises it (`sums_in_rank_order`), sums are in rank order, so they repeat bit for
-//     bit.
+//     ranks and the world is aborted. `abort` wakes every waiting rank of the whole world with an Error.
+//   * If the back end promises it (`sums_in_rank_order`), sums are in rank order, so they repeat bit for bit.
 //   * A sum of 16-bit floats is computed in f32 and rounded to 16 bits after each addition, p - 1 times over
 //     p ranks: for activations and their gradients. Values that must be exact are summed in f32.
-//   * Over NCCL the first collective of a communicator, and the first message from one rank to another over
+//   * Over NCCL, the first collective of a communicator, and the first message from one rank to another over
 //     it, connect its ranks: the call blocks the host until the others have reached theirs, whatever the
 //     stream. To keep first calls from blocking, or if ranks reach communicators in different orders, connect
-//     them beforehand: run one untimed collective, and meet() (comm/meet.h) for
-//     messages.
-//   * Calls on one communicator come from one stream at a time. A size of 1 works and only copies
+//     them beforehand: run one untimed collective, and meet() (comm/meet.h) for messages.
+//   * Calls on one communicator come from one stream at a time. A size of 1 works and only copies locally.
 //     locally.
 #pragma once
 
@@ -45,7 +42,7 @@ struct Transfer {
   Tensor tensor;
 };
 
-// Bytes that a rank has sent, and those of them that went to another node.
+// Bytes that a rank has sent, and how many of them went to another node.
 struct Traffic {
   int64_t sent = 0;
   int64_t left_node = 0;
@@ -71,18 +68,18 @@ class Communicator {
   virtual void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                           std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
-  // A batch of sends and receives that may complete in any order, among ranks that have met (above); between
-  // one pair of ranks, sends match receives in the order listed. Only the named peers take part.
+  // A batch of sends and receives among ranks that have met (see above). They may complete in any order, but
+  // between one pair of ranks sends match receives in the order listed. Only the named peers take part.
   // Rendezvous semantics: a send may wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
 
-  // Collective: ranks with one color form a new communicator, ordered by key, then by rank here. Runs at
-  // once, on no stream. The result must not outlive the world.
+  // Collective: ranks with equal colors form a new communicator, ordered by key, then by rank here. Runs
+  // immediately, on no stream. The result must not outlive the world.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   // Wakes all waiting ranks of the world with an Error that carries `why`; later calls fail with it too.
   virtual void abort(std::string_view why) noexcept = 0;
 
-  // Collective: returns when every rank has called it. Runs at once, on no stream.
+  // Collective: returns when every rank has called it. Runs immediately, on no stream.
   virtual void barrier() = 0;
 
   // Bytes that this rank has sent through this communicator, and through all communicators of its world,
@@ -97,7 +94,7 @@ class Communicator {
   // Sets the node of each rank of this world, for the counts; by default all are on one. To be called on the
   // world's communicator before it is split.
   void set_nodes(std::vector<int> node_of_rank);
-  // By rank of the world; empty: all on one.
+  // By world rank; empty if all are on one node.
   std::span<const int> world_nodes() const { return world_->nodes; }
 
  protected:
@@ -127,7 +124,7 @@ class Communicator {
   void count_sent(int64_t bytes, bool leaves, const Stream& stream);
 
   std::shared_ptr<World> world_ = std::make_shared<World>();
-  std::vector<int> nodes_;  // of the ranks here; empty: all on one
+  std::vector<int> nodes_;  // of the ranks here; empty if all are on one node
   Counters mine_;
 };
 

@@ -30,7 +30,7 @@ std::optional<int> number_in(const char* variable) {
   return number;
 }
 
-// How this process was started, for messages.
+// Describes how this process was started, for messages.
 std::string launch_text() {
   const std::optional<int> size = mpi_launch_size();
   if (!size) return "MPI was asked for";
@@ -46,7 +46,7 @@ constexpr const char* kMpiAdvice =
 
 void* load(std::span<const fs::path> folders) {
   std::string tried;
-  // Global: parts that an MPI library loads later expect to find its symbols.
+  // RTLD_GLOBAL: components that an MPI library loads later expect to find its symbols.
   void* module = open_module(folders, kMpiModuleFile, RTLD_NOW | RTLD_GLOBAL, tried);
   if (module == nullptr)
     fail("{}, but its module {} cannot be loaded:{}\n{}", launch_text(), kMpiModuleFile, tried, kMpiAdvice);
@@ -73,7 +73,7 @@ void end_late_start(std::chrono::milliseconds timeout, LastWords last_words) {
 std::optional<int> mpi_launch_size() {
   for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
     if (const auto number = number_in(size); number && *number > 0) return number;
-  // srun numbers its tasks whatever they are; a batch script is task 0 of a step without a number.
+  // srun numbers its tasks whatever they are, but a batch script is task 0 of a step without a number.
   if (number_in("SLURM_PROCID") && number_in("SLURM_STEP_ID")) {
     for (const char* size : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})
       if (const auto number = number_in(size); number && *number > 1) return number;

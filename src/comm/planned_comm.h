@@ -1,5 +1,5 @@
-// PlannedCommunicator: a communicator of ranks that do not exist. With it a model can be built for one rank
-// of a mesh of thousands and walked dry; any real communication is an Error.
+// PlannedCommunicator: a communicator of ranks that do not exist. It allows a model to be built for one rank
+// of a mesh of thousands and to be walked dry; any real communication is an Error.
 #pragma once
 
 #include <memory>

@@ -81,7 +81,7 @@ std::string time_out_text(const std::vector<RankReport>& reports, int teller,
     else if (!report.waits)
       silent.push_back(report.rank);
   }
-  // A rank that could not be asked explains why others compute or hang; not the other way round.
+  // A rank that does not answer explains why others compute or hang, but not vice versa.
   const bool disk = dead.empty() && (for_disk || silent.empty());
   const std::vector<int>& guilty = !dead.empty() ? dead : disk ? writing : silent;
   std::string text;

@@ -1,4 +1,4 @@
-// RankReport: what one rank of a world is doing; the message of a time-out has one of each rank.
+// RankReport: what one rank of a world is doing; the message of a time-out has one report for each rank.
 #pragma once
 
 #include <chrono>
@@ -12,27 +12,27 @@ namespace trifold {
 struct RankReport {
   int rank = 0;         // of the world
   std::string where;    // "host a, pid 12"
-  bool answers = true;  // false: it did not reply: it is stopped, dead or cut off
-  // True if the rank waits for others. A rank that does not is the one that others wait for.
+  bool answers = true;  // false: it did not reply, because it is stopped, dead or cut off
+  // Whether the rank waits for others. A rank that does not is one that others wait for.
   bool waits = false;
-  std::string doing;  // what it waits for, each with the time; or its last call
+  std::string doing;  // what it waits for, each with its duration; or its last call
   // Its thread, or its background saver, is waiting for the disk.
   bool on_disk = false;
   bool saver_on_disk = false;
 };
 
-// A wait for ranks that wait for the disk may take this many times the time-out.
+// A wait for ranks that are blocked by the disk may take up to this many times the time-out.
 constexpr int kDiskTimeouts = 6;
 
-// Adds the file that `thread` waits for the disk to write.
+// Adds the file that `thread` is waiting for the disk to write.
 void add_disk(RankReport& report, const HostThread& thread);
 
-// Whether a wait that has taken too long is due to the disk: all ranks answer, and every rank that does not
-// wait for another one waits for the disk; there is at least one. A wait of the background saver (`of_saver`)
-// ignores the other threads: the saver of some rank must be waiting for the disk.
+// Whether a wait that timed out is due to the disk: all ranks answer, and of the ranks that do not wait for
+// another one, of which there is at least one, all wait for the disk. A wait of the background saver
+// (`of_saver`) ignores the other threads: the saver of some rank must be waiting for the disk.
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
-// Texts for `doing`: how long a wait has taken, or how long ago a call was.
+// Texts for `doing`: the duration of a wait, or the time since a call.
 std::string waiting_text(const std::string& what, double seconds);
 std::string idle_text(const std::string& last_call, double seconds);
 

@@ -1,5 +1,5 @@
-// SharedError: an error that several ranks found together. Each of them throws it with the same text at the
-// same point of its run, so no other rank waits for one that throws; one of them reports it to the user.
+// SharedError: an error that several ranks detected together. Each of them throws it with the same text at
+// the same point of its run, so no other rank waits for one that throws; one of them reports it to the user.
 #pragma once
 
 #include <utility>

@@ -12,15 +12,15 @@ namespace trifold {
 
 namespace {
 
-// A reduction goes through the ranks' tensors in blocks of this size per core, so that the running sum stays
-// in cache.
+// A reduction processes the ranks' tensors in blocks of this size per core, so that the running sum stays in
+// cache.
 constexpr int64_t kBlockBytes = 128 << 10;
-constexpr int64_t kDeviceBlockBytes = 64 << 20;  // of a device, where a block only bounds the memory aside
+constexpr int64_t kDeviceBlockBytes = 64 << 20;  // on a device, where it only bounds the temporary memory
 constexpr int64_t kCopyGrain = 256 << 10;        // bytes worth waking another core for
 
 constexpr auto kNothingToInspect = [] { return std::string(); };
 
-// On the stream's device, or at once by the stream's cores.
+// Copies on the stream's device, or immediately on the stream's cores.
 void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
   if (bytes == 0 || to == from) return;
   if (stream.queue() != nullptr) return stream.queue()->copy(to, from, bytes);
@@ -60,14 +60,14 @@ class ThreadCommunicator final : public Communicator {
 
  private:
   Tensor input(int rank, DType dtype, int64_t begin, int64_t end) const;
-  // The tables' arithmetic where the stream's tensors live.
+  // The operations for the place where the stream's tensors live.
   const OpTable& ops_on(const Stream& stream) const {
     return stream.queue() != nullptr ? group_.world().ops : cpu_ops();
   }
   int64_t block_bytes(const Stream& stream) const {
     return stream.queue() != nullptr ? kDeviceBlockBytes : kBlockBytes * stream.pool().size();
   }
-  // Runs `work` on every rank as ThreadGroup::collective does, on a stream that it waits for.
+  // Runs `work` on every rank as ThreadGroup::collective does, on an inner stream, and synchronizes that.
   template <class Inspect, class Work>
   void collective(const ThreadOffer& offer, Stream& stream, Inspect inspect, Work work) {
     Stream inner = stream.inner();
@@ -85,17 +85,17 @@ class ThreadCommunicator final : public Communicator {
 
   ThreadGroup& group_;
   int rank_;
-  Buffer aside_;  // for a block of a sum; made when it is needed first
+  Buffer aside_;  // temporary memory for one block of a sum; allocated on first use
 };
 
-// Elements [begin, end) of what `rank` offers as `in`.
+// Elements [begin, end) of the `in` that `rank` published.
 Tensor ThreadCommunicator::input(int rank, DType dtype, int64_t begin, int64_t end) const {
   auto* base = static_cast<std::byte*>(group_.offer(rank).in);
   return {base + static_cast<size_t>(begin) * size_of(dtype), dtype, {end - begin}};
 }
 
-// This rank's part of all tensors: the sum grows in rank 0's tensor, which holds x0 already, and is copied
-// from there, block by block, into the others. No other rank touches this part meanwhile.
+// Reduces this rank's part of all tensors: the sum accumulates in rank 0's tensor, which already holds x0,
+// and is copied from there, block by block, into the others. No other rank touches this part meanwhile.
 void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, Stream& stream) {
   const Part part = part_of(inout.elements(), rank_, size());
   const int64_t block = block_bytes(stream) / static_cast<int64_t>(size_of(inout.dtype));
@@ -119,8 +119,8 @@ void ThreadCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
   });
 }
 
-// out = x0 + x1 + ... over elements [first, first + count) of the inputs. When `out` lies inside this rank's
-// own input it still holds a summand that may not be the first, so the sum is made in a block aside.
+// out = x0 + x1 + ... over elements [first, first + count) of the inputs. If `out` aliases this rank's own
+// input, it still holds a summand that may not be the first one, so the sum is computed in temporary memory.
 void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce how, Stream& stream) {
   const int64_t count = out.elements();
   const int64_t block = std::min(count, block_bytes(stream) / static_cast<int64_t>(size_of(out.dtype)));
@@ -197,7 +197,7 @@ void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> 
 void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                     std::span<const int64_t> in_rows, Stream& stream) {
   count_rows(in, in_rows, stream);
-  using Rows = SmallList<int64_t, 8>;  // so many ranks allocate nothing
+  using Rows = SmallList<int64_t, 8>;  // no allocation for up to this many ranks
   stream.run([=, this, &stream, out_counts = Rows(out_rows), in_counts = Rows(in_rows)] {
     ThreadOffer offer;
     offer.call = all_to_all_call(out, in, out_counts, in_counts, size());

@@ -1,12 +1,12 @@
 // ThreadWorld: ranks are threads of one process, and a Communicator for each of them.
 //
 // In a collective each rank publishes its call and addresses and waits for the others; then calls are
-// compared, data move straight between the ranks' tensors (each rank reduces its own part, in rank order),
+// compared, data moves directly between the ranks' tensors (each rank reduces its own part, in rank order),
 // and the ranks wait for each other again. Nothing is staged, so all_reduce reads and writes every element
 // once per rank. Sums are the same on all ranks and in rank order: ((x0 + x1) + x2) + ...
 //
-// A rank that gives up (time-out, abort) returns only when no other rank touches its tensors any more; from
-// then on every call on every communicator of the world fails, so its memory may be freed at once.
+// A rank that gives up (time-out, abort) returns only when no other rank touches its tensors any more, so its
+// memory may be freed at once. From then on every call on every communicator of the world fails.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class ThreadGroups;
 
 class ThreadWorld {
  public:
-  // Reductions on streams of a device compute with `ops`, which must outlive the world, those on streams of
-  // the host with cpu_ops().
+  // Reductions on streams of a device use `ops`, which must outlive the world; those on host streams use
+  // cpu_ops().
   explicit ThreadWorld(int size, std::chrono::milliseconds timeout = kDefaultCommTimeout);
   ThreadWorld(int size, std::chrono::milliseconds timeout, const OpTable& ops);
   ~ThreadWorld();
@@ -33,20 +33,20 @@ class ThreadWorld {
 
   int size() const;
 
-  // The world communicator of rank `rank`. To be called once for each rank, from the thread that will run it.
-  // It, and everything split from it, must not outlive the world.
+  // The world communicator of rank `rank`. Must be called once for each rank, from the thread that will run
+  // it. The communicator, and everything split from it, must not outlive the world.
   std::unique_ptr<Communicator> join(int rank);
 
   // As Communicator::abort, for a thread that is not a rank.
   void abort(std::string_view why) noexcept;
 
-  // One line per rank that says what it waits for, to diagnose a run that hangs; ranks that do not wait for
-  // others come first. From any thread.
+  // One line per rank that says what it waits for, to diagnose a hanging run; ranks that do not wait for
+  // others come first. May be called from any thread.
   std::string status() const;
-  // Whether the world has been aborted, and whether a time-out was the reason. From any thread.
+  // Whether the world has been aborted, and whether a time-out was the reason. May be called from any thread.
   bool aborted() const;
   bool timed_out() const;
-  // Why it was aborted; empty while it is not.
+  // The reason of the abort; empty if there was none.
   std::string why() const;
 
  private:

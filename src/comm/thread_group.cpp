@@ -114,9 +114,8 @@ ThreadGroup::ThreadGroup(ThreadGroups& world, std::vector<int> world_ranks)
       slots_(world_ranks_.size()),
       mail_(world_ranks_.size() * world_ranks_.size()) {}
 
-// A rank counts itself as sleeping before it checks for the last time, and the rank that makes it ready
-// checks for sleepers after that: one of them sees the other (all of these atomics are sequentially
-// consistent).
+// A rank counts itself as sleeping before its last check, and the rank that makes it ready checks for
+// sleepers afterwards: one of them sees the other (all of these atomics are sequentially consistent).
 void ThreadGroup::wake() {
   if (sleepers_.load() > 0) wake_all();
 }
@@ -192,7 +191,7 @@ std::optional<ThreadGroup::LastCall> ThreadGroup::last_call(int rank) const {
 
 // ---- ThreadGroup: collectives ----
 
-// While it lives, others that leave because of an abort wait for this rank; see leave().
+// While it lives, ranks that leave because of an abort wait for this rank; see leave().
 class ThreadGroup::Working {
  public:
   explicit Working(Slot& slot) : slot_(slot) { slot_.working.store(true); }
@@ -276,7 +275,7 @@ struct ThreadGroup::Receive {
 
 struct ThreadGroup::Batch {
   SmallList<int, 4> to;            // the peer of each send
-  SmallList<ThreadPost, 4> sends;  // others hold pointers to these, once it is complete
+  SmallList<ThreadPost, 4> sends;  // other ranks hold pointers to these once the list is complete
   SmallList<Receive, 4> receives;
   std::string problem;  // the first disagreement about a transfer
 };
@@ -302,9 +301,9 @@ std::string ThreadGroup::pending(const Batch& batch) const {
   return batch.problem.empty() ? text : text + " (" + batch.problem + ")";
 }
 
-// Completes one receive whose send is there, in the order listed for each peer but in any order between
-// peers: a fixed order could wait for a rank that itself waits, further up the chain, for one of our other
-// transfers.
+// Completes one receive whose send has been posted, in the order listed for each peer but in any order
+// between peers: a fixed order could deadlock, by waiting for a rank that waits, directly or through others,
+// for another transfer of this rank.
 bool ThreadGroup::take_one(int rank, Batch& batch, Copy copy) {
   std::unique_lock lock(mutex_);
   for (Receive& receive : batch.receives) {

@@ -1,5 +1,5 @@
-// ThreadGroup: the meeting place of the ranks of one thread communicator, and ThreadGroups: all of a world's.
-// Internal to thread_comm.cpp.
+// ThreadGroup: where the ranks of one thread communicator meet; ThreadGroups: all groups of a world. Internal
+// to thread_comm.cpp.
 #pragma once
 
 #include <atomic>
@@ -22,36 +22,37 @@ namespace trifold {
 
 class ThreadGroup;
 
-// What a world shares. It owns the groups, which live as long as it does: a split is for the start of a run.
+// The state that a world shares. It owns the groups, which live as long as it does: split only at the start
+// of a run.
 class ThreadGroups {
  public:
   ThreadGroups(int size, std::chrono::milliseconds limit, const OpTable& arithmetic);
 
   ThreadGroup& add(std::vector<int> world_ranks);
-  void abort(std::string_view why) noexcept;  // the first `why` counts
+  void abort(std::string_view why) noexcept;  // the first `why` is kept
   bool aborted() const { return aborted_.load(); }
-  // The same because a rank waited too long, in `what`: every rank gets the report of all ranks. Where they
-  // wait for the disk the clock is extended instead, and the result false. Called by the thread that waits.
+  // Aborts because a rank waited too long, in `what`: every rank gets the report of all ranks. If they wait
+  // for the disk, the clock is extended instead, and the result is false. Called by the waiting thread.
   bool give_up(int world_rank, const std::string& what, WaitClock& clock) noexcept;
   bool timed_out() const { return timed_out_.load(); }
-  const std::string& why() const { return why_; }  // once aborted
+  const std::string& why() const { return why_; }  // valid once aborted
   [[noreturn]] void throw_aborted() const;
-  // The calling thread runs this rank.
+  // Records that the calling thread runs this rank.
   void settle(int world_rank);
   std::vector<RankReport> reports() const;
 
   const int world_size;
   const std::chrono::milliseconds timeout;
   const OpTable& ops;
-  const bool oversubscribed;  // more ranks than cores: a waiting rank gives its core away at once
+  const bool oversubscribed;  // more ranks than cores: a waiting rank yields its core at once
 
  private:
   struct Home {  // where a rank runs
     std::string where;
-    std::shared_ptr<HostThread> host;  // null: not known
+    std::shared_ptr<HostThread> host;  // null: unknown
   };
 
-  RankReport report_of(int rank) const;  // mutex_ is held
+  RankReport report_of(int rank) const;  // requires mutex_
 
   std::atomic<bool> aborted_{false};
   std::atomic<bool> timed_out_{false};  // set before aborted_
@@ -61,8 +62,8 @@ class ThreadGroups {
   std::vector<Home> homes_;
 };
 
-// A transfer as a stream's task keeps it until it is made: without the shape. A batch of a plan has seldom
-// more than two.
+// A transfer as a stream's task stores it until it runs: without the shape. A batch of a plan seldom has more
+// than two.
 struct ThreadTransfer {
   Transfer::Direction direction = Transfer::Direction::Send;
   DType dtype = DType::U8;
@@ -82,7 +83,7 @@ struct ThreadPost {
   std::string refusal;  // why the receiver did not take it
 };
 
-// What a rank shows to the others while it is in a collective.
+// What a rank publishes to the others during a collective.
 struct ThreadOffer {
   Call call;
   void* out = nullptr;
@@ -103,23 +104,22 @@ class ThreadGroup {
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
   const std::string& name() const { return name_; }
   ThreadGroups& world() const { return world_; }
-  // To be used inside `inspect` and `work` of `collective`.
+  // May only be used inside the `inspect` and `work` of `collective`.
   ThreadOffer& offer(int rank) { return slot(rank).offer; }
 
-  // Runs `work` on every rank once all ranks have made the same call, and returns once all have run it.
-  // Between, the offers of all ranks can be read. Throws the same Error on all ranks when the calls disagree,
-  // or when `inspect`, run before any work, gives a text (which must be the same on all ranks).
+  // Runs `work` on every rank once all ranks have made the same call, and returns once all have run it. In
+  // between, the offers of all ranks can be read. Throws the same Error on all ranks if the calls disagree,
+  // or if `inspect`, run before any work, returns a text (which must be the same on all ranks).
   void collective(int rank, const ThreadOffer& offer, FunctionRef<std::string()> inspect,
                   FunctionRef<void()> work);
 
-  // See Communicator::exchange.
-  // `copy` is done when it returns.
+  // See Communicator::exchange. `copy` must be done when it returns.
   using Copy = FunctionRef<void(void* to, const void* from, size_t bytes)>;
   void exchange(int rank, std::span<const ThreadTransfer> transfers, Copy copy);
 
-  // What this rank waits for in this group, "" when it does not.
+  // What this rank waits for in this group; empty if it does not wait.
   std::string waiting(int rank) const;
-  // The last call of this rank that came to its end.
+  // The last call that this rank completed.
   struct LastCall {
     std::string text;
     Clock::time_point at;
@@ -129,31 +129,31 @@ class ThreadGroup {
 
  private:
   struct alignas(128) Slot {
-    std::atomic<uint64_t> arrived{0};                    // meetings this rank has come to
+    std::atomic<uint64_t> arrived{0};                    // the number of meetings this rank has reached
     std::atomic<bool> working{false};                    // it may be touching other ranks' tensors
     ThreadOffer offer;                                   // read by others between two meetings only
-    uint64_t calls = 0;                                  // the rank's own
+    uint64_t calls = 0;                                  // the number of calls of the rank
     const FunctionRef<std::string()>* asleep = nullptr;  // says what it sleeps for; guarded by mutex_
     const WaitClock* clock = nullptr;                    // for how long; guarded by mutex_
-    std::atomic<int64_t> ended{0};                       // when its last call did, by Clock; 0: none yet
-    std::atomic<uint64_t> last{0};                       // which that was: 256 * number + kind
+    std::atomic<int64_t> ended{0};                       // when its last call ended, by Clock; 0: none yet
+    std::atomic<uint64_t> last{0};                       // its last call: 256 * number + kind
   };
   class Working;
 
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
   std::vector<ThreadPost*>& mail(int from, int to) { return mail_[static_cast<size_t>(from * size() + to)]; }
 
-  // Comes to the next meeting and waits for the others; throws when the world is aborted or the time is up.
+  // Enters the next meeting and waits for the others; throws if the world is aborted or the wait times out.
   void meet(int rank, const Call& call);
-  // Returns whether `ready` came true; otherwise the world is aborted, by somebody else or because the time
-  // is up. `what` says what is waited for; it and, once asleep, `ready` are called with mutex_ held.
+  // Returns whether `ready` became true; otherwise the world is aborted, by another rank or because of the
+  // time-out. `what` says what is waited for; it and, once the rank sleeps, `ready` are called with mutex_
+  // held.
   bool await(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
   bool sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
   void note_end(int rank, uint64_t number, uint64_t kind);
   bool spin(FunctionRef<bool()> ready) const;
   void wake();
-  // Waits until no rank touches another's tensors in a collective any more, then throws the Error of the
-  // abort.
+  // Waits until no rank touches another's tensors in a collective, then throws the Error of the abort.
   [[noreturn]] void leave() const;
   bool all_arrived(uint64_t meeting) const;
 

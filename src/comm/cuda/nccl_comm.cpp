@@ -31,7 +31,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// How many of type_of's elements a tensor has.
+// The number of a tensor's elements, in units of type_of.
 size_t count_of(const Tensor& tensor) {
   return tensor.dtype == DType::U16 ? tensor.bytes() : static_cast<size_t>(tensor.elements());
 }
@@ -70,12 +70,12 @@ class NcclCommunicator final : public Communicator {
  private:
   int in_world(int rank) const { return ranks_of_world_[static_cast<size_t>(rank)]; }
   std::string describe(std::span<const Transfer> transfers) const;
-  // Throws where the arguments are wrong.
+  // Throws if the arguments are wrong.
   void refuse_problem(const Call& call) const {
     const int me = in_world(rank());
     if (const auto problem = disagreement({&call, 1}, handle_->group, {&me, 1})) throw Error(*problem);
   }
-  // Puts body(ncclComm_t, cudaStream_t) on the stream, where the arguments are right.
+  // Enqueues body(ncclComm_t, cudaStream_t) on the stream if the arguments are right.
   template <class Body>
   void enqueue(Call call, Stream& stream, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return;
@@ -94,11 +94,11 @@ class NcclCommunicator final : public Communicator {
   void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream);
 
   std::shared_ptr<NcclWorld> world_;
-  std::unique_ptr<Communicator> owned_;  // of a split: the host's
+  std::unique_ptr<Communicator> owned_;  // of a split: the host communicator, owned
   Communicator& host_;
   SharedHandle handle_;
   std::vector<int> ranks_of_world_;  // by rank here
-  uint64_t calls_ = 0;               // collective, on streams of the device
+  uint64_t calls_ = 0;               // collective calls on streams of the device
 };
 
 void NcclCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
@@ -136,7 +136,7 @@ void NcclCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   });
 }
 
-// One group: NCCL starts all of them together, so no order among ranks can make them wait for each other.
+// One NCCL group: NCCL starts all of them together, so no order among ranks can make them deadlock.
 void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream) {
   put(std::move(what), stream, [list = std::move(transfers)](ncclComm_t communicator, cudaStream_t on) {
     ncclResult_t result = nccl().group_start();
@@ -177,7 +177,7 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   put_transfers(to_string(call), std::move(transfers), stream);
 }
 
-// "exchange of 4 f32 from rank 1, and 2 more": the rank as the world counts it.
+// "exchange of 4 f32 from rank 1, and 2 more", with world ranks.
 std::string NcclCommunicator::describe(std::span<const Transfer> transfers) const {
   if (transfers.empty()) return "exchange of nothing";
   const Transfer& first = transfers.front();
@@ -202,7 +202,7 @@ ncclConfig_t configuration() {
   return config;
 }
 
-// Our colors are any numbers, NCCL's begin at 0.
+// NCCL takes no negative colors; the other back ends do.
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   check(color >= 0, "NCCL needs a color of at least 0, not {}", color);
   std::unique_ptr<Communicator> host = host_.split(color, key);

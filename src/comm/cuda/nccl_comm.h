@@ -1,16 +1,17 @@
-// NcclCommunicator: tensors of CUDA devices through NCCL, one device for each rank.
+// NcclCommunicator: exchanges tensors of CUDA devices through NCCL, with one device per rank.
 //
 // It is built on a communicator of the host (MPI, or threads of one process with a device each), which
 // carries NCCL's identifier, calls on streams of the host, barriers, and aborts. NCCL does not compare the
 // ranks' calls; mismatched calls end in a time-out.
 //
-// The first message between two ranks, and the first collective of a communicator, connect them and block the
-// host meanwhile. So exchanges may complete in any order only among ranks that have met (comm/meet.h).
+// The first message between two ranks, and the first collective of a communicator, connect ranks and block
+// the host until they have. So exchanges may complete in any order only among ranks that have met
+// (comm/meet.h).
 //
-// Calls return once they are enqueued, and NCCL itself waits without limit. So a thread watches enqueued
-// calls: one that is not done within `timeout`, a failure that NCCL reports, or an abort by another rank,
-// received over the host's communicator, aborts the world. NCCL's kernels then end, streams that wait for
-// them wake, and the next call fails with the reason.
+// Calls return once they are enqueued, and NCCL itself waits without limit. Therefore a thread watches
+// enqueued calls: a call that is not done within `timeout`, a failure reported by NCCL, or an abort by
+// another rank, received over the host's communicator, aborts the world. NCCL's kernels then end, streams
+// that wait for them wake, and the next call fails with the reason.
 #pragma once
 
 #include <chrono>

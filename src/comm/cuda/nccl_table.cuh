@@ -1,5 +1,5 @@
-// The functions of NCCL that are used, as a table: the library is opened when it is needed first, and tests
-// hand over functions of their own.
+// The functions of NCCL in use, as a table: the library is opened on first use, and tests can pass functions
+// of their own.
 #pragma once
 
 #include <nccl.h>
@@ -24,7 +24,7 @@ struct Nccl {
   decltype(ncclRecv)* receive = nullptr;
 };
 
-// The library's. Throws an Error that says where it was looked for.
+// The functions of the library. Throws an Error that lists the folders searched.
 const Nccl& nccl();
 
 }  // namespace trifold::cuda

@@ -12,16 +12,16 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook{5};  // between two looks at what is enqueued
-// While a call of NCCL is in progress: most are done within microseconds, in which a thread that sleeps would
-// keep its device waiting for the next piece of work.
+constexpr std::chrono::milliseconds kLook{5};  // between two checks of the enqueued work
+// While a call of NCCL is in progress, poll by spinning first: most calls are done within microseconds, and a
+// sleeping thread would keep its device waiting for the next piece of work.
 constexpr std::chrono::microseconds kSpin{1000};
 constexpr std::chrono::microseconds kPoll{200};  // after that
-constexpr std::chrono::minutes kConnecting{1};   // for which a communicator is waited for at least
+constexpr std::chrono::minutes kConnecting{1};   // the shortest time-out for making a communicator
 
 }  // namespace
 
-// Marks a thread as waiting for NCCL, so that the watch looks for news of other ranks meanwhile.
+// Marks a thread as waiting for NCCL, so that the watching thread checks for news of other ranks meanwhile.
 class NcclWorld::Calling {
  public:
   explicit Calling(NcclWorld& world) : world_(world) {
@@ -75,11 +75,11 @@ std::chrono::milliseconds NcclWorld::time_to_connect() const {
 // "rank 3 (host a, pid 12)"
 std::string NcclWorld::this_rank() const { return fmt::format("rank {} ({})", host_.rank(), this_process()); }
 
-// Aborts the world because of an error of this rank, which the others learn.
+// Aborts the world because of an error of this rank, and sends it to the other ranks.
 void NcclWorld::tell_and_abort(const Error& error) noexcept {
   try {
     abort(fmt::format("{}: {}", this_rank(), error.what()));
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // no memory for the message
     abort(error.what());
   }
 }
@@ -97,7 +97,7 @@ SharedHandle NcclWorld::make(const std::string& what, std::string group, NcclHan
   }
 }
 
-// From here on the world keeps `made`, whatever happens: NCCL may write into it until it was aborted.
+// Keeps `made` in the world from now on, even on failure: NCCL may write into it until it is aborted.
 void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHandle& made,
                      const std::function<ncclResult_t(ncclComm_t* made)>& start) {
   const Calling counted(*this);
@@ -112,7 +112,7 @@ void NcclWorld::join(const std::string& what, NcclHandle* parent, const SharedHa
   marks_->use();
   ncclResult_t begun = start(&made->nccl);
   if (parent != nullptr) {
-    // A split that has only begun says success, and it is the parent that is in progress until it is made.
+    // A split that has only begun returns success; the parent then stays in progress until the split is made.
     if (begun == ncclSuccess) begun = ncclInProgress;
     accept(begun, parent->nccl, what, made->group, time_to_connect());
     begun = ncclInProgress;  // ask the child too
@@ -177,9 +177,9 @@ void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std
   changed_.notify_all();
 }
 
-// What is wrong with something enqueued; empty while nothing is.
+// Describes what is wrong with an enqueued call; empty if nothing is.
 std::string NcclWorld::trouble_with(Pending& pending) {
-  // Callers on this communicator query NCCL too; two simultaneous queries would end one job twice.
+  // Callers on this communicator query NCCL too; two simultaneous queries would complete one job twice.
   if (const std::unique_lock calling(pending.handle->calling, std::try_to_lock);
       calling && pending.handle->nccl != nullptr) {
     const ncclComm_t communicator = pending.handle->nccl;
@@ -195,7 +195,7 @@ std::string NcclWorld::trouble_with(Pending& pending) {
       this_rank(), to_string(timeout_), pending.what, pending.handle->group);
 }
 
-// Why another rank gave up; empty while none has. NCCL's kernels here would wait for it.
+// The reason why another rank gave up; empty if none has. NCCL's kernels here would wait for that rank.
 std::string NcclWorld::trouble_of_others() {
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool);
@@ -207,7 +207,7 @@ std::string NcclWorld::trouble_of_others() {
   }
 }
 
-// Takes what is done off pending_ and returns what is wrong with the rest. mutex_ is held.
+// Removes completed calls from pending_ and returns what is wrong with the others. mutex_ is held.
 std::string NcclWorld::look() {
   std::string trouble;
   for (auto it = pending_.begin(); it != pending_.end() && trouble.empty();) {
@@ -219,7 +219,7 @@ std::string NcclWorld::look() {
     spare_.push_back(it->done);
     it = pending_.erase(it);
   }
-  if (pending_.empty()) changed_.notify_all();  // forget waits for that
+  if (pending_.empty()) changed_.notify_all();  // `forget` waits for this
   return trouble;
 }
 
@@ -250,7 +250,7 @@ void NcclWorld::forget(const SharedHandle& handle) noexcept {
   }
   if (busy) return abort(this_rank() + " gave up while others still waited for it");
   const std::lock_guard calling(handle->calling);
-  if (handle->nccl == nullptr) return;  // gone with the world
+  if (handle->nccl == nullptr) return;  // already aborted with the world
   marks_->use();
   static_cast<void>(nccl_.abort(handle->nccl));
   handle->nccl = nullptr;
@@ -270,8 +270,8 @@ void NcclWorld::abort(std::string_view why) noexcept {
     given_up_.swap(pending_);
   }
   changed_.notify_all();
-  host_.abort(why);  // first, for the other ranks' sake: what follows may wait for this device
-  for (const SharedHandle& handle : doomed) handle->calling.lock();  // whoever waits there sees aborted_
+  host_.abort(why);  // first, to release the other ranks: the lines below may wait for this device
+  for (const SharedHandle& handle : doomed) handle->calling.lock();  // threads that wait for one see aborted_
   marks_->use();
   // One group, so that NCCL stops all kernels before it waits for any of them.
   static_cast<void>(nccl_.group_start());

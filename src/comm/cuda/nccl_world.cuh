@@ -1,10 +1,10 @@
-// What the NCCL communicators of one rank share: the watch over what is enqueued, the abort.
-// Internal to nccl_comm.cpp and to its test.
+// NcclWorld: the state that the NCCL communicators of one rank share: the watch over enqueued calls, and the
+// abort. Internal to nccl_comm.cpp and its test.
 //
-// NCCL's communicators do not block here, so a call goes on in the background after it has returned: until
-// every rank has joined a communicator, until the first collective, or the first message between two ranks,
-// has connected them. `make` and `enqueue` wait for that, one communicator at a time, for ranks may come to
-// two communicators in different orders.
+// NCCL's communicators are non-blocking here, so a call may continue in the background after it has returned:
+// until every rank has joined a communicator, or until the first collective, or the first message between two
+// ranks, has connected them. `make` and `enqueue` wait for that, one communicator at a time, because ranks
+// may reach two communicators in different orders.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,10 +29,11 @@
 
 namespace trifold::cuda {
 
-// A communicator of NCCL. It keeps its address, for NCCL writes a split's into it from a thread of its own.
+// A communicator of NCCL. Its address is stable, because NCCL writes a split's result into it from its own
+// thread.
 struct NcclHandle {
-  std::mutex calling;         // held by whoever is in a call of NCCL on it; a parent's before a child's
-  ncclComm_t nccl = nullptr;  // none before it is made, and again when it was aborted
+  std::mutex calling;         // held during any call of NCCL on it; a parent's before a child's
+  ncclComm_t nccl = nullptr;  // null before it is made, and after an abort
   std::string group;          // its ranks, as messages name them (name_group in comm/call.h)
 };
 using SharedHandle = std::shared_ptr<NcclHandle>;
@@ -42,16 +43,16 @@ class NcclWorld {
   // Collective over `host`, which must outlive it, as must `table`.
   NcclWorld(Communicator& host, const Nccl& table, std::unique_ptr<StreamMarks> marks,
             std::chrono::milliseconds timeout);
-  // Communicators are gone by now, or will not be used any more.
+  // Communicators must have been destroyed, or must no longer be used.
   ~NcclWorld();
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
 
-  // The ranks of the world.
+  // The number of ranks of the world.
   int size() const { return host_.size(); }
 
-  // Makes a communicator of the ranks `group`, from `parent` or, where that is null, from nothing: `start` is
-  // the call of NCCL that begins it. Waits until all its ranks have come; an Error aborts the world.
+  // Makes a communicator of the ranks `group`, split from `parent` or, if that is null, new. `start` is the
+  // NCCL call that begins it. Waits until all its ranks have joined; an Error aborts the world.
   SharedHandle make(const std::string& what, std::string group, NcclHandle* parent,
                     const std::function<ncclResult_t(ncclComm_t* made)>& start);
 
@@ -59,11 +60,12 @@ class NcclWorld {
   void enqueue(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
                const std::function<ncclResult_t(ncclComm_t)>& call);
 
-  // Ends a communicator that nobody will call any more. NCCL may wait for the whole device meanwhile, so this
-  // waits first until all that is enqueued is done or, past its time-out, aborted. While an exception flies
-  // it waits for nothing: where something is still under way the world is aborted.
+  // Ends a communicator that will not be called any more. NCCL may then wait for the whole device, so this
+  // first waits until all enqueued calls are done or, past their time-out, aborted. During stack unwinding it
+  // does not wait: if a call is still in flight, the world is aborted.
   void forget(const SharedHandle& handle) noexcept;
-  // Ends all communicators, here and, by the host's communicator, on the other ranks. The first reason stays.
+  // Aborts all communicators, here and, through the host's communicator, on the other ranks. The first reason
+  // is kept.
   void abort(std::string_view why) noexcept;
 
  private:
@@ -76,7 +78,7 @@ class NcclWorld {
   class Calling;
 
   void throw_if_aborted() const;
-  // Longer than a call may take where that is given little, for ranks begin NCCL in seconds.
+  // At least kConnecting, even if the time-out of calls is shorter: ranks may start NCCL seconds apart.
   std::chrono::milliseconds time_to_connect() const;
   void join(const std::string& what, NcclHandle* parent, const SharedHandle& made,
             const std::function<ncclResult_t(ncclComm_t* made)>& start);
@@ -92,18 +94,18 @@ class NcclWorld {
   cudaEvent_t take_event();
 
   Communicator& host_;
-  std::unique_ptr<Communicator> news_;  // of the host too, for the watching thread alone
+  std::unique_ptr<Communicator> news_;  // another communicator of the host, for the watching thread alone
   const Nccl& nccl_;
   std::unique_ptr<StreamMarks> marks_;
   std::chrono::milliseconds timeout_;
   std::atomic<bool> aborted_{false};
   std::string why_;   // written once, before aborted_
-  std::mutex mutex_;  // of what follows; never held while a handle is waited for
+  std::mutex mutex_;  // guards the members below; never held while waiting for a handle
   std::condition_variable changed_;
   std::vector<SharedHandle> handles_;
   int calling_ = 0;  // threads that wait for NCCL to accept a call
   std::deque<Pending> pending_;
-  std::deque<Pending> given_up_;  // what was pending when the world was aborted
+  std::deque<Pending> given_up_;  // the pending calls at the time of the abort
   std::vector<cudaEvent_t> spare_;
   bool stopping_ = false;
   std::thread thread_;

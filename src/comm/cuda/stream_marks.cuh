@@ -1,5 +1,5 @@
-// StreamMarks: marks in a device's streams, which say when everything before them is done. An interface, so
-// that NcclWorld can be tested where there is no device.
+// StreamMarks: marks in a device's streams that tell when all earlier work is done. An interface, so that
+// NcclWorld can be tested without a device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,12 +20,12 @@ class StreamMarks {
   virtual void use() noexcept = 0;
   virtual cudaEvent_t make() = 0;
   virtual void record(cudaEvent_t mark, cudaStream_t stream) = 0;
-  // Also when the device failed, which the stream reports to the thread that waits for it.
+  // Also true if the device failed; the stream reports that to the thread that waits for it.
   virtual bool passed(cudaEvent_t mark) noexcept = 0;
   virtual void destroy(cudaEvent_t mark) noexcept = 0;
 };
 
-// CUDA's events; `device` must outlive them.
+// Marks made of CUDA events; `device` must outlive them.
 std::unique_ptr<StreamMarks> cuda_marks(CudaDevice& device);
 
 }  // namespace trifold::cuda

@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// Memory that messages use apart from the caller's tensors.
+// Memory for messages besides the caller's tensors.
 struct MpiCommunicator::Workspace {
   std::vector<std::byte> outgoing;
   std::vector<std::byte> incoming;
@@ -16,9 +16,8 @@ struct MpiCommunicator::Workspace {
 
 namespace {
 
-constexpr int64_t kSegmentBytes =
-    8 << 20;  // a reduction goes through its tensor in segments of this size, or
-constexpr int64_t kPartBytesAtLeast = 64 << 10;  // of parts of this size where there are many ranks
+constexpr int64_t kSegmentBytes = 8 << 20;  // a reduction processes its tensor in segments of this size ...
+constexpr int64_t kPartBytesAtLeast = 64 << 10;  // ... or larger ones, so that each rank's part has this size
 
 std::vector<int> first_ranks(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
@@ -62,7 +61,7 @@ MpiCommunicator::~MpiCommunicator() {
 // ---- messages ----
 
 std::string MpiCommunicator::missing(const MpiRequests& requests, std::span<const Piece> to_receive) const {
-  // A large piece is several messages, in order; it is enough to look at whether any are left of each rank's.
+  // A large piece is several messages, in order; it suffices to know whether any message of a rank is left.
   std::vector<int> ranks;
   size_t request = 0;
   constexpr size_t kMessage = size_t{8} << 20;
@@ -92,7 +91,7 @@ void MpiCommunicator::move(std::span<const Piece> to_send, std::span<const Piece
   });
 }
 
-// Element r of the result is what rank r had for this rank. T is plain data.
+// Element r of the result is the value that rank r has for this rank. T must be trivially copyable.
 template <class T>
 std::vector<T> MpiCommunicator::from_all(const std::vector<T>& for_each, MpiTag tag) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -126,7 +125,7 @@ void MpiCommunicator::agree(Call call) {
 
 // ---- reductions ----
 
-// The elements of a tensor that go through a reduction at a time, over all ranks.
+// The number of elements that a reduction processes at a time, over all ranks.
 int64_t MpiCommunicator::segment(DType dtype) const {
   return std::max(kSegmentBytes, kPartBytesAtLeast * size()) / static_cast<int64_t>(size_of(dtype));
 }
@@ -171,7 +170,7 @@ void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
       move(sends, receives, MpiTag::Data);
       if (mine.bytes() > 0) reduce_parts(mine, summands, how, stream.pool());
       for (const Piece& piece : sends)
-        results.push_back(piece);  // their sums come back to where the parts were
+        results.push_back(piece);  // their sums return to where the parts came from
       for (const Piece& piece : receives) sums.push_back({piece.peer, mine.data, mine.bytes()});
       move(sums, results, MpiTag::Data);
     }
@@ -224,7 +223,7 @@ void MpiCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
   });
 }
 
-// Sender and receiver compare their row counts, then all ranks learn of the first pair that differs.
+// Sender and receiver compare their row counts; then all ranks learn the first pair that differs.
 void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<const int64_t> in_rows) {
   struct Difference {
     int32_t sender;
@@ -233,7 +232,7 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
     int64_t expected;
   };
   const auto sent = from_all(std::vector<int64_t>(in_rows.begin(), in_rows.end()), MpiTag::Row);
-  Difference mine{size(), 0, 0, 0};  // no such sender: all is well
+  Difference mine{size(), 0, 0, 0};  // no such sender: all counts agree
   for (int sender = size() - 1; sender >= 0; --sender) {
     const auto s = static_cast<size_t>(sender);
     if (sent[s] != out_rows[s]) mine = {sender, rank_, sent[s], out_rows[s]};
@@ -275,8 +274,8 @@ void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t>
   });
 }
 
-// A binomial tree: counted from the root, rank v gets the data from v without its lowest bit, and hands it on
-// to v + 1, v + 2, v + 4, ... below that bit.
+// A binomial tree: counted from the root, rank v receives the data from v without its lowest set bit, and
+// passes it on to v + 1, v + 2, v + 4, ... below that bit.
 void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   count_ring(1, inout.bytes(), stream);
   stream.run([=, this] {

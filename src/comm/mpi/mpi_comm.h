@@ -1,9 +1,9 @@
 // MpiCommunicator: the Communicator of a group of MPI ranks.
 //
-// Every collective begins with each rank sending its Call to every other (size() - 1 messages of a few
-// bytes), which finds mismatches before data moves and ranks that do not come. A reduction then sends every
-// part straight to the rank that adds it, in rank order, and the sums back: as much data per rank as a ring,
-// the same bits as thread ranks.
+// Every collective begins with each rank sending its Call to every other rank (size() - 1 messages of a few
+// bytes), which detects mismatches and missing ranks before data moves. A reduction then sends every part
+// directly to the rank that adds it, in rank order, and sends the sums back: as much data per rank as a ring,
+// and the same bits as thread ranks.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@ namespace trifold {
 
 class MpiCommunicator final : public Communicator {
  public:
-  // The world's: owns `world`.
+  // The world's communicator: owns `world`.
   explicit MpiCommunicator(std::unique_ptr<MpiWorld> world);
-  // A group's: `world_ranks` in the order of their ranks here.
+  // A group's communicator: `world_ranks` in the order of their ranks here.
   MpiCommunicator(MpiWorld& world, std::vector<int> world_ranks, int context);
   ~MpiCommunicator() override;
 

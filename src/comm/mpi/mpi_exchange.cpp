@@ -1,9 +1,8 @@
 // Communicator::exchange over MPI.
 //
-// For every transfer both sides send each other a header with their count and dtype, and move data only when
-// the two agree: so a mismatch is an Error on both and leaves nothing behind. Headers match in order per pair
-// and direction, as they travel under one tag each for senders and for receivers; data is posted in that
-// order too.
+// For every transfer both sides send each other a header with their count and dtype, and move data only if
+// the two agree: a mismatch is an Error on both sides and leaves no message behind. Headers match in order
+// per pair and direction, because senders and receivers use one tag each; data is posted in the same order.
 #include "comm/call.h"
 #include "comm/mpi/mpi_comm.h"
 
@@ -35,12 +34,12 @@ struct MpiCommunicator::Item {
   }
 };
 
-// Moves every transfer on as far as it goes, in any order between queues; true when all are done.
+// Advances every transfer as far as possible, in any order between queues; true when all are done.
 bool MpiCommunicator::advance(std::vector<Item>& items) {
   bool all_done = true;
   for (size_t i = 0; i < items.size(); ++i) {
     Item& item = items[i];
-    bool first = true;  // no earlier transfer of its queue still waits for its header
+    bool first = true;  // no earlier transfer of its queue is still waiting for its header
     for (size_t j = 0; j < i && first; ++j)
       first = !(items[j].state == Item::State::Header && items[j].same_queue(item));
     if (item.state == Item::State::Header && first && world_.test(item.headers)) {

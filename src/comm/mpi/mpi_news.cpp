@@ -1,5 +1,5 @@
-// News between the ranks of an MPI world, in addition to their data: that one has failed, and, after a
-// time-out, what each of them is doing.
+// Messages between the ranks of an MPI world besides their data: that a rank has failed, and, after a
+// time-out, what each rank is doing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace trifold {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};        // between two looks for news while nobody waits
-constexpr std::chrono::seconds kAnswers{2};            // for which answers are waited for
-constexpr std::chrono::seconds kOthersTurn{4};         // for which a rank that asks may answer
-constexpr std::chrono::seconds kUnwinding{4};          // for which a process may end in its own way
-constexpr std::chrono::milliseconds kTelling{1000};    // for which a message may need to leave
-constexpr std::chrono::milliseconds kBetweenLooks{1};  // while answers are waited for
+constexpr std::chrono::milliseconds kLook{100};        // between two checks for news while no call waits
+constexpr std::chrono::seconds kAnswers{2};            // time-out for the answers of other ranks
+constexpr std::chrono::seconds kOthersTurn{4};         // how long another asking rank may take to report
+constexpr std::chrono::seconds kUnwinding{4};          // time for a process to end by itself
+constexpr std::chrono::milliseconds kTelling{1000};    // time for a message to be sent
+constexpr std::chrono::milliseconds kBetweenLooks{1};  // between two checks while waiting for answers
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void MpiWorld::take(const News& news) {
   tell(news.from, answer);
 }
 
-// Does not wait; the message stays in memory until the process ends, as MPI may read it until then.
+// Does not wait. The message stays in memory until the process ends, because MPI may read it until then.
 void MpiWorld::tell(int world_rank, const News& news) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(new News(news), static_cast<int>(sizeof(News)), MPI_BYTE, world_rank, tag_of(0, MpiTag::News),
@@ -82,10 +82,10 @@ void MpiWorld::tell(int world_rank, const News& news) {
   MPI_Request_free(&request);
 }
 
-// The message must leave before this process ends, but a rank that is gone must not delay that.
+// The message must be sent before this process ends, but a rank that is gone must not delay that.
 void MpiWorld::tell_others(std::string_view why) {
   if (broken()) return;
-  auto* news = new News;  // stays: MPI may read it until the process ends
+  auto* news = new News;  // never freed: MPI may read it until the process ends
   news->from = rank_;
   news->set_text(why);
   std::vector<MPI_Request> requests;
@@ -164,14 +164,15 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
   throw Error(why);
 }
 
-// Other ranks may be stopped and never receive it: the launcher ends them.
+// Other ranks may be stopped and never receive the message; the launcher ends them.
 void MpiWorld::end_job(const std::string& why) {
   last_words_(why.c_str());
   MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
 }
 
-// Answers while the rank computes, and ends a process whose rank does not come back after an abort.
+// Answers other ranks while this one computes, and ends the process if its rank does not return after an
+// abort.
 void MpiWorld::watch_loop() {
   std::unique_lock ending(watch_mutex_);
   while (!watch_ends_.wait_for(ending, kLook, [this] { return ending_; })) {

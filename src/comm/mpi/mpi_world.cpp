@@ -25,7 +25,7 @@ void check_mpi(int code, const char* function) {
   fail("{} failed: {}", function, std::string_view(text.data(), static_cast<size_t>(length)));
 }
 
-// MPI itself, which can be started only once in a process and ends with it.
+// The MPI library, which can be started only once in a process.
 class Library {
  public:
   Library() {
@@ -54,7 +54,7 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   std::atomic<bool> broken{false};
-  // Of the latest world.
+  // The last words of the latest world.
   LastWords last_words = nullptr;
   std::chrono::milliseconds timeout{};
   int rank = 0;
@@ -65,7 +65,7 @@ class Library {
     if (last_words != nullptr) watch.emplace(timeout, [this] { end_late_finish(); });
     MPI_Finalize();
   }
-  // MPI_Finalize waits for the other ranks without limit.
+  // Called on a time-out of MPI_Finalize, which waits for the other ranks without limit.
   void end_late_finish() const {
     last_words(
         fmt::format("rank {} ({}) gave up after {} in MPI_Finalize, where it waits for the other ranks to "
@@ -75,9 +75,9 @@ class Library {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
-  // MPI_Finalize waits for the other ranks. After a failure they may be gone, but when they do come, all end
-  // in their own way instead of being killed by the launcher; so it gets a moment, on a thread that can be
-  // left behind.
+  // After a failure, other ranks may be gone, and MPI_Finalize would wait for them. If they do arrive, all
+  // processes end in their own way instead of being killed by the launcher; so MPI_Finalize gets a short
+  // time, on a thread that can be left behind.
   static void try_to_finalize() {
     auto done = std::make_shared<std::promise<void>>();
     auto finished = done->get_future();
@@ -86,7 +86,7 @@ class Library {
       done->set_value();
     }).detach();
     if (finished.wait_for(kFinalizeAfterFailure) == std::future_status::timeout)
-      MPI_Abort(MPI_COMM_WORLD, 1);  // else the launcher would wait for ranks that do not come
+      MPI_Abort(MPI_COMM_WORLD, 1);  // otherwise the launcher would wait for missing ranks
   }
 
   int level_ = MPI_THREAD_SINGLE;
@@ -136,7 +136,7 @@ MpiWorld::MpiWorld(const MpiModuleHost& host)
   int* highest = nullptr;
   int known = 0;
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &highest, &known);
-  highest_tag_ = known != 0 ? *highest : 32'767;  // what the standard promises
+  highest_tag_ = known != 0 ? *highest : 32'767;  // the minimum that the standard guarantees
   learn_places();
   expect_news();
   watch_ = std::thread([this] { watch_loop(); });
@@ -213,7 +213,7 @@ void MpiWorld::cancel(MpiRequests& requests) {
   for (MPI_Request& request : requests.receives) {
     if (request == MPI_REQUEST_NULL) continue;
     MPI_Cancel(&request);
-    int over = 0;  // one whose message is already arriving cannot be cancelled but ends soon
+    int over = 0;  // a receive whose message is already arriving cannot be cancelled but ends soon
     for (int tries = 0; tries < 1000 && over == 0; ++tries) MPI_Test(&request, &over, MPI_STATUS_IGNORE);
   }
 }
@@ -244,7 +244,7 @@ class MpiWorld::Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  // With the lock held.
+  // Makes the wait visible to other ranks. The lock must be held.
   void list(FunctionRef<std::string()> what, const WaitClock& clock) {
     if (listed_) return;
     at_ = world_.waits_.insert(world_.waits_.end(), {what, clock});
@@ -293,7 +293,7 @@ void MpiWorld::abort(std::string_view why) noexcept {
     tell_others(why);
     why_is_ours_ = true;
     set_broken(why);
-  } catch (...) {  // nothing is left to be done: the other ranks have their time-outs
+  } catch (...) {  // nothing more can be done: the other ranks have their time-outs
   }
 }
 

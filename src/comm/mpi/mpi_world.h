@@ -6,11 +6,11 @@
 // MPI is made under one lock, so MPI_THREAD_SERIALIZED is enough although several threads communicate at
 // once.
 //
-// Ranks send each other *news* outside of all communicators. Each looks for news whenever it waits, and ten
-// times a second on a thread of its own, so that a rank that hangs in a computation still answers. Abort is
-// such a message. After an abort or a time-out the world is *broken*: receives are cancelled, but sends may
-// still be pending, so the memory of a failed call should stay allocated until the process ends. MPI_Finalize
-// gets only a few seconds, because it would wait without limit for ranks that are gone.
+// Ranks send each other *news* outside of all communicators. Each rank checks for news whenever it waits, and
+// ten times a second on a separate thread, so that a rank that hangs in a computation still answers. An abort
+// is such a message. After an abort or a time-out the world is *broken*: receives are cancelled, but sends
+// may still be pending, so the memory of a failed call should stay allocated until the process ends.
+// MPI_Finalize gets only a few seconds, because it would wait without limit for ranks that are gone.
 //
 // A rank whose wait times out asks all others what they are doing (mpi_news.cpp); a rank that does not answer
 // within two seconds is stopped, dead or cut off. The asking rank reports the answers to the user and ends
@@ -66,11 +66,11 @@ class MpiWorld {
 
   // All functions down to `await` are to be called with this lock held; `done` and `what` run with it held.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(calls_); }
-  // Adds the messages for `bytes` at `data`, cut into parts because MPI counts in int, and to make progress
-  // visible.
+  // Adds the messages for `bytes` at `data`, which are split because MPI counts in int, and so that progress
+  // can be observed.
   void send(MpiRequests& requests, const void* data, size_t bytes, int world_rank, int context, MpiTag tag);
   void receive(MpiRequests& requests, void* data, size_t bytes, int world_rank, int context, MpiTag tag);
-  // Lets MPI work; true when all have finished.
+  // Lets MPI make progress; true when all messages have finished.
   bool test(MpiRequests& requests);
   // Cancels the receives that have not finished.
   void cancel(MpiRequests& requests);
@@ -82,7 +82,7 @@ class MpiWorld {
   // or, after informing the other ranks, on a time-out; `what` is then part of the message. With last words,
   // a time-out does not return.
   void await(FunctionRef<bool()> done, FunctionRef<std::string()> what);
-  // await for messages; when it fails the receives have been cancelled.
+  // `await` for messages; if it fails, the receives have been cancelled.
   void wait(MpiRequests& requests, FunctionRef<std::string()> what);
 
   void throw_if_broken();
@@ -101,7 +101,7 @@ class MpiWorld {
 
     Kind kind = Kind::Abort;
     int32_t from = 0;
-    // Answer: what RankReport says.
+    // Answer: the fields of RankReport.
     int32_t waits = 0;
     int32_t on_disk = 0;
     int32_t saver_on_disk = 0;
@@ -121,7 +121,7 @@ class MpiWorld {
   int tag_of(int context, MpiTag tag) const;
   void set_broken(std::string_view why);
 
-  // All with the lock held.
+  // The functions below must be called with the lock held.
   void learn_places();
   void expect_news();
   void look_for_news();
@@ -132,8 +132,9 @@ class MpiWorld {
   bool all_have_answered() const;
   // Whether another rank is already collecting reports.
   bool leaves_it_to_another() const;
-  // Asks all ranks what they are doing and reports it. Returns if another rank does that, or if `done` after
-  // all, or, with the clock extended, if they wait for the disk. May release the lock meanwhile.
+  // Asks all ranks what they are doing and reports the answers. Returns if another rank does that, if `done`
+  // becomes true after all, or, with the clock extended, if the ranks wait for the disk. May release the lock
+  // meanwhile.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
                WaitClock& clock);
   [[noreturn]] void end_job(const std::string& why);
@@ -158,15 +159,15 @@ class MpiWorld {
   Clock::time_point broken_at_;
   uint64_t finished_ = 0;  // messages
   std::list<Wait> waits_;
-  std::vector<std::string> places_;  // of the ranks: host and process
+  std::vector<std::string> places_;  // host and process of each rank
   Call last_call_;
   std::shared_ptr<const std::string> last_group_;
   bool last_exchanges_ = false;
   Clock::time_point last_at_;
   MPI_Request news_request_ = MPI_REQUEST_NULL;
   std::unique_ptr<News> news_in_;
-  std::optional<Clock::time_point> asked_at_;  // by another rank, last
-  int asked_by_ = 0;                           // the lowest of those, while we ask ourselves
+  std::optional<Clock::time_point> asked_at_;  // when another rank last asked
+  int asked_by_ = 0;                           // the lowest rank that asked while this one was asking
   bool asking_ = false;
   std::vector<std::optional<RankReport>> answers_;
 
