@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// Fastest first.
+// Ordered from the fastest axis to the slowest.
 constexpr std::array kDenseGrid{Axis::Tp, Axis::Cp, Axis::Dp, Axis::Pp};
 constexpr std::array kExpertGrid{Axis::Etp, Axis::Ep, Axis::Edp, Axis::Pp};
 constexpr AxisSet kExpertAxes{Axis::Etp, Axis::Ep, Axis::Edp};
@@ -19,7 +19,7 @@ std::string_view name_of(Axis axis) {
   return kNames[static_cast<size_t>(axis)];
 }
 
-// "tp 2 x dp 3 x pp 1": axes that no run cuts yet are named where they are cut.
+// "tp 2 x dp 3 x pp 1": the axes that no run cuts yet appear only where they are cut.
 std::string to_string(const MeshSizes& sizes) {
   const bool experts = sizes[Axis::Etp] != 1 || sizes[Axis::Ep] != 1;
   std::string text;

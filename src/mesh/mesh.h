@@ -1,7 +1,8 @@
-// Mesh: named axes over ranks, a pure map rank <-> coordinates, and a communicator for any set of axes.
+// Mesh: named axes over ranks, the mapping between ranks and coordinates, and a communicator for any set of
+// axes.
 //
 // "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is
-// Megatron-LM's default: tensor fastest, then context, data, and pipeline slowest.
+// Megatron-LM's default: the tensor axis is fastest, then context and data, and the pipeline axis is slowest.
 //
 // One set of ranks is read through two grids. The dense grid is tp x cp x dp x pp; the expert grid, for
 // parameters that only some tokens use, is etp x ep x edp x pp. A pipeline stage has the same ranks in both,
@@ -55,20 +56,20 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 
-// Along these axes each rank sees different tokens, so gradients are summed over them, and ZeRO shards state
-// over them: kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
+// Along these axes each rank sees different tokens, so gradients are summed and ZeRO shards state over them:
+// kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
 constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
 constexpr AxisSet kExpertDataAxes{Axis::Edp};
-// A pipeline stage is spread over these: the ranks that differ only along them hold parts or copies of it.
+// The ranks of a pipeline stage differ only along these axes; each holds parts or copies of it.
 constexpr AxisSet kStageAxes{Axis::Tp, Axis::Cp, Axis::Dp};
 
-// How many ranks there are along each axis.
+// The number of ranks along each axis.
 class MeshSizes {
  public:
-  // One rank along each axis that is not named; along edp, the ranks of a stage divided by etp x ep.
+  // Axes that are not named have one rank; edp has the ranks of a stage divided by etp x ep.
   MeshSizes(std::initializer_list<std::pair<Axis, int>> sizes = {});
   int operator[](Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
-  // Of the whole mesh, and of those that differ only along `axes`.
+  // The ranks of the whole mesh, and those that differ only along `axes`.
   int ranks() const { return ranks(kStageAxes | AxisSet{Axis::Pp}); }
   int ranks(AxisSet axes) const;
   bool operator==(const MeshSizes&) const = default;
@@ -80,7 +81,7 @@ class MeshSizes {
 // The coordinates of a rank.
 class MeshCoords {
  public:
-  // 0 along each axis that is not named. Only coords_of fills in both grids.
+  // Axes that are not named have coordinate 0. Only coords_of fills in both grids.
   MeshCoords(std::initializer_list<std::pair<Axis, int>> coords = {});
   int operator[](Axis axis) const { return coords_[static_cast<size_t>(axis)]; }
   int& operator[](Axis axis) { return coords_[static_cast<size_t>(axis)]; }
@@ -90,29 +91,30 @@ class MeshCoords {
   std::array<int, kAxes> coords_;
 };
 
-// In both grids.
+// The coordinates of a rank, in both grids.
 MeshCoords coords_of(int rank, const MeshSizes& sizes);
-// Of coordinates in the dense grid.
+// The rank at coordinates of the dense grid.
 int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 // The index among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
-// An Error if the axes are of both grids.
+// An Error if the axes belong to both grids.
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 // The positions of a sequence that a rank holds.
 inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
-// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first: for messages.
+// "dp1.pp0.tp3", with ".cp1" unless the context coordinate is 0: for messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
-  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
-  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
-  // and that of the context axis where it is cut; any other set has to be asked for by every rank in the same order.
+  // Collective over `world`, whose size must be sizes.ranks() and which must outlive the mesh. Splits the
+  // communicators of the tensor, data and pipeline axes and of their pairs now (kDataAxes count as one axis),
+  // and that of the context axis if it is cut; for any other set all ranks must call `comm` in the same
+  // order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
-  // The mesh as the rank at `coords` of the dense grid would see it, without any rank: nothing is allocated.
-  // Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
+  // The mesh as the rank at `coords` of the dense grid would see it, without starting ranks: nothing is
+  // allocated. Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
   // Error.
   Mesh(const MeshSizes& sizes, const MeshCoords& coords);
 

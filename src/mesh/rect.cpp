@@ -11,7 +11,7 @@ namespace {
 int64_t begin_of(const Rect& rect, int dim) { return rect.offset[dim]; }
 int64_t end_of(const Rect& rect, int dim) { return rect.offset[dim] + rect.extent[dim]; }
 
-// Written without a sum, so that offsets read from a damaged file cannot overflow.
+// Avoids sums of begin and extent, so that offsets read from a damaged file cannot overflow.
 bool is_inside(const Rect& part, const Shape& global) {
   if (part.offset.rank() != global.rank() || part.extent.rank() != global.rank()) return false;
   for (int dim = 0; dim < global.rank(); ++dim) {
@@ -28,9 +28,9 @@ bool contains(const Rect& outer, const Rect& part) {
   return true;
 }
 
-// Finds two overlapping boxes, if there are any, without comparing all pairs: boxes are parted by a plane
-// (those that straddle it go to both sides) until few are left. Disjoint boxes leave few straddlers for some
-// dim, so the work is about n log n; where no plane helps, the boxes are swept along one dim.
+// Finds two overlapping boxes, if there are any, without comparing all pairs: a plane divides the boxes
+// (those that straddle it go to both sides), recursively until few are left. If boxes are disjoint, some dim
+// has few straddlers, so the work is about n log n; if no plane helps, the boxes are swept along one dim.
 class OverlapSearch {
  public:
   using Pair = std::pair<size_t, size_t>;
@@ -47,7 +47,7 @@ class OverlapSearch {
       if (begin_of(rects_[i], plane->dim) < plane->position) low.push_back(i);
       if (end_of(rects_[i], plane->dim) > plane->position) high.push_back(i);
     }
-    members = {};  // freed before going deeper
+    members = {};  // freed before the recursion
     if (const auto pair = find(std::move(low))) return pair;
     return find(std::move(high));
   }
@@ -60,8 +60,8 @@ class OverlapSearch {
     int64_t position;
   };
 
-  // The plane through the middle begin of the dim that leaves the smaller larger side, when that side is at
-  // most three quarters of the boxes.
+  // For each dim, the plane through the median begin; of these, the one whose larger side is smallest,
+  // provided that side has at most three quarters of the boxes.
   std::optional<Plane> best_plane(const std::vector<size_t>& members) const {
     std::optional<Plane> best;
     size_t best_size = members.size() * 3 / 4;
@@ -84,7 +84,7 @@ class OverlapSearch {
     return best;
   }
 
-  // In the order of their begins along the first dim, each box meets only those that start before it ends.
+  // Sorted by their begins along the first dim, each box can only overlap boxes that begin before it ends.
   std::optional<Pair> sweep(std::vector<size_t>& members) const {
     if (dims_ == 0) return members.size() < 2 ? std::nullopt : std::optional<Pair>({members[0], members[1]});
     std::sort(members.begin(), members.end(),
@@ -120,8 +120,8 @@ Rect grow_hole(Rect hole, const Shape& global, std::span<const Rect> rects) {
   return hole;
 }
 
-// A box that no member of `rects` (disjoint, known to leave a hole) touches. The box is halved along its
-// longest dim; a half that is not full holds a hole, so about log2(elements) halvings lead to one.
+// A box that no member of `rects` touches; they are disjoint and known to leave a hole. The box is halved
+// along its longest dim; a half that is not full contains a hole, so about log2(elements) halvings find one.
 Rect find_hole(const Shape& global, std::span<const Rect> rects) {
   const auto covered = [&](const Rect& box) {
     int64_t sum = 0;
@@ -144,7 +144,7 @@ Rect find_hole(const Shape& global, std::span<const Rect> rects) {
   return grow_hole(box, global, rects);
 }
 
-// Appends the boxes of [begin, end) of the sub-block whose dims before `dim` are fixed in `at`.
+// Appends the boxes of the range [begin, end) of the sub-block whose dims before `dim` are fixed in `at`.
 void append_range(std::vector<Rect>& out, const Rect& local, int dim, Rect at, int64_t begin, int64_t end) {
   if (begin == end) return;
   if (dim == local.extent.rank()) return out.push_back(at);
@@ -184,7 +184,7 @@ Rect Rect::whole(const Shape& shape) {
 std::string to_string(const Rect& rect) {
   std::string text = "[";
   for (int dim = 0; dim < rect.offset.rank(); ++dim) {
-    int64_t end = 0;  // a box from a damaged file may end beyond all numbers
+    int64_t end = 0;  // a box from a damaged file may end beyond INT64_MAX
     if (__builtin_add_overflow(rect.offset[dim], rect.extent[dim], &end)) end = INT64_MAX;
     text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", rect.offset[dim], end);
   }
@@ -192,7 +192,7 @@ std::string to_string(const Rect& rect) {
 }
 
 std::optional<Rect> intersect(const Rect& a, const Rect& b) {
-  if (a.offset.rank() != b.offset.rank()) [[unlikely]]  // not `check`: its texts would be made on every call
+  if (a.offset.rank() != b.offset.rank()) [[unlikely]]  // not `check`: no message to build each time
     fail("boxes {} and {} are not of one tensor", to_string(a), to_string(b));
   Rect part = a;
   for (int dim = 0; dim < a.offset.rank(); ++dim) {
@@ -214,7 +214,7 @@ std::vector<Rect> rects_of_range(const Rect& local, int64_t begin, int64_t end) 
 }
 
 void check_exact_cover(const std::string& name, const Shape& global, std::span<const Rect> rects) {
-  std::vector<size_t> members;  // boxes that hold anything
+  std::vector<size_t> members;  // boxes that are not empty
   for (size_t i = 0; i < rects.size(); ++i) {
     if (!is_inside(rects[i], global))
       fail("tensor {}: box {} is outside its shape {}", name, to_string(rects[i]), to_string(global));
@@ -238,7 +238,7 @@ void copy_rect(void* to, const Rect& to_rect, const void* from, const Rect& from
   if (!contains(to_rect, part) || !contains(from_rect, part))
     fail("box {} is not in both {} and {}", to_string(part), to_string(to_rect), to_string(from_rect));
   if (part.elements() == 0) return;
-  // Neighbouring rows are one run where all three boxes have the same extent in every dim from `outer` on.
+  // Adjacent rows form one run if all three boxes have the same extent in every dim from `outer` on.
   int outer = part.extent.rank();
   auto run = static_cast<int64_t>(element_size);
   while (outer > 0) {

@@ -28,16 +28,16 @@ std::string to_string(const Rect& rect);
 std::optional<Rect> intersect(const Rect& a, const Rect& b);
 
 // The boxes, in global coordinates and in memory order, of elements [begin, end) of the row-major block
-// `local`; at most 2 * dims - 1 of them. This is how a flat slice of a parameter becomes something a
-// checkpoint can name.
+// `local`; at most 2 * dims - 1 of them. They describe a flat slice of a parameter in terms that a checkpoint
+// can store.
 std::vector<Rect> rects_of_range(const Rect& local, int64_t begin, int64_t end);
 
 // Throws an Error naming `name` and the offending boxes unless they are inside `global`, do not overlap, and
-// together hold every element exactly once.
+// together contain every element exactly once.
 void check_exact_cover(const std::string& name, const Shape& global, std::span<const Rect> rects);
 
-// Copies the elements of `part` from the row-major block `from_rect` to the row-major block `to_rect`; `part`
-// must lie in both. Element size in bytes.
+// Copies the elements of `part` from the row-major block `from_rect` to the row-major block `to_rect`; both
+// must contain `part`. The element size is in bytes.
 void copy_rect(void* to, const Rect& to_rect, const void* from, const Rect& from_rect, const Rect& part,
                size_t element_size);
 

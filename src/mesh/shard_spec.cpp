@@ -15,7 +15,7 @@ Rect even_part(const Shape& global, int dim, int part, int parts) {
 
 namespace {
 
-// The place among the ranks along `axis` that hold the same.
+// The index among the ranks along `axis` that hold the same values.
 int place_among_copies(const ShardSpec& spec, Axis axis, int coord) {
   return axis == Axis::Tp && spec.tensor_copies > 0 ? coord % spec.tensor_copies : coord;
 }
