@@ -17,7 +17,7 @@ std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view ki
     const int64_t first = done;
     done += rect.elements();
     spec.local = rect;
-    // Padding is at the end of the first dim, and so of the box.
+    // Padding is at the end of the first dim, and therefore of the box.
     if (param.rows)
       spec.local.extent[0] = std::clamp<int64_t>(*param.rows - rect.offset[0], 0, rect.extent[0]);
     if (spec.local.elements() > 0) boxes.push_back({spec, first});

@@ -1,5 +1,5 @@
-// What a run stores of its flat buffers: the boxes, in global coordinates, that pieces of parameters are. One
-// rule for runs, which have their numbers, and for resharding, which has none.
+// The parts of a run's flat buffers that checkpoints store: the boxes, in global coordinates, of pieces of
+// parameters. Runs, which have the values, and resharding, which does not, share this code.
 #pragma once
 
 #include <string_view>
@@ -12,21 +12,21 @@
 
 namespace trifold {
 
-// A box of a segment of a parameter; its elements follow each other in the segment's memory from `first` on.
+// A box of a segment of a parameter; its elements are contiguous in the segment's memory from `first` on.
 struct StoredBox {
   ShardSpec spec;     // its name is "<kind>/<parameter>"
-  int64_t first = 0;  // element of the segment
+  int64_t first = 0;  // element within the segment
 };
 
-// The boxes of a segment, under the names a checkpoint knows. Rows of padding (ParamSpec::rows) are not
-// stored, so that the tensor is the same on every mesh; a copy of a tied weight goes by the name of its
-// original. Whoever saves has chosen, by counts_here of the parameter, among the ranks that hold the same
-// segment: no axis is among the replicated ones.
+// The boxes of a segment, under the names that checkpoints use. Rows of padding (ParamSpec::rows) are not
+// stored, so the tensor is the same on every mesh; a copy of a tied weight has the name of its original. The
+// boxes have no replicated axes: the caller has already chosen, with counts_here of the parameter, one of the
+// ranks that hold the same segment.
 std::vector<StoredBox> stored_boxes(const ParamList& params, std::string_view kind,
                                     const FlatLayout::Segment& segment);
 
-// What a rank owns of weights and optimizer state, where it lives, under these names: of the parameters that
-// are `wanted`. To load, a run wants all of them; to save, those that this rank counts.
+// The weights and optimizer state that this rank owns, in place, under these names, for the parameters that
+// are `wanted`: all of them when a run loads, those that this rank counts when it saves.
 std::vector<NamedTensor> stored_tensors(const ParamList& params, const ShardedOptimizer& optimizer,
                                         FunctionRef<bool(ParamId)> wanted);
 

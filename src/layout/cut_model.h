@@ -1,5 +1,6 @@
-// CutModel: a model cut into the stages of a pipeline, as all pipeline ranks at one place of the other axes
-// know it. A value that needs no rank; a run, a plan and a resharding make the same one.
+// CutModel: a model cut into the stages of a pipeline, as seen by all pipeline ranks at one position of the
+// other axes. It is a value that needs no running rank: a run, a plan and a resharding construct the same
+// one.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 namespace trifold {
 
 struct CutModel {
-  // The model of `config` at the place of `mesh`, which is not kept; see make_model. `ranks` gives the
-  // pipeline rank of every stage; empty: one stage on each. BadInput when the model has fewer blocks than
+  // The model of `config` at the position of `mesh`, which is not kept; see make_model. `ranks` gives the
+  // pipeline rank of every stage; empty: stage i is on rank i. BadInput if the model has fewer blocks than
   // there are stages.
   CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
            std::vector<int> ranks);
@@ -23,8 +24,8 @@ struct CutModel {
   // Whether one parameter is used by two blocks.
   bool tied() const;
 
-  // Elements that a rank holds for a stage in its flat buffers, padding included, were it the only stage of
-  // the rank. A tied use has a gradient of its own; its weight counts unless its original is in the stage.
+  // Elements that a rank would hold for a stage in its flat buffers, padding included, if it had no other
+  // stage. A tied use has its own gradient; its weight counts unless the original is in the stage.
   struct Elements {
     int64_t weights = 0;
     int64_t gradients = 0;

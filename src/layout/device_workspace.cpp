@@ -10,8 +10,8 @@ namespace trifold {
 
 namespace {
 
-// Of the products of one block's linear layers, the largest pair of factors: of the three products of a layer
-// each has two of x [rows, in], w [out, in] and dy [rows, out].
+// The bytes of the largest pair of FP8 factors in one block's linear layers. Each of a layer's three products
+// has two factors out of x [rows, in], w [out, in] and dy [rows, out].
 size_t largest_factors(const PretrainConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
@@ -45,7 +45,7 @@ size_t of_attention(const PretrainConfig& config) {
   how.heads = model.num_attention_heads / tensor;
   how.kv_heads = std::max(tensor, key_heads(model)) / tensor;
   how.head_dim = head_width(model);
-  if (config.data.reset_attention_mask) return 0;  // plain kernels, as cuda::is_for_cudnn says of documents
+  if (config.data.reset_attention_mask) return 0;  // plain kernels: cuda::is_for_cudnn excludes documents
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
   return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
                                     !family_of_model(model).causal, !config.mesh.no_deterministic_mode,

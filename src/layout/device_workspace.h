@@ -1,4 +1,4 @@
-// The device memory that a rank's operations take beside their tensors.
+// The device memory that a rank's operations need besides their tensors.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,8 @@
 
 namespace trifold {
 
-// Bytes on each rank; 0 on the processor. What cuBLASLt, factors of 8 bits, cuDNN's attention and the
-// gradients of embeddings take, of which a stream of computation holds the largest (ops/cuda/workspace.h).
-// `config` must be resolved.
+// Bytes on each rank; 0 on the CPU. Covers cuBLASLt, FP8 factors, cuDNN's attention and the gradients of
+// embeddings; a compute stream holds the largest of them (ops/cuda/workspace.h). `config` must be resolved.
 size_t device_workspace(const PretrainConfig& config);
 
 }  // namespace trifold

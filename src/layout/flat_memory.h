@@ -9,13 +9,14 @@
 
 namespace trifold {
 
-// Bytes of weights, gradients and optimizer state: `versions` as in ParamStore; `gathered`: elements of the
-// places of gathered units where the parameters are sharded. `config` says where state is off-loaded to.
+// Bytes of weights, gradients and optimizer state. `versions` as in ParamStore; `gathered` is the number of
+// elements in the places of gathered units if the parameters are sharded. `config` says where state is
+// off-loaded to.
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
                          int64_t gathered, const ZeroConfig& config);
 
-// The same of a rank that runs: what these hold.
+// The same for a running rank, from the objects that hold the memory.
 MemoryReport held_memory(const ParamStore& weights, const GradientBuffer& gradients,
                          const ShardedOptimizer& optimizer);
 

@@ -105,11 +105,11 @@ ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batc
 double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients, DType dtype,
                                 DType wire) const {
   const ZeroStage& zero = sharing_.stage;
-  // Once around a ring of `ranks`, of a tensor of so many elements.
+  // The bytes of one pass around a ring of `ranks`, for a tensor of `elements`.
   const auto pass = [](int ranks, int64_t elements, DType type) {
     return static_cast<double>(elements) * (ranks - 1) / ranks * static_cast<double>(size_of(type));
   };
-  // What travels between the groups of a slice of so many elements.
+  // The elements that are sent between groups for a slice of `elements`.
   const auto to_copies = [&](int64_t elements, int groups) {
     return wire == DType::BF16 ? DataSums::work_elements(elements, groups) : elements;
   };
@@ -118,7 +118,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
   const auto reduce = [&](int index) {
     const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
     bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
-    // Sums of a unit that passes travel between the groups once a step.
+    // The sums of a transient unit are sent between the groups once per step.
     const int groups = slices_of(unit.data, sharing_.groups);
     if (!between_copies[static_cast<size_t>(index)])
       bytes += 2 * pass(groups, to_copies(unit.slice_elements(), groups), wire);
@@ -136,7 +136,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
         const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
         bytes += pass(unit.slices, unit.elements(), dtype);
       }
-    // One update of all that the rank holds: the Steps of its stages are one.
+    // The Steps of the rank's stages are one update of all its weights, counted at the first.
     const bool update = action.kind == ActionKind::Step && action.stage == stages_.front().index;
     if (update && zero.optimizer && !zero.parameters)
       for (const FlatLayout::Unit& unit : flat_.units()) bytes += pass(unit.slices, unit.elements(), dtype);

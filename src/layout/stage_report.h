@@ -1,4 +1,4 @@
-// What the cut of a model into pipeline stages came to: for people.
+// The stages into which a model was cut, for reports.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ struct StageReport {
   int rank = 0;            // pipeline rank
   StageRange blocks;       // block 0 is the embedding, the last one the head
   int layers = 0;          // transformer layers among them
-  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts where it is held
-  double cost_share = 0;   // of the model's forward
+  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts on the rank that holds it
+  double cost_share = 0;   // of the model's forward cost
 };
 
-// Of every stage, in order.
+// The report of every stage, in order.
 std::vector<StageReport> report_stages(const CutModel& model);
 
 }  // namespace trifold

@@ -10,7 +10,7 @@ WeightUnit name_of_unit(const FlatLayout::Unit& unit, const std::vector<Stage>& 
   for (const Stage& stage : stages)
     for (size_t i = 0; i < stage.blocks.size(); ++i)
       if (stage.blocks[i].index == unit.lowest_block) return {stage.index, static_cast<int>(i)};
-  const Stage& last = stages.back();  // the copy of a tied weight: see Executor::model_block
+  const Stage& last = stages.back();  // completes the copy of a tied weight: see Executor::model_block
   return {last.index, static_cast<int>(last.blocks.size())};
 }
 
@@ -54,7 +54,7 @@ IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stag
 }
 
 RankPlan add_gathering(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages) {
-  constexpr int kAhead = 1;  // units gathered behind the computation with the one before
+  constexpr int kAhead = 1;  // units that are gathered early, while the previous one computes
   const auto all = [](const FlatLayout::Unit&) { return true; };
   return add_residency(row, units_of_blocks(layout, stages, all), kAhead);
 }
@@ -71,7 +71,7 @@ std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, con
                           layout, stages);
 }
 
-// A version must stay until its last use, with all that are newer by then.
+// A version must stay until its last use, together with all newer versions that exist by then.
 int weight_versions(const RankPlan& row) {
   int newest = 0;
   int most = 1;

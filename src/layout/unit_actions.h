@@ -1,5 +1,5 @@
-// Which units of a flat layout the actions of a rank's row mean, and what a row asks of them: weights that
-// are gathered, gradients that are in memory at one time.
+// Maps the actions of a rank's row to the units of a flat layout, and derives which weights are gathered, and
+// which gradients are in memory, at the same time.
 #pragma once
 
 #include <map>
@@ -12,24 +12,25 @@
 
 namespace trifold {
 
-// The units that actions know by one name, by index. Units of one block that are summed over other data axes
-// share a name: they come and go together.
+// The units that share one name in actions, by index: units of one block that are summed over different data
+// axes have the same name and are gathered and released together.
 using IndicesOfUnits = std::map<WeightUnit, std::vector<int>>;
 IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages);
 
-// A row of a rank that runs `stages`, with the gathering of weights that sharded parameters need.
+// The row of a rank that runs `stages`, with the actions that gather sharded weights.
 RankPlan add_gathering(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages);
 
-// The units whose weights are gathered at one time in such a row, by index.
+// The pairs of units whose weights are gathered at the same time in such a row, by index.
 std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, const FlatLayout& layout,
                                                          const std::vector<Stage>& stages);
 
-// The units that have gradients in memory at one time where they are reduced after each micro-batch, by
-// index, in a pipeline of so many stages. A weight whose other use is on another rank is no such unit.
+// The pairs of units whose gradients are in memory at the same time if they are reduced after each
+// micro-batch, by index, in a pipeline of `stage_count` stages. The unit of a weight whose other use is on
+// another rank is never among them.
 std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, const FlatLayout& layout,
                                                         const std::vector<Stage>& stages, int stage_count);
 
-// How many versions of the weights must exist at once to run this row: 1 where the schedule is synchronous.
+// The number of weight versions that must exist at once to run this row; 1 if the schedule is synchronous.
 int weight_versions(const RankPlan& row);
 
 }  // namespace trifold

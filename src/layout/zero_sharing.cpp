@@ -9,8 +9,8 @@ namespace trifold {
 
 namespace {
 
-// Ranks that follow each other on the data axes and live on one node: the length of each such run, for the
-// ranks with these coordinates on the other axes.
+// The lengths of the runs of consecutive ranks on the data axes that are on one node, for the ranks with
+// these coordinates on the other axes.
 std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<const int> nodes) {
   std::vector<int> runs;
   int last = -1;
@@ -25,7 +25,7 @@ std::vector<int> runs_on_nodes(const MeshSizes& sizes, MeshCoords at, std::span<
   return runs;
 }
 
-// The data-parallel ranks that share.
+// The number of data-parallel ranks in a sharding group.
 int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes) {
   if (!config.zero_group_size || !config.zero_group_size->follows_nodes())
     return given_group_size(config).value_or(sizes.ranks(kDataAxes));

@@ -1,5 +1,5 @@
-// What ZeRO shards in a run, over which ranks, and in how large units: decided from the configuration and
-// from the nodes that the ranks are on.
+// What ZeRO shards in a run, over which ranks, and in units of what size: decided from the configuration and
+// the nodes of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace trifold {
 
-// The nodes of ranks that are only planned: `ranks_per_node` ranks that follow each other share a node; all
-// ranks are on one where nothing is given.
+// The nodes of planned ranks: each `ranks_per_node` consecutive ranks share a node; without it, all ranks are
+// on one.
 std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
 
 // What ZeRO shards, and over which ranks: as many as --zero-group-size gives, all of them, or those on one
-// node. `nodes` by rank; empty: all on one. BadInput where the nodes do not cut the data axis into equal
-// groups of at least 2 ranks.
+// node. `nodes` is indexed by rank; empty: all on one. BadInput if the nodes do not cut the data axis into
+// equal groups of at least 2 ranks.
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
-// The same for a run that is only planned.
+// The same for a run that is only planned, not started.
 ZeroSharing zero_sharing(const PretrainConfig& run);
 
-// The least size of a unit of parameters (data_parallel/flat_layout.h).
+// The minimum size of a unit of parameters (data_parallel/flat_layout.h), in elements.
 int64_t unit_elements(const ZeroConfig& config);
 
 }  // namespace trifold
