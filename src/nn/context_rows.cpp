@@ -4,7 +4,7 @@ namespace trifold {
 
 namespace {
 
-// Calls body(in_order, by_rank, count) for runs of rows that follow each other in both orders.
+// Calls body(in_order, by_rank, count) for each run of rows that is contiguous in both orders.
 template <class Body>
 void for_each_context_run(const Run& run, Body body) {
   const int64_t length = run.batch->rows.length();

@@ -1,6 +1,6 @@
-// Matrices of all positions of the samples whose positions are cut over the context-parallel ranks, in the two
-// orders that attention needs: `in_order`, of the positions of one sample after another, and `by_rank`, the
-// rows of a rank after those of the rank before, as collectives gather and scatter them.
+// Matrices with the rows of all positions if these are cut over the context-parallel ranks, in the two orders
+// that attention needs: `in_order`, by position within each sample, and `by_rank`, the rows of one rank after
+// those of the previous rank, as collectives gather and scatter them.
 #pragma once
 
 #include "nn/layer.h"
@@ -9,11 +9,11 @@ namespace trifold {
 
 // The rows of all positions of the micro-batch.
 inline int64_t rows_of_all(const Run& run) { return run.batch->samples() * run.batch->rows.length(); }
-// Copies one into the other; both [rows_of_all, C], of any type.
+// Copy one order into the other; both are [rows_of_all, C], of any type.
 void to_order(Run& run, Tensor in_order, Tensor by_rank);
 void to_ranks(Run& run, Tensor by_rank, Tensor in_order);
 
-// Copies `columns` columns of x from `x_column` to those of y from `y_column`; both have the rows here.
+// Copies `columns` columns of x, from `x_column` on, to y, from `y_column` on; both have this rank's rows.
 void move_columns(Run& run, Tensor y, int64_t y_column, Tensor x, int64_t x_column, int64_t columns);
 
 }  // namespace trifold

@@ -6,7 +6,8 @@ namespace trifold {
 
 namespace {
 
-// The reference's: normal, with the variance that keeps both passes' magnitudes (Glorot & Bengio, 2010).
+// As in the reference: normal, with the variance that preserves magnitudes in both passes (Glorot & Bengio,
+// 2010).
 Init weight_init(int64_t in, int64_t out) {
   return {Init::Kind::Normal, std::sqrt(2.0 / static_cast<double>(in + out))};
 }
@@ -104,8 +105,8 @@ Tensor CrossNetwork::forward(Run& run, Tensor x, Saved& saved) const {
   return x;
 }
 
-// dy is the gradient of the layer's output all the way down: each layer adds what comes through its product.
-// What comes straight from x_0 is collected apart.
+// dy remains the gradient of the layer's output throughout: each layer adds what flows back through its
+// product. The gradient that reaches x_0 directly is accumulated separately.
 Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (parts_.empty()) return dy;
   const Tensor start = saved[parts_[0].x];

@@ -1,5 +1,5 @@
-// Layers of multilayer perceptrons, the same on every rank: a product with its bias and ReLU in one, a stack
-// of them, and the cross network of DCN V2. B = samples that are here.
+// Layers of multilayer perceptrons, the same on every rank: a fused product, bias and ReLU, a stack of them,
+// and the cross network of DCN V2. B = samples on this rank.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ class DenseLayer final : public Layer {
  public:
   struct Form {
     bool relu = true;
-    bool first = false;  // nothing asks for dx: it is not computed, and backward_input returns no tensor
+    bool first = false;  // dx is not needed: it is not computed, and backward_input returns no tensor
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
@@ -31,11 +31,11 @@ class DenseLayer final : public Layer {
   SlotId x_, y_, dz_;
 };
 
-// Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last.
+// Dense layers in sequence, named <name>.0, <name>.1, ...; all have a ReLU, except the last if `linear_end`
+// is set.
 class Mlp final : public Layer {
  public:
-  // widths[0] is the input's. `first`: nothing asks for the gradient of the input.
+  // widths[0] is the width of the input. `first`: the gradient of the input is not needed.
   Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
       bool first);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;

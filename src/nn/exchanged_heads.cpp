@@ -20,7 +20,7 @@ ExchangedHeads::ExchangedHeads(const Mesh& mesh, const std::string& name, int64_
 template <class Body>
 void ExchangedHeads::for_each_piece(std::initializer_list<int64_t> kinds, Body body) const {
   for (int part = 0; part < parts_; ++part) {
-    int64_t first = 0;  // column of the kind
+    int64_t first = 0;  // first column of the kind
     for (const int64_t heads : kinds) {
       const int64_t columns = heads / parts_ * width_;
       body(part, first + part * columns, first / parts_, columns);
@@ -30,7 +30,7 @@ void ExchangedHeads::for_each_piece(std::initializer_list<int64_t> kinds, Body b
 }
 
 void ExchangedHeads::exchange(Run& run, Tensor to, Tensor from) const {
-  SmallList<int64_t, 8> rows;  // so many ranks allocate nothing
+  SmallList<int64_t, 8> rows;  // no allocation for up to this many ranks
   for (int part = 0; part < parts_; ++part) rows.push_back(from.row_count() / parts_);
   const std::span<const int64_t> counts(rows.begin(), rows.size());
   run.mesh.comm({Axis::Cp}).all_to_all(to, from, counts, counts, run.stream);

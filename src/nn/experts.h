@@ -4,13 +4,13 @@
 //   z = x Wr^T,  y_t = sum over the choices i of t of g_ti down_i(activation(up_i(x_t))).
 //
 // No token is dropped, and every rank holds all experts, so a micro-batch of T tokens always has T k rows and
-// memory is known before the run. Rows are sorted by expert and meet one product with all experts' weights;
-// an expert may have none. The gates are applied before the second projection, which keeps its result from
-// having to be saved. What only moves rows is done again in backward: gathered inputs, and activations.
+// memory is known before the run. Rows are sorted by expert, and one product multiplies them with the weights
+// of all experts; an expert may have no rows. The gates are applied before the second projection, so its
+// result need not be saved. Cheap steps, gathered inputs and activations, are recomputed in backward.
 //
-// Beside the loss of the model the router has two of its own for each token, weighted as the model's loss is
-// (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or micro-batch
-// changes it, and `z`.
+// Besides the loss of the model, the router has two losses for each token, with the same weights as the
+// model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
+// micro-batch changes it, and `z`.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@
 namespace trifold {
 
 struct ExpertsShape {
-  int64_t experts = 0;  // E; 0 where there is one network for all tokens
+  int64_t experts = 0;  // E; 0 if one network serves all tokens
   Router router;
   RouterLosses losses;
 };
@@ -28,7 +28,7 @@ struct ExpertsShape {
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
-  // of Swiglu, and <name>.experts.down.weight [E, C, F]. Throws where the tensor axis has more than one rank.
+  // for Swiglu, and <name>.experts.down.weight [E, C, F]. Throws if the tensor axis has more than one rank.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
@@ -38,15 +38,15 @@ class Experts final : public Layer {
                        Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [T, C] -> [T, C]
   void backward_weight(Run& run, Saved& saved) const override;
-  // Puts a recomputed input in the place of the one that forward saw, before backward_weight.
+  // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // What is kept of an input x but the output.
+  // Takes the tensors to keep for an input x, except the output.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
-  // The forward of the input that was kept, into y [T, C].
+  // The forward of the saved input, into y [T, C].
   void mix(Run& run, Tensor y, Saved& saved) const;
-  // Gates, the order of rows, and the router's losses, of saved[logits_].
+  // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
   // activation(u), in `to` [T k, F].
   void activate(Run& run, Tensor to, Saved& saved) const;

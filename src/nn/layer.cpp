@@ -41,7 +41,7 @@ ParamId BlockBuilder::tied(ParamId of, const std::string& use) {
 void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row_part, const Tensor& x,
                       FunctionRef<void(int64_t, int64_t, const Dropout&)> body) {
   const int64_t width = x.last_dim();
-  const int64_t first = row_part * x.row_count();  // of the rows here
+  const int64_t first = row_part * x.row_count();  // the first of this rank's rows
   const int64_t last = first + x.row_count();
   const SequenceRows rows = run.batch->held_rows();
   const auto call = [&](int64_t begin, int64_t end, int64_t row_of_whole) {

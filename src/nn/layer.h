@@ -6,15 +6,15 @@
 //                                           assigns dw (Run::adds_to)
 //   backward         both, in one call; layers override it where doing both together is faster
 //
-// One exception: where a backward follows (Run::has_backward), the forward of the output loss
-// (tensor_parallel/vocab.h) also accumulates its dw. So whoever runs a plan has the gradients of the last
-// block in place before the first forward of a step, and never runs a forward of the next step
-// before the gradients of this one are used (docs/decisions/0006).
+// One exception: if a backward follows (Run::has_backward), the forward of the output loss
+// (tensor_parallel/vocab.h) also accumulates its dw. The executor of a plan therefore provides the gradients
+// of the last block before the first forward of a step, and never runs a forward of the next step before the
+// gradients of this one are used (docs/decisions/0006).
 //
-// A layer remembers nothing: everything that changes is in `Run` and `Saved`, so any number of micro-batches
-// can be in flight. Parameters and save slots are declared once, in the constructor, through a BlockBuilder;
+// A layer is stateless: everything that changes is in `Run` and `Saved`, so any number of micro-batches can
+// be in flight. Parameters and save slots are declared once, in the constructor, through a BlockBuilder;
 // after that the layer is const. Every call only enqueues work on run.stream, so a layer can be walked dry to
-// learn its memory.
+// find its memory.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ struct SlotId {
   int index = -1;
 };
 
-// What one block keeps for one micro-batch: one tensor per declared slot. The memory belongs to the arenas of
-// `Run`.
+// The tensors that one block keeps for one micro-batch, one per declared slot. The memory belongs to the
+// arenas of `Run`.
 class Saved {
  public:
   explicit Saved(int slots) : tensors_(static_cast<size_t>(slots)) {}
@@ -55,32 +55,33 @@ class Saved {
   std::vector<Tensor> tensors_;
 };
 
-// Sees what layers compute, while they do: to find where a number that is not finite comes from, and, in
-// tests, to put one there.
+// Observes the tensors that layers compute: to find where a non-finite number comes from, and, in tests, to
+// inject one.
 class TensorWatch {
  public:
   virtual ~TensorWatch() = default;
   // `tensor` is the `what` ("output", "input gradient") of a layer, complete as of now on `stream`. Layers
-  // are named as their parameters are. What is about to be summed over the tensor axis is shown before the
-  // sum.
+  // have the names of their parameters. Partial sums are shown before they are summed over the tensor axis.
   virtual void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) = 0;
 };
 
-// What a layer is run with. All references outlive the call.
+// The context in which a layer runs. All references outlive the call.
 struct Run {
   Stream& stream;  // where all computation goes
-  // Where a collective that computation need not wait for at once goes; may be `stream` itself. Whoever puts
-  // work there makes `stream` wait for it before the layer returns: no communicator ever sees two streams.
+  // For collectives that computation need not wait for immediately; may be `stream` itself. A layer that
+  // enqueues work there makes `stream` wait for it before it returns, so no communicator is used on two
+  // streams at once.
   Stream& side;
   const OpTable& ops;
   const Mesh& mesh;
   const ParamSource& params;
-  GradSink* grads;  // null when there is no backward
-  // Outputs of forward and saved tensors: lives until the block's backward_weight. A layer takes them before
-  // it marks scratch, so keep may be scratch (for an output that is read once) or, in backward, flow.
+  GradSink* grads;  // null if there is no backward
+  // Outputs of forward and saved tensors; they live until the block's backward_weight. A layer takes them
+  // before it marks scratch, so `keep` may be scratch (for an output that is read once) or, in backward,
+  // `flow`.
   Arena& keep;
-  // Activation gradients: lives until the block's backward_weight. Taken before scratch is marked, so that
-  // within a whole backward it may be scratch too.
+  // Activation gradients; they live until the block's backward_weight. A layer takes them before it marks
+  // scratch, so within a whole backward `flow` may be scratch too.
   Arena& flow;
   Arena& scratch;      // temporaries: a layer releases what it took before it returns
   const Batch* batch;  // of this micro-batch; outlives its backward
@@ -92,25 +93,26 @@ struct Run {
   Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
   Tensor weight_sum;  // f64 [1], += the sum of the loss weights
   TensorWatch* watch = nullptr;
-  // Where the output of a block goes that another rank continues with: it need not live as long as `keep`.
-  // Null where it is kept.
+  // The arena for the output of a block if another rank continues with it: that output need not live as long
+  // as `keep`. Null if the output is kept.
   Arena* outgoing = nullptr;
-  // f64 [2], += the sums of what routers of experts lose in balance and in the size of their logits
-  // (nn/experts.h), each token's times its loss weight; without dims: nobody asks.
+  // f64 [2], += the sums of the routers' balance and z losses (nn/experts.h), each token's times its loss
+  // weight; without dims, they are not wanted.
   Tensor router_sums = {};
 
-  // What a block takes its output from.
+  // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
-  // For whoever watches; nothing is done when nobody does.
+  // Shows a tensor to the watch, if there is one.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr) watch->see(layer, what, tensor, stream);
   }
-  // The factor of the loss before backward, times a constant, for operations. On a device it is read there.
+  // The factor of the loss before backward, times a constant, for operations; on a device, kernels read it at
+  // run time.
   Factor loss_factor(double constant = 1) const {
     const Tensor& late = batch->loss_factors;
     return late.data != nullptr ? Factor(constant, late.rows(0, 1)) : Factor(constant * loss_scale);
   }
-  // The same, times batch->pair_scale; and that alone.
+  // The same, times batch->pair_scale; and pair_scale alone.
   Factor pair_loss_factor() const {
     const Tensor& late = batch->loss_factors;
     return late.data != nullptr ? Factor(1, late.rows(1, 2)) : Factor(loss_scale * batch->pair_scale);
@@ -119,25 +121,25 @@ struct Run {
     const Tensor& late = batch->loss_factors;
     return late.data != nullptr ? Factor(1, late.rows(2, 3)) : Factor(batch->pair_scale);
   }
-  // Whether this forward belongs to a training step, as against evaluation or sampling.
+  // Whether this forward is part of a training step, not of evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
-  // For one operation that is about to write these gradients: whether it adds to them; the first of a step
-  // assigns. From now on they are begun, so a layer asks once for each write. Where only one of two is begun,
-  // the other becomes zero first.
+  // Whether an operation that is about to write these gradients must add to them; the first write of a step
+  // assigns. Marks them as begun, so a layer asks exactly once for each write. If only one of two is begun,
+  // the other is set to zero first.
   bool adds_to(ParamId id, std::optional<ParamId> other = {}) const;
-  // A gradient for operations that can only add, to some of its rows: zero where it was not begun.
+  // The gradient, for operations that can only add to some of its rows; set to zero if it was not begun.
   Tensor grad_from_zero(ParamId id) const {
     if (!adds_to(id)) ops.fill(stream, grad(id), 0.0);
     return grad(id);
   }
-  // The same run with another arena to keep things in.
+  // The same run with another arena for `keep`.
   Run keeping_in(Arena& other) const {
     return {stream, side,     ops,  mesh,       params,   grads,      other, flow,    scratch,    batch,
             dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
   }
-  // The same with another arena for activation gradients.
+  // The same run with another arena for `flow`.
   Run flowing_in(Arena& other) const {
     return {stream, side,     ops,  mesh,       params,   grads,      keep,  other,   scratch,    batch,
             dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
@@ -157,12 +159,12 @@ class BlockBuilder {
         seed_(seed),
         sequence_parallel_(sequence_parallel && mesh.size(Axis::Tp) > 1) {}
 
-  // A whole parameter on every rank of the tensor axis. Under sequence parallelism it meets only this rank's
-  // rows, and where it is used `inside` a region only this rank's part of each row: its gradient is then a
-  // partial sum over that axis too.
+  // A whole parameter on every rank of the tensor axis. Its gradient is a partial sum over that axis if it is
+  // only used with this rank's rows (under sequence parallelism) or, `inside` a region, with this rank's part
+  // of each row.
   ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay, bool inside = false);
-  // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` (0: as many as there are
-  // ranks): where there are more ranks than pieces, ranks that follow each other hold copies of one
+  // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` pieces (0: one per rank).
+  // If there are more ranks than pieces, consecutive ranks hold copies of one piece
   // (ShardSpec::tensor_copies), and its gradient is a partial sum over them.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
                   int64_t pieces = 0);
@@ -175,7 +177,7 @@ class BlockBuilder {
   const ParamList& params() const { return params_; }
   uint64_t seed() const { return seed_; }
   bool sequence_parallel() const { return sequence_parallel_; }
-  // Which of the row slices of an activation is here: 0 where activations are whole.
+  // The index of this rank's row slice of an activation; 0 if activations are whole.
   int row_part() const { return sequence_parallel_ ? mesh_.coord(Axis::Tp) : 0; }
 
  private:
@@ -190,8 +192,8 @@ class BlockBuilder {
   int slots_ = 0;
 };
 
-// Dropout of numbers of which each sample of the batch has `each`, from number `first` of the micro-batch on:
-// keyed by (sample of the whole run, number), the same on every mesh.
+// Dropout for numbers of which each sample of the batch has `each`, from number `first` of the micro-batch
+// on; keyed by (sample of the whole run, number), so the same on every mesh.
 inline Dropout sample_dropout(const Run& run, double probability, PhiloxKey key, int64_t first,
                               int64_t each) {
   const Batch& batch = *run.batch;
@@ -200,9 +202,9 @@ inline Dropout sample_dropout(const Run& run, double probability, PhiloxKey key,
   return {probability, key, static_cast<uint64_t>(batch.first_sample * each + first)};
 }
 
-// Dropout of an activation x [R, C] that is slice `row_part` of the micro-batch's rows here: body(begin, end,
-// how) for each run of its rows [begin, end) that follow each other in the samples; all of them in one call
-// where samples are not cut.
+// Dropout for an activation x [R, C] that is slice `row_part` of this rank's rows of the micro-batch: calls
+// body(begin, end, how) for each run of rows [begin, end) that is contiguous in the samples; once for all of
+// them if samples are not cut.
 void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row_part, const Tensor& x,
                       FunctionRef<void(int64_t begin, int64_t end, const Dropout& how)> body);
 // y = drop(x) of such an activation; y may be x.

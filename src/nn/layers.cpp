@@ -223,7 +223,7 @@ void AttentionCore::forward_gathering(Run& run, Tensor out, Tensor qkv, Saved& s
   run.scratch.release(mark);
 }
 
-// What is kept for backward is what this rank's heads have of all positions.
+// Backward needs, and saved holds, all positions of this rank's heads.
 void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
   const Attention how = shape(run);
   saved[qkv_] = exchanged_->projections_of_heads(run, run.keep, qkv);

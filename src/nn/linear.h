@@ -1,6 +1,6 @@
 // y = x W^T + b, whole on every rank of the tensor axis: for the small products of an output head, whose rows
-// are normalised next and would have to be put together again if they were cut (tensor_parallel/linear.h).
-// Under sequence parallelism each rank has its rows, and the gradients are sums over the axis.
+// are normalised next and would have to be gathered if they were cut (tensor_parallel/linear.h). Under
+// sequence parallelism each rank has its own rows, and the gradients are sums over the axis.
 #pragma once
 
 #include <string>

@@ -83,9 +83,9 @@ void for_each_global_element(const Shape& global, const Rect& box, Visit&& visit
   }
 }
 
-// Calls draw(box, place of its first element) for boxes of whole rows (first dim), which together are `box`.
+// Calls draw(box, index of its first element) for boxes of whole rows (first dim) that together are `box`.
 void share_out(const Rect& box, ThreadPool& pool, FunctionRef<void(const Rect& part, int64_t place)> draw) {
-  constexpr int64_t kElements = 4096;  // at least, for a thread
+  constexpr int64_t kElements = 4096;  // per thread, at least
   if (box.extent.rank() == 0 || box.elements() == 0) return draw(box, 0);
   const int64_t row = box.elements() / box.extent[0];
   pool.parallel_for(box.extent[0], (kElements + row - 1) / row, [&](int64_t begin, int64_t end) {
@@ -102,7 +102,7 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
   check(weight.shape == spec.shard.local.extent, "{} is {}, its box is {}", spec.shard.name,
         to_string(weight.shape), to_string(spec.shard.local.extent));
   const PhiloxKey key = philox_key(seed, spec.shard.name);
-  // Where padding starts.
+  // Padding starts here.
   const int64_t elements = spec.shard.global.elements();
   const int64_t last = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
   const bool all_equal = spec.init.kind == Init::Kind::Normal && spec.init.std == 0;

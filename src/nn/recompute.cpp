@@ -2,7 +2,7 @@
 
 namespace trifold {
 
-// Everything the layer keeps is dropped at once; its slots point nowhere until it is repeated.
+// All tensors that the layer keeps are released at once; its slots are invalid until the forward is repeated.
 Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Arena::Mark mark = run.scratch.mark();

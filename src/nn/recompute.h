@@ -1,8 +1,8 @@
 // Recompute: trades time for memory (Chen et al., "Training deep nets with sublinear memory cost", arXiv
-// 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward runs its forward
-// again. What that keeps is scratch within a whole backward; between the two halves apart it lives in
-// run.flow. Dropout repeats itself because its masks are keyed by counters, so the bits are those of a run
-// without recomputation.
+// 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward repeats its
+// forward. The tensors that keeps are scratch within a whole backward; if the two halves run separately, they
+// are in run.flow. Dropout masks are keyed by counters and so repeat: the bits are those of a run without
+// recomputation.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace trifold {
 
 class Recompute final : public Layer {
  public:
-  // `layer` was constructed with the same builder. It has an input and an output, and adds to no loss but
-  // those of routers (Run::router_sums), which are added to once.
+  // `layer` must have been constructed with the same builder. It must have an input and an output, and must
+  // not add to any loss but those of routers (Run::router_sums), which are added to only once.
   Recompute(BlockBuilder& builder, std::unique_ptr<Layer> layer)
       : layer_(std::move(layer)), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
@@ -23,7 +23,7 @@ class Recompute final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // Forward of the saved input for backward; what it keeps is in `arena`.
+  // Repeats the forward of the saved input for backward; the tensors it keeps are in `arena`.
   void repeat(Run& run, Saved& saved, Arena& arena) const;
 
   std::unique_ptr<Layer> layer_;
