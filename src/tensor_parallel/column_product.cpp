@@ -48,7 +48,7 @@ void weight_gradient(const Region& region, Run& run, std::span<const ColumnGradi
 
 Tensor both_gradients(const Region& region, Run& run, std::string_view name,
                       std::span<const ColumnGradient> products, Tensor x) {
-  if (region.alone()) {  // no collective to hide, and none of the events that no graph may hold
+  if (region.alone()) {  // no collectives to hide, and graphs cannot contain events
     const Tensor dx = input_gradient(region, run, name, products);
     weight_gradient(region, run, products, x);
     return dx;

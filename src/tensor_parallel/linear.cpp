@@ -93,7 +93,7 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
   const Region::Sum y = region_.take_sum(run, run.keep, x.row_count(), w.row_count());
-  // The bias enters the sum once: on the axis' first rank.
+  // The bias is added once, by the first rank of the axis.
   const bool biased = bias_ && run.mesh.coord(Axis::Tp) == 0;
   run.ops.affine(run.stream, y.partial, x, w, biased ? run.weight(*bias_) : Tensor{});
   run.show(name_, "output", y.partial);
@@ -103,7 +103,7 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return y.result;
 }
 
-// One rank of the axis has the whole product, which is not kept: the residual is added as it is written.
+// A single rank computes the whole product, which is not kept: the residual is added as it is written.
 Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
                                 Saved& saved) const {
   if (!region_.alone() || add.drops(run)) {
@@ -139,7 +139,7 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
   return dz;
 }
 
-// Where each rank has its rows of dy, the bias meets only those, the weights all of them.
+// If each rank has only its rows of dy, the bias uses those rows and the weights all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   const Tensor all = saved[dy_];
   const Tensor own = region_.own_rows(all);

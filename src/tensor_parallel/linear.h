@@ -1,6 +1,5 @@
 // Linear layers cut over the tensor axis (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With one rank on
-// that axis they are the plain layer; there is no other linear layer. Weights are [out, in], y = x W^T + b,
-// or without b.
+// that axis they are ordinary linear layers. Weights are [out, in], y = x W^T + b, or without b.
 //
 // ColumnLinear enters a region (tensor_parallel/regions.h): it cuts the outputs. RowLinear leaves it: it cuts
 // the inputs, y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence
@@ -26,12 +25,12 @@ class ColumnLinear final : public Layer {
   Tensor backward_input(Run& run, Tensor dy,
                         Saved& saved) const override;  // [R, groups * out/tp] -> [Ro, in]
   void backward_weight(Run& run, Saved& saved) const override;
-  // Hides the collectives behind the products.
+  // Overlaps the collectives with the products.
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
-  // Puts a recomputed input in the place of the one that forward saw, before the backward parts.
+  // Replaces the input that forward saved by a recomputed one, before the backward parts.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
-  // activation(y), both kept as their own forwards keep them, the activation's in `keep`: in one operation
-  // where the table has one.
+  // activation(y). Both layers' tensors are kept as by their own forwards, those of the activation in `keep`;
+  // fused into one operation if the table has one.
   Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved) const;
 
  private:
@@ -46,7 +45,7 @@ class ColumnLinear final : public Layer {
 
 class RowLinear final : public Layer {
  public:
-  // Parameters <name>.weight [out, in], its `in` cut over the axis, and, with a bias, <name>.bias [out],
+  // Parameters <name>.weight [out, in], with `in` cut over the axis, and, with a bias, <name>.bias [out],
   // whole.
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
             bool bias = true);
@@ -56,7 +55,7 @@ class RowLinear final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
-  // The gradient of the input of `activation`, whose output this layer reads.
+  // The gradient of the input of `activation`, whose output is this layer's input.
   Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved) const;
 
  private:

@@ -13,7 +13,7 @@ QueryKeyValue::QueryKeyValue(BlockBuilder& builder, const std::string& name, con
   }
 }
 
-// `groups` kinds of heads, of `all` heads each over all ranks; their packed columns begin at `packed`.
+// `groups` kinds of heads, `all` heads of each kind over all ranks; their packed columns begin at `packed`.
 void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& name, const std::string& part,
                                    int64_t groups, int64_t all, int64_t packed) {
   const int64_t out = all * heads_.head_dim;
@@ -28,7 +28,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
                                       {Init::Kind::Zeros}, false, all);
   const int64_t count = all == heads_.heads ? heads_.local : heads_.local_kv;
   for (int64_t group = 0; group < groups; ++group) {
-    // The last of the kinds are values, the first queries unless the projection has none.
+    // The last kind is values; the first is queries, unless the projection has none.
     const bool value = groups > 1 && group == groups - 1;
     Heads heads{count, packed, group * count * heads_.head_dim, !value, {}, {}};
     if (shape_.head_norm && !value) {
@@ -44,7 +44,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   projections_.push_back(std::move(projection));
 }
 
-// One product makes the packed columns in place.
+// Whether a single product writes the packed columns directly.
 bool QueryKeyValue::is_plain() const { return projections_.size() == 1 && !shape_.head_norm; }
 
 Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse) const {
@@ -85,7 +85,7 @@ void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved)
   }
 }
 
-// Brings what one product made to its packed columns.
+// Copies the result of one product to its packed columns, normalised and rotated as needed.
 void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Heads& heads : from.heads) {
@@ -108,7 +108,7 @@ void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tens
   }
 }
 
-// The way back through finish.
+// The adjoint of `finish`.
 void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Projection& projection : projections_) {

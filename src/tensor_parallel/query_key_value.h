@@ -1,12 +1,11 @@
-// The projections that attention begins with: from a row of the residual stream to its packed queries, keys
-// and values, as ops.attention wants them. Like ColumnLinear it enters a region; each rank makes the heads
-// that AttentionHeads gives it. On the way queries and keys may be normalised, head by head, and turned by
-// their position (Su et al., arXiv 2104.09864).
+// The projections at the beginning of attention: from a row of the residual stream to its packed queries,
+// keys and values, as ops.attention expects them. Like ColumnLinear it enters a region; each rank computes
+// the heads that AttentionHeads assigns to it. Queries and keys may be normalised, head by head, and rotated
+// by their position (Su et al., arXiv 2104.09864).
 //
 // With as many key heads as query heads there is one weight, <name>.qkv.weight [3, H D, C]. With fewer there
-// are two, <name>.query.weight [H D, C] and <name>.key_value.weight [2, G D, C], whose rows of x are
-// gathered, and whose gradients of x are summed, once for both. H heads, G key heads, D numbers a head, C
-// width.
+// are two, <name>.query.weight [H D, C] and <name>.key_value.weight [2, G D, C]; rows of x are gathered, and
+// gradients of x summed, once for both. H heads, G key heads, D numbers per head, C width.
 #pragma once
 
 #include <array>
@@ -23,10 +22,10 @@ struct QueryKeyValueShape {
   int64_t width = 0;  // C
   Init init;
   bool bias = true;
-  // Radians a position, one for each pair of numbers of a head that is turned; empty: none is turned.
+  // Radians per position, one for each rotated pair of numbers of a head; empty: none is rotated.
   std::vector<double> rotary_frequencies = {};
-  // Norm of each head's queries and of its keys, with gains <name>.query_norm.gain and <name>.key_norm.gain
-  // [D] that all heads share.
+  // Norms of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D]
+  // that all heads share.
   std::optional<NormKind> head_norm = {};
   double norm_eps = 1e-5;
 };
@@ -42,7 +41,7 @@ class QueryKeyValue final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as ColumnLinear's
 
  private:
-  // The heads of one kind: where they lie in the packed columns and in their projection's, and their norm.
+  // The heads of one kind: their columns in the packed matrix and in their projection, and their norm.
   struct Heads {
     int64_t count;
     int64_t packed;  // first column
@@ -67,9 +66,9 @@ class QueryKeyValue final : public Layer {
   bool is_plain() const;
   void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
   void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;
-  // The gradients of the projections' results, in saved.
+  // The gradients of the projections' results, stored in `saved`.
   void undo(Run& run, Tensor dpacked, Saved& saved) const;
-  // What a part of the adjoint needs of each product: weights, their gradients, or both.
+  // Which tensors a part of the adjoint needs of each product: weights, their gradients, or both.
   struct Gradients {
     std::array<ColumnGradient, 2> items;
     size_t count = 0;

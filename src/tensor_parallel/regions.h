@@ -11,7 +11,7 @@
 //           backward       sum over the axis              sum, then keep the own rows (reduce-scatter)
 //   leave   forward        sum over the axis              reduce-scatter
 //           backward       nothing                        gather rows
-// Both ways move the same number of bytes. With one rank on the axis every function here does nothing.
+// Both forms move the same number of bytes. With one rank on the axis every function here does nothing.
 #pragma once
 
 #include "nn/layer.h"
@@ -20,7 +20,7 @@ namespace trifold {
 
 class Region {
  public:
-  // What activations between regions are is known when the layers are built.
+  // Whether activations between regions are slices is known when the layers are built.
   explicit Region(const BlockBuilder& builder)
       : tp_(builder.mesh().size(Axis::Tp)),
         part_(builder.mesh().coord(Axis::Tp)),
@@ -28,22 +28,22 @@ class Region {
 
   bool alone() const { return tp_ == 1; }
   bool slices() const { return slices_; }
-  // Rows of an activation between regions, and of the same inside one. The first throws when `all` rows
+  // The number of rows of an activation between regions, and inside one. The first throws if `all` rows
   // cannot be cut evenly.
   int64_t rows_outside(int64_t all) const;
   int64_t rows_inside(int64_t here) const { return slices_ ? here * tp_ : here; }
-  // The rows of `all` (any tensor with one entry or row per row of the micro-batch) that are this rank's.
+  // This rank's rows of `all`, any tensor with one entry or row per row of the micro-batch.
   Tensor own_rows(Tensor all) const;
 
-  // All rows of an activation: a gathered copy in `arena`, or `x` itself where it is whole. Runs on `on`.
+  // All rows of an activation: a gathered copy in `arena`, or `x` itself if it is whole. Runs on stream `on`.
   Tensor gather_rows(Run& run, Tensor x, Arena& arena, Stream& on) const;
 
-  // What each rank of the axis has, [n], of all of them, [ranks * n] in their order, in `arena`.
+  // Gathers the [n] of each rank of the axis into [ranks * n], in rank order, in `arena`.
   Tensor gather_parts(Run& run, Tensor mine, Arena& arena) const;
 
-  // An activation that is a sum over the ranks of the axis: each computes `partial` [R, C], and add_up leaves
-  // the sum in `result`. Where activations are whole the two are one tensor; otherwise `partial` is scratch,
-  // which the caller releases to `mark` when it has been added. `arena` may be run.scratch itself.
+  // An activation that is a sum over the ranks of the axis: each rank computes `partial` [R, C], and add_up
+  // leaves the sum in `result`. If activations are whole, the two are one tensor; otherwise `partial` is
+  // scratch, which the caller releases to `mark` after add_up. `arena` may be run.scratch itself.
   struct Sum {
     Tensor partial, result;
     Arena::Mark mark;

@@ -39,7 +39,7 @@ Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
   return {};
 }
 
-// A rank's tokens may stand in any row, so it needs all rows of dy for them.
+// This rank's tokens may be in any row, so it needs all rows of dy.
 void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
@@ -56,13 +56,13 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
 
 namespace {
 
-// Elements of a chunk's logits over the whole vocabulary: as few as still make efficient matrix products,
-// each of which reads all of the weight.
+// Elements of a chunk's logits over the whole vocabulary: as few as still give efficient matrix products,
+// each of which reads the whole weight.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
 constexpr int64_t kFewestRows = 64;
 
-// The largest power of two that keeps to kChunkLogits. It knows nothing of the mesh, so that neither do the
-// sums.
+// The largest power of two within kChunkLogits. It does not depend on the mesh, so neither does the order of
+// the sums.
 int64_t rows_of_chunk(int64_t vocab) {
   int64_t rows = kFewestRows;
   while (2 * rows * vocab <= kChunkLogits) rows *= 2;
@@ -132,7 +132,7 @@ void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
   run.ops.gemm(run.stream, logits, x, false, run.weight(weight_), true, 1.0, bias_ ? 1.0 : 0.0);
 }
 
-// The logits become their own gradient, are used for both products of the adjoint at once, and are gone.
+// The logits are overwritten by their gradient, used for both products of the adjoint, and released.
 void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor w = run.weight(weight_);
@@ -156,9 +156,9 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   run.scratch.release(mark);
 }
 
-// Every rank of the axis sees a part of each row. The row's true maximum is the largest of the parts' maxima;
-// each part's sum of exponentials is rescaled to it and the sums are added; the label's logit is zero on all
-// ranks but its own. All three are gathered at once, and every rank combines them in the order of the ranks.
+// Every rank of the axis has a part of each row. The row's maximum is the largest of the parts' maxima; each
+// part's sum of exponentials is rescaled to it and the sums are added; the label's logit is zero on all ranks
+// but one. All three are gathered at once, and every rank combines them in rank order.
 void VocabCrossEntropy::find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum,
                                     Tensor losses) const {
   const Arena::Mark mark = run.scratch.mark();

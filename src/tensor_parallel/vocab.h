@@ -1,6 +1,6 @@
-// Token embedding and output loss whose vocabulary is cut over the tensor axis (Shoeybi et al., arXiv
-// 1909.08053, section 3). V = padded vocabulary, C = width, R = rows of the
-// micro-batch; Ro = R, or R/tp under sequence parallelism (tensor_parallel/regions.h).
+// Token embedding and output loss with the vocabulary cut over the tensor axis (Shoeybi et al., arXiv
+// 1909.08053, section 3). V = padded vocabulary, C = width, R = rows of the micro-batch; Ro = R, or R/tp
+// under sequence parallelism (tensor_parallel/regions.h).
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@
 
 namespace trifold {
 
-// y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C], its
-// V cut over the axis, and <name>.positions.weight [P, C], whole; without positions (0 of them) the tokens
-// alone. With `types` of tokens, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too.
+// y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C],
+// with V cut over the axis, and <name>.positions.weight [P, C], whole; with P = 0 there is no position term.
+// With `types` token types, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too.
 class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
@@ -25,7 +25,7 @@ class VocabEmbedding final : public Layer {
   ParamId tokens() const { return tokens_; }
 
  private:
-  // A whole table, whose ids of this rank's rows are `own_rows` of a tensor of the batch.
+  // A whole table, indexed with this rank's rows (`own_rows`) of a tensor of the batch.
   struct Table {
     ParamId weight;
     Tensor Batch::*ids;
@@ -40,27 +40,27 @@ class VocabEmbedding final : public Layer {
   SlotId dy_;
 };
 
-// logits = x E^T (+ bias), then the cross entropy with batch.labels. E [V, C], its V cut over the axis, is a
-// weight of the head's own or a second use of the token embedding; the bias [V], where there is one, is cut
-// alike. Adds the weighted sum of the losses to run.loss_sum and the weights to run.weight_sum; its gradient
-// is that of run.loss_scale * loss_sum.
+// logits = x E^T (+ bias), then the cross entropy with batch.labels. E [V, C], with V cut over the axis, is
+// the head's own weight or a second use of the token embedding; the optional bias [V] is cut the same way.
+// Adds the weighted sum of the losses to run.loss_sum and the weights to run.weight_sum; the gradient is that
+// of run.loss_scale * loss_sum.
 //
-// The logits [R, V] never exist: rows are worked through in chunks, and where a backward follows, forward
-// makes of each chunk's logits their gradient and at once dx, which is kept, and E's gradient (the exception
-// of nn/layer.h, docs/decisions/0006).
+// The logits [R, V] are never stored as a whole: rows are processed in chunks, and if a backward follows,
+// forward turns each chunk's logits into their gradient and immediately computes dx, which is kept, and E's
+// gradient (the exception in nn/layer.h, docs/decisions/0006).
 class VocabCrossEntropy final : public Layer {
  public:
   // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                     int64_t chunk_rows = 0, std::optional<ParamId> bias = {});
-  // What `chunk_rows` is where a device computes: some thousands. E's gradient is read and written once a
-  // chunk, which takes a device as long as its product unless that is over as many rows.
+  // `chunk_rows` for a device: some thousands. E's gradient is read and written once per chunk, which, with
+  // fewer rows, takes a device as long as the product itself.
   static int64_t device_chunk_rows(int64_t vocab);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run&, Saved&) const override {}                               // forward did it
-  // This rank's part of the logits, [R, V/tp]: for sampling. Columns of padding have values that mean
-  // nothing. Throws under sequence parallelism.
+  // This rank's part of the logits, [R, V/tp]: for sampling. Values in columns of padding are meaningless.
+  // Throws under sequence parallelism.
   Tensor logits(Run& run, Tensor x) const;
 
  private:
@@ -69,13 +69,13 @@ class VocabCrossEntropy final : public Layer {
     int64_t begin, end;
     Tensor of(Tensor all) const { return all.rows(begin, end); }
   };
-  // x [n, C] -> losses [n], and, where a backward follows, dx [n, C] and E's gradient.
+  // x [n, C] -> losses [n], and, if a backward follows, dx [n, C] and E's gradient.
   void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
   void find_logits(Run& run, Tensor logits, Tensor x) const;
   // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
-  // What each rank of the axis knows of its part of n rows, maxima, sums and targets [ranks, 3, n], into what
-  // is true of the whole rows, [n] each.
+  // Combines the maxima, sums and targets of all ranks' parts of n rows, [ranks, 3, n], into those of the
+  // whole rows, [n] each.
   static constexpr int64_t kStatistics = 3;
   static void combine(Run& run, Tensor all, Tensor max, Tensor sum, Tensor target);
 
