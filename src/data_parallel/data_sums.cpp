@@ -8,8 +8,9 @@ int64_t DataSums::work_elements(int64_t elements, int ranks) {
   return ranks == 1 ? 0 : (elements + ranks - 1) / ranks * ranks;
 }
 
-// The sum of this rank's part, rounded, in the memory of `in`: contributions arrive there, since what it held
-// has been sent from the work space. The sum grows in the work space, which is free by then.
+// The sum of this rank's part, rounded, in the memory of `in`. Contributions are received there, because the
+// previous content has been sent from the work space. The sum accumulates in the work space, which is free by
+// then.
 Tensor DataSums::sum_of_part(Communicator& ranks, Tensor in, Stream& stream) {
   const int64_t count = in.elements();
   const int64_t all = work_elements(count, ranks.size());
@@ -19,7 +20,7 @@ Tensor DataSums::sum_of_part(Communicator& ranks, Tensor in, Stream& stream) {
         name_of(in.dtype), ranks.size(), work_.elements());
   const Tensor leaving = work_.flat(0, all);
   const Tensor arriving{in.data, DType::BF16, {ranks.size(), part}};
-  const Tensor sum{work_.data, DType::F32, {part}};  // two ranks' parts or more are as large
+  const Tensor sum{work_.data, DType::F32, {part}};  // fits: two or more ranks' parts in bf16 are as large
   ops_.convert(stream, leaving.flat(0, count), in.flat());
   if (all > count) ops_.fill(stream, leaving.flat(count, all), 0.0);
   ones_.resize(static_cast<size_t>(ranks.size()), 1);
@@ -33,7 +34,7 @@ Tensor DataSums::sum_of_part(Communicator& ranks, Tensor in, Stream& stream) {
 void DataSums::reduce_scatter(Communicator& ranks, Tensor out, Tensor in, Stream& stream) {
   if (plain(ranks)) return ranks.reduce_scatter(out, in, Reduce::Sum, stream);
   const Tensor rounded = sum_of_part(ranks, in, stream);
-  const Tensor aside = work_.flat(0, rounded.elements());  // `out` may lie where the sum does
+  const Tensor aside = work_.flat(0, rounded.elements());  // `out` may overlap the sum
   ops_.copy(stream, aside, rounded);
   ops_.convert(stream, out, aside);
 }

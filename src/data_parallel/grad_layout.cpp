@@ -36,7 +36,8 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
   return result;
 }
 
-// Between groups contributions arrive where a slice lies, and the parts of the slice may be filled up.
+// For sums between groups, contributions are received in the memory of the slice, and its parts may need
+// padding.
 void GradLayout::add_work(const FlatLayout& layout, int groups) {
   if (groups > kGrain)
     bad_input("gradients travel in bf16 between at most {} groups of data-parallel ranks, and there are {}",
@@ -46,7 +47,7 @@ void GradLayout::add_work(const FlatLayout& layout, int groups) {
     const int64_t of_groups = DataSums::work_elements(unit.slice_elements(), groups);
     work_elements_ = std::max({work_elements_, in_group, of_groups});
   }
-  work_begin_ = take((work_elements_ + 1) / 2);  // two of them in an element of f32
+  work_begin_ = take((work_elements_ + 1) / 2);  // two elements fit into one of f32
 }
 
 void GradLayout::add_places(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {

@@ -41,7 +41,7 @@ void GradNorm::add_squares(ExactSum& squares, Stream& stream) {
   }
   const Tensor sum = sum_.tensor(DType::I64, {ExactSum::kLimbs});
   const std::span<int64_t> limbs(sum.as<int64_t>(), ExactSum::kLimbs);
-  std::fill(limbs.begin(), limbs.end(), 0);  // nobody reads or writes them since the last call waited
+  std::fill(limbs.begin(), limbs.end(), 0);  // no longer in use: the last call waited for it
   ops_.exact_sum(stream, sum, partials);
   stream.synchronize();
   squares.add_limbs(limbs);

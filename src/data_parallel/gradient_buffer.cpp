@@ -71,9 +71,9 @@ void GradientBuffer::settle_unit(int unit, Stream& stream) {
 }
 
 void GradientBuffer::clear_padding(int unit, Stream& stream) {
-  constexpr int64_t kSmall = int64_t{1} << 16;  // elements that are cheaper to fill than to launch for
+  constexpr int64_t kSmall = int64_t{1} << 16;  // gaps up to this size are cheaper to fill than a launch
   const FlatLayout::Unit& place = unit_at(unit);
-  int64_t begin = 0, end = 0;  // of what is filled next
+  int64_t begin = 0, end = 0;  // of the next fill
   const auto add = [&](int64_t from, int64_t to) {
     if (from == to) return;
     if (begin < end && from - end > kSmall) {
@@ -144,8 +144,8 @@ void GradientBuffer::reduce(int block, Stream& stream) {
   }
 }
 
-// The two ranks add the same two numbers. The first stage's gradient then goes the way of its unit; the last
-// stage's copy is a unit that no block completes and is summed here.
+// Both ranks add the same two numbers. The first stage's gradient is then reduced with its unit; the last
+// stage's copy is a unit that no block completes, so it is reduced here.
 void GradientBuffer::reduce_tied(Stream& stream) {
   check(ties_ != nullptr, "no weight of this rank is tied to another rank's");
   for (int i = 0; i < params_.size(); ++i) {
@@ -186,9 +186,9 @@ void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   if (!options_.slices && shard.size() > 1) sums_.all_gather(shard, all, mine, comm_stream_);
 }
 
-// The first sum of a step is written where the sums are kept, the others are added to it. A unit that nothing
-// was added to since its last reduction has nothing to move; the ranks that share it run the same plan, so
-// that it is the same on all of them.
+// The first sum of a step is written to the kept sums, later ones are added to it. A unit without new
+// gradients since its last reduction has nothing to reduce; the ranks that share it run the same plan, so
+// this is the same on all of them.
 void GradientBuffer::pass(int unit, Stream& stream) {
   Passage& passage = passages_[static_cast<size_t>(unit)];
   const AxisSet data = unit_at(unit).data;
@@ -211,14 +211,14 @@ void GradientBuffer::rehearse(Stream& stream) {
   ops_.add(stream, some, some, some);
 }
 
-// The sums of what passes begin with the first reduction.
+// The first reduction assigns the sums of transient units, so nothing is cleared for them here.
 void GradientBuffer::restart(Stream& stream) {
   for (size_t i = 0; i < passages_.size(); ++i) {
     passages_[i] = {};
     const int unit = static_cast<int>(i);
     if (!padded_ && !where_.passes(unit)) clear_padding(unit, stream);
   }
-  padded_ = !options_.bf16;  // a sum in bf16 works in the memory of what it adds up
+  padded_ = !options_.bf16;  // bf16 sums use the memory of their inputs, padding included
   begun_.assign(begun_.size(), false);
 }
 

@@ -1,27 +1,26 @@
-// GradientBuffer: all gradients of a rank in one buffer (GradLayout); layers see views. A unit of it is
-// summed over the ranks on the communication stream while backward goes on: once a step, or after each
-// micro-batch.
+// GradientBuffer: all gradients of a rank in one buffer (GradLayout); layers see views. Units are summed over
+// the ranks on the communication stream while backward continues: once per step, or after each micro-batch.
 //
-// Each gradient is summed over exactly the axes in its ShardSpec::partial: first over those that are no data
-// axes (norms, biases and positions under sequence parallelism, over the tensor axis; key heads that several
-// ranks share, over these), then over the data axes of its unit.
-// Where every rank needs all of the sum that is an all-reduce; where it needs its slice only (ZeRO), a
-// reduce-scatter, which adds in the same order: the bits of a slice are those of the whole. Over the data
-// axis sums may travel in bf16 (DataSums).
+// Each gradient is summed over exactly the axes in its ShardSpec::partial: first over those that are not data
+// axes (over the tensor axis for norms, biases and positions under sequence parallelism; over the ranks that
+// share them for key heads), then over the data axes of its unit. If every rank needs the whole sum, that is
+// an all-reduce; if it needs only its slice (ZeRO), a reduce-scatter, which adds in the same order, so a
+// slice has the bits of the whole sum. Over the data axis sums may be sent in bf16 (DataSums).
 //
-// No gradient is set to zero that a layer writes: the first write of a step assigns it (GradSink::begun).
-// What no layer has written by its reduction becomes zero then. Padding between gradients is zero always.
+// Gradients that a layer writes are never cleared: the first write of a step assigns (GradSink::begun). A
+// gradient that no layer has written by its reduction is set to zero then. Padding between gradients is
+// always zero.
 //
-// A unit that passes (GradLayout) is opened, with none of its gradients begun, when a block is about to add
-// to it, and closed by its reduction, which adds this rank's slice of the sum to what the micro-batches
-// before it gave. What a later micro-batch has added by then goes with it. Between sharding groups only these
-// sums travel, once, after the last reduction of the step.
+// A transient unit (GradLayout) is opened, with none of its gradients begun, when a block is about to add to
+// it, and closed by its reduction, which adds this rank's slice of the sum to that of earlier micro-batches.
+// It includes whatever a later micro-batch has added by then. Between sharding groups only these sums are
+// sent, once, after the last reduction of the step.
 //
-// A tied use of a parameter (the output head) may have its gradient apart. It is added to the gradient of the
-// parameter it is tied to once, when that parameter's unit is reduced; on one rank too, so that cutting the
-// model into stages does not change the bits. Where the two uses are on two ranks, each holds a copy of the
-// weight; `reduce_tied` adds up the two gradients over a communicator of the two, so that both ranks make the
-// same update.
+// A tied use of a parameter (the output head) may have a separate gradient. It is added to the gradient of
+// its original once, when the original's unit is reduced; on one rank too, so that cutting the model into
+// stages does not change the bits. If the two uses are on two ranks, each holds a copy of the weight;
+// `reduce_tied` adds the two gradients over a communicator of the two, so that both ranks make the same
+// update.
 #pragma once
 
 #include <vector>
@@ -37,18 +36,17 @@ namespace trifold {
 class GradientBuffer final : public GradSink {
  public:
   struct Options {
-    bool slices = false;  // every rank needs its slice of the sums only; so it is where units pass
-    int reductions = 1;   // of a unit that passes, in a step
-    bool bf16 = false;    // sums over the data axis travel in bf16; the layout has work space for that
+    bool slices = false;  // every rank needs only its slice of the sums; always so for transient units
+    int reductions = 1;   // of a transient unit, in a step
+    bool bf16 = false;    // sums over the data axis are sent in bf16; the layout has work space for that
   };
 
-  // `ties` is over the two ranks that hold the uses of the tied weight, first stage first; null where one
-  // rank holds both or this one holds none. References must outlive the buffer; `comm_stream` carries the
-  // reductions.
+  // `ties` connects the two ranks that hold the uses of the tied weight, first stage first; null if one rank
+  // holds both or this rank holds none. References must outlive the buffer; reductions run on `comm_stream`.
   GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups, const OpTable& ops,
                  DType dtype, const Options& options, Stream& comm_stream, Communicator* ties = nullptr);
 
-  // Waits for reductions under way: they use this memory.
+  // Waits for reductions in flight: they use this memory.
   ~GradientBuffer() override;
   GradientBuffer(const GradientBuffer&) = delete;
   GradientBuffer& operator=(const GradientBuffer&) = delete;
@@ -62,36 +60,37 @@ class GradientBuffer final : public GradSink {
 
   // Whether this rank has only its slice of each unit's sums; the layout says which ranks have the others.
   bool shared_out() const { return options_.slices; }
-  // How many ranks have slices of their own of the sums of a parameter: 1 where each has all of them.
+  // How many ranks have different slices of the sums of a parameter; 1 if each has all of them.
   int slices(ParamId id) const { return options_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
-  // What is summed here of a unit: this rank's slice or all of it.
+  // The segments of a unit whose sums are on this rank: those of its slice, or all.
   std::vector<FlatLayout::Segment> segments(const FlatLayout::Unit& unit) const;
-  // The sums of a segment of that.
+  // The sums of one of these segments.
   Tensor summed(const FlatLayout::Segment& segment) const;
 
-  // Adds as reductions do, on this rank alone, so that a device has met it. Gradients are worth nothing then.
+  // Performs an addition as reductions do, on this rank alone, as a warm-up of the device. Gradients are
+  // undefined afterwards.
   void rehearse(Stream& stream);
-  // A step begins: no gradient is begun, and padding is zero.
+  // Begins a step: no gradient is begun, and padding is zero.
   void restart(Stream& stream);
-  // Makes `stream` wait until all reductions started so far are done; gradients that were never begun become
-  // zero. An Error when gradients were added that no reduction has taken.
+  // Makes `stream` wait for all reductions started so far; gradients that were never begun become zero. An
+  // Error if gradients were added after their last reduction.
   void finish(Stream& stream);
   size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  // Of a unit that passes.
+  // The state of a transient unit.
   struct Passage {
     bool open = false;
-    int opened = 0;   // times in this step
-    int reduced = 0;  // the same
+    int opened = 0;   // how often in this step
+    int reduced = 0;  // how often in this step
   };
 
-  // Where the gradient is counted as begun: with the other use of a weight that it lies together with.
+  // The index of the gradient in begun_; two uses of a weight that share memory have the same.
   size_t region_of(ParamId id) const;
-  // Sets to zero what was not begun: a gradient, or all of a unit.
+  // Sets gradients to zero that were not begun: one gradient, or all of a unit.
   void settle(ParamId id, Stream& stream);
   void settle_unit(int unit, Stream& stream);
-  // Sets the padding of a unit to zero; where parameters between are small, with them.
+  // Sets the padding of a unit to zero, and small parameters in between with it.
   void clear_padding(int unit, Stream& stream);
   void sum_over_ranks(int unit, Stream& stream);
   void pass(int unit, Stream& stream);
@@ -100,7 +99,7 @@ class GradientBuffer final : public GradSink {
   DataSums data_sums() const;
   Tensor flat() const { return buffer_.tensor(dtype_, {where_.elements()}); }
   Tensor unit_memory(int unit) const;
-  // This rank's slice of the unit where it lies whole.
+  // This rank's slice of the unit, inside the whole unit's memory.
   Tensor slice_memory(int unit) const;
   Tensor slice_sums(int unit) const;
 
@@ -117,10 +116,10 @@ class GradientBuffer final : public GradSink {
   DataSums sums_;
   std::vector<Tensor> views_;
   std::vector<bool> begun_;                // [region_of(id)]
-  bool padded_ = false;                    // padding of what does not pass is zero, and stays so
-  std::vector<std::vector<int>> passing_;  // [block] units that pass and that it adds to
+  bool padded_ = false;                    // padding of units that are not transient is zero, and stays so
+  std::vector<std::vector<int>> passing_;  // [block] transient units that it adds to
   std::vector<Passage> passages_;          // of each unit
-  std::vector<Event> spare_;               // of each place: when the reduction that read it last is done
+  std::vector<Event> spare_;               // of each place: when the last reduction that read it is done
 };
 
 }  // namespace trifold
