@@ -67,7 +67,7 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
 ParamStore::~ParamStore() {
   try {
     comm_stream_.synchronize();
-  } catch (...) {  // the next wait for the stream reports it
+  } catch (...) {  // reported by the next wait for the stream
   }
 }
 
@@ -127,7 +127,7 @@ void ParamStore::unshard(int block, Stream&) {
   }
 }
 
-// A place is taken again when its last reader is done; the plan's look-ahead leaves time for both.
+// A place is reused when its last reader is done; the plan's look-ahead leaves time for both.
 void ParamStore::gather(int index) {
   check(!places_.empty(), "no memory was reserved for gathered weights");
   Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];

@@ -131,7 +131,7 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
   return slice;
 }
 
-// The ratio of each parameter: the squares of all its slices, on whatever ranks, each counted once.
+// The trust ratio of each parameter, from the squares of all its slices on all ranks, each counted once.
 void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, Stream& stream) {
   const ParamList& params = layout_.params();
   sums_.assign(2 * static_cast<size_t>(params.size()), {});
@@ -176,14 +176,15 @@ void ShardedOptimizer::update_unit(size_t unit, int version, StepValues& values,
   const auto update = [&](const FlatLayout::Segment& segment) {
     if (!ratios_.empty()) values.trust_ratio = ratios_[static_cast<size_t>(segment.id.index)];
     rule_->update(slice_of(segment, version), values, ops_, stream);
-    if (file_.bytes() > 0) stream.synchronize();  // before it is given up
+    if (file_.bytes() > 0) stream.synchronize();  // before the window is released
   };
   if (runs_.empty()) return stream_through(unit, update);
   for (const FlatLayout::Segment& run : runs_[unit]) update(run);
 }
 
-// Unit by unit, so that the first are on their way to the other ranks while the next are computed: those of
-// the first blocks first, for the next forward begins with them. Files are read from front to back.
+// Updates unit by unit, so that the first units are sent to the other ranks while the next are computed:
+// those of the first blocks first, because the next forward begins with them. Files are read from front to
+// back.
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   ratios_.clear();
   send_numbers(values, stream);
