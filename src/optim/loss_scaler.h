@@ -1,6 +1,6 @@
 // LossScaler: the factor of the loss that keeps small gradients above the smallest f16 number (Micikevicius
-// et al., "Mixed precision training", arXiv 1710.03740), found while training, with the rules and defaults of
-// Megatron-LM.
+// et al., "Mixed precision training", arXiv 1710.03740), adjusted during training by the rules and defaults
+// of Megatron-LM.
 //
 // The caller multiplies the loss by scale(), divides the gradients by it in f32, and passes to `update` after
 // every step whether any gradient of any rank was infinite or NaN; such a step must not change the weights.
@@ -17,28 +17,28 @@ namespace trifold {
 
 class LossScaler {
  public:
-  // What a checkpoint keeps.
+  // The state that a checkpoint stores.
   struct State {
     double scale = 1;
     int64_t steps_without_overflow = 0;  // since the last overflow or change
-    int64_t overflows_left = 0;          // until the scale falls; below 1 while it falls at each
+    int64_t overflows_left = 0;          // until the scale falls; below 1 while every overflow lowers it
 
     bool operator==(const State&) const = default;
   };
 
-  // Without --fp16, or with a --loss-scale, the scale never changes; it is 1 where none is given.
+  // Without --fp16, or with a --loss-scale, the scale is fixed; it is 1 if none is given.
   explicit LossScaler(const PrecisionConfig& config);
 
   double scale() const { return state_.scale; }
-  // Whether `update` can change the scale: then an overflow is part of the search and no failure.
+  // Whether `update` can change the scale: then an overflow is part of the search, not a failure.
   bool dynamic() const { return dynamic_; }
-  // At the smallest scale a further overflow is the model's, not the scale's.
+  // At the smallest scale, a further overflow is the fault of the model, not of the scale.
   bool at_least_scale() const { return !dynamic_ || state_.scale <= least_; }
   void update(bool overflow);
 
   const State& state() const { return state_; }
-  // Restores the state of a checkpoint. A fixed scale stays that of the configuration. Throws BadInput for an
-  // impossible state.
+  // Restores the state of a checkpoint. A fixed scale keeps the value of the configuration. Throws BadInput
+  // for an impossible state.
   void restore(const State& state);
 
  private:

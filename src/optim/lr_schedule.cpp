@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Throws unless the values of `config`, taken one by one, are in their ranges.
+// Throws unless each value of `config` by itself is in its range.
 void check_ranges(const LrConfig& config, int64_t global_batch_size, int64_t train_iters) {
   if (global_batch_size < 1) bad_input("--global-batch-size is {}; it must be at least 1", global_batch_size);
   if (train_iters < 0) bad_input("--train-iters is {}; it must not be negative", train_iters);
@@ -58,7 +58,7 @@ LrSchedule::LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_
   warmup_ = config.lr_warmup_fraction ? *config.lr_warmup_fraction * decay_
                                       : static_cast<double>(config.lr_warmup_iters) * batch_;
   wsd_decay_ = 0;
-  // There is no decay to be wrong, or one that fits anywhere.
+  // Nothing to check: these styles have no decay, or one that any value fits.
   if (config.lr_decay_style == LrDecayStyle::Constant || config.lr_decay_style == LrDecayStyle::Parabola)
     return;
 

@@ -24,8 +24,8 @@
 //                            Cosine       (1 + cos(pi r)) / 2
 //                            MinusSqrt    1 - sqrt(r)
 //
-// Parabola is that of MLPerf's recommenders: linear warm-up, a plateau, a parabola down to almost nothing. It
-// counts steps from 1, s = k + 1. With W = lr_warmup_iters, d = lr_decay_start (0: no decay) and N =
+// Parabola is the schedule of MLPerf's recommenders: linear warm-up, a plateau, a parabola down to almost
+// zero. It counts steps from 1, s = k + 1. With W = lr_warmup_iters, d = lr_decay_start (0: no decay) and N =
 // lr_decay_iters, the first line that applies gives the rate:
 //
 //   s < W                lr_warmup_init + (lr - lr_warmup_init) * s / W
@@ -49,12 +49,12 @@ namespace trifold {
 
 class LrSchedule {
  public:
-  // Derives what `config` leaves open: lr_decay_iters is train_iters, and lr_warmup_fraction is a share of
-  // the decay. Throws Error(BadInput), naming the option and the values that would be right, when `config`
-  // makes no schedule.
+  // Derives the values that `config` leaves open: lr_decay_iters is train_iters, and lr_warmup_fraction is a
+  // fraction of the decay. Throws Error(BadInput), naming the option and valid values, if `config` does not
+  // give a schedule.
   LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_t train_iters);
 
-  // The rate of step `step`, counted from 0. Steps beyond train_iters are allowed.
+  // The rate of step `step`, counted from 0; may be beyond train_iters.
   double at(int64_t step) const;
 
  private:

@@ -17,7 +17,7 @@ Tensor StepNumbers::all(const Buffer& buffer) const {
 
 void StepNumbers::send(Stream& stream, FunctionRef<RuleNumbers(int64_t row)> write) {
   if (ops_.device == nullptr) return;
-  stream.host().wait(copied_);  // the copy before has left the host's memory
+  stream.host().wait(copied_);  // the previous copy has been read from host memory
   for (int64_t row = 0; row < rows_; ++row) {
     const RuleNumbers numbers = write(row);
     std::copy(numbers.begin(), numbers.end(), all(host_).rows(row, row + 1).as<double>());
