@@ -8,9 +8,9 @@ namespace trifold {
 
 namespace {
 
-// Room for the squares of every table that is cut by columns, the same place on all ranks.
+// Room for the squares of every table that is cut by columns, at the same offsets on all ranks.
 struct SquaresRoom {
-  std::vector<int64_t> of_table;  // where it begins; -1: whole
+  std::vector<int64_t> of_table;  // its offset; -1: the table is not cut by columns
   int64_t numbers = 0;
 };
 
@@ -25,7 +25,7 @@ SquaresRoom squares_room(const Placement& placement, const EmbeddingTables::Opti
   return room;
 }
 
-// The scaling of averaged bags: columns of a matrix onto themselves.
+// Scales the vectors of averaged bags in place.
 void scale_means(const OpTable& ops, Stream& stream, std::vector<ColumnCopy>& mean, const LookupBatch& batch,
                  Tensor features) {
   if (mean.empty()) return;
@@ -59,7 +59,7 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
   const SquaresRoom squares = squares_room(placement, options);
   squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(options.dtype), ops.device);
   for (size_t i = 0; i < shards_; ++i) {
-    // One rank's gradients are those of the features.
+    // A single rank takes the gradients directly from those of the features.
     updates_.push_back(parts_[i].update(alone ? placement.feature_column(mine[i].table) : mine[i].column));
     updates_.back().whole_width = width;
     squares_at_.push_back(squares.of_table[static_cast<size_t>(mine[i].table)]);
@@ -79,11 +79,11 @@ VectorExchange::Options EmbeddingTables::exchange_options(const Options& options
   return {options.samples, options.dtype, options.bf16_exchange, options.marks};
 }
 
-// What is under way uses this object's memory.
+// Work in flight uses this object's memory.
 EmbeddingTables::~EmbeddingTables() {
   try {
     comm_stream_.synchronize();
-  } catch (const std::exception&) {  // rethrown to the thread that waits for it
+  } catch (const std::exception&) {  // rethrown by the next wait for the stream
     return;
   }
 }
@@ -117,8 +117,8 @@ void EmbeddingTables::backward(const LookupBatch& batch, Tensor dfeatures) {
   if (exchange_) exchange_->send_gradients(dfeatures);
 }
 
-// The squares of touched rows whose columns are on several ranks, which see the same lookups and so list the
-// same rows in the same order.
+// Sums the squares of touched rows whose columns are on several ranks. Those ranks see the same lookups and
+// so list the same rows in the same order.
 void EmbeddingTables::add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale) {
   if (squares_.bytes() == 0) return;
   const Tensor all =
@@ -149,12 +149,12 @@ void EmbeddingTables::update(const LookupBatch& batch, Tensor dfeatures, const S
 std::vector<NamedTensor> EmbeddingTables::checkpoint_tensors(bool to_load) const {
   std::vector<NamedTensor> tensors;
   for (size_t i = 0; i < parts_.size(); ++i)
-    // Rank 0 saves what is on all.
+    // Rank 0 saves the replicated tables.
     if (to_load || i < shards_ || comm_.rank() == 0) parts_[i].name_tensors(tensors, to_load);
   return tensors;
 }
 
-// Shards, over all ranks, of the same rows of a table.
+// The number of shards, over all ranks, of the same rows of a table.
 int EmbeddingTables::parts_of_rows(const Shard& shard) const {
   const std::span<const Shard> shards = placement_.shards();
   return static_cast<int>(std::count_if(shards.begin(), shards.end(), [&](const Shard& other) {
@@ -211,7 +211,8 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
   return memory;
 }
 
-// The largest of its calls of update_rows and row_gradients; row_squares has no more than one of the shards.
+// The maximum over its calls of update_rows and row_gradients; row_squares needs no more than one of its
+// shards.
 size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, const Options& options) {
   const size_t size = size_of(options.dtype);
   const std::span<const Shard> shards = placement.shards_of(rank);
@@ -231,7 +232,8 @@ size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, c
     ++copies;
     lookups = std::max(lookups, options.samples * table.max_ids);
     widest = std::max(widest, table.width);
-    most = std::max(most, cuda::update_workspace(1, table.rows, table.width, size));  // all its rows
+    most = std::max(most,
+                    cuda::update_workspace(1, table.rows, table.width, size));  // row_gradients of all rows
   }
   return std::max(most, cuda::update_workspace(copies, lookups, widest, size));
 }

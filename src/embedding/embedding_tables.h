@@ -1,25 +1,24 @@
-// EmbeddingTables: the embedding tables of a model, spread over ranks, with their optimizer's state; and the
-// two exchanges of a step. b = samples of this rank, B = ranks * b of the global batch, D = width of vectors,
-// `features` [b, (F + 1) D] as in models/dlrm.h, or [b, F D] without a bottom MLP: the vector of table t is
-// in D columns from Placement::feature_column on.
+// EmbeddingTables: the embedding tables of a model, distributed over ranks, with their optimizer's state; and
+// the two exchanges of a step. b = samples of this rank, B = ranks * b of the global batch, D = width of
+// vectors, `features` [b, (F + 1) D] as in models/dlrm.h, or [b, F D] without a bottom MLP: the vector of
+// table t is in D columns from Placement::feature_column on.
 //
-//   forward   every rank looks up its shards for the whole global batch: one row [W] a sample, where W are
-//             the columns of its shards; all to all, and rank r has b W_s numbers from each rank s. Parts of
-//             rows are added up in the order of the ranks. Bags that are averaged are multiplied by
-//             1 / length here.
-//   backward  the same way back: the gradients of b samples go to every rank that made a part of them, and
-//             come together as [B, W] in the order of the samples. Then each touched row is updated once,
-//             with the sum over the global batch. Gradients are of the loss's mean over the global batch, on
-//             any number of ranks.
+//   forward   every rank looks up its shards for the whole global batch: one row [W] per sample, where W is the
+//             columns of its shards. After an all-to-all, rank r has b W_s numbers from each rank s. Partial
+//             sums of a bag are added in rank order. Bags that are averaged are multiplied by 1 / length here.
+//   backward  the reverse: the gradients of b samples go to every rank that contributed to their vectors, and
+//             arrive there as [B, W] in the order of the samples. Then each touched row is updated once, with
+//             the sum over the global batch. Gradients are of the mean loss over the global batch, on any
+//             number of ranks.
 //
-// On one rank nothing travels and nothing is copied (vector_exchange.h). Gradients of replicated tables are
-// added up over the ranks (table_copies.h).
+// A single rank sends and copies nothing (vector_exchange.h). Gradients of replicated tables are summed over
+// the ranks (table_copies.h).
 //
-// All of it is on the device of the table of operations, where that has one. What a step waits for is on
-// streams alone: how much travels follows from the placement, and no number of the device is asked for.
+// Everything runs on the device of the table of operations, if it has one. A step only waits for streams: the
+// sizes of messages follow from the placement, and nothing is read back from the device.
 //
-// Row-wise Adagrad of a table whose columns are on several ranks adds up the squares of its rows over the
-// ranks first.
+// For a table whose columns are on several ranks, row-wise Adagrad first sums the squares of its rows over
+// the ranks.
 #pragma once
 
 #include <optional>
@@ -40,37 +39,38 @@ class EmbeddingTables {
     SparseKind optimizer = SparseKind::Sgd;
     bool mean = false;  // bags are averaged instead of summed
     bool bf16_exchange = false;
-    bool training = true;  // without, there is no state and no backward
+    bool training = true;  // otherwise there is no state and no backward
     uint64_t seed = 0;
     StepMarks marks;  // called for Vectors and Gradients
   };
-  // `comm` is this object's own; its work goes to `comm_stream`, computation to `compute`, both on the device
-  // of `ops`. References must outlive the tables.
+  // `comm` must not be used by others; its work runs on `comm_stream`, computation on `compute`, both on the
+  // device of `ops`. References must outlive the tables.
   EmbeddingTables(const Placement& placement, Communicator& comm, const OpTable& ops, const Options& options,
                   Stream& compute, Stream& comm_stream);
   ~EmbeddingTables();
   EmbeddingTables(const EmbeddingTables&) = delete;
   EmbeddingTables& operator=(const EmbeddingTables&) = delete;
 
-  // Gives the lookups of a new batch (IdExchange::make_batch) their tables.
+  // Connects the lookups of a new batch (IdExchange::make_batch) to their tables.
   void connect(LookupBatch& batch) const;
 
-  // Looks up and sends. Until `finish_forward` features belong to this object, but for the bottom MLP's
-  // columns.
+  // Looks up and starts sending. Until `finish_forward`, the features belong to this object, except the
+  // columns of the bottom MLP.
   void forward(const LookupBatch& batch, Tensor features);
   void finish_forward(const LookupBatch& batch, Tensor features);
-  // Sends the gradients of the features [b, (F + 1) D]. Scales them where bags are averaged.
+  // Sends the gradients of the features [b, (F + 1) D]. Scales them if bags are averaged.
   void backward(const LookupBatch& batch, Tensor dfeatures);
-  // Receives them and updates all touched rows; `rule.kind` must be that of the construction. `dfeatures` as
-  // in backward.
+  // Receives gradients and updates all touched rows; `rule.kind` must be that given to the constructor.
+  // `dfeatures` as in backward.
   void update(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule);
 
-  // Values and state, where they live, as boxes of global tensors: "param/embedding.<table>.weight",
-  // "adagrad_sum/...". To save, each box is named by one rank; to load, by all that hold it.
+  // Values and state, in place, as boxes of global tensors: "param/embedding.<table>.weight",
+  // "adagrad_sum/...". For a save, exactly one rank lists each box; for a load, all ranks that hold it do.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load) const;
 
-  // What this rank holds and others hold too: replicated tables with their state, and the sums of whole rows
-  // of which several ranks hold columns each. `copies` of all ranks, of which one is the first.
+  // The tensors that other ranks hold too: replicated tables with their state, and per-row sums of tables
+  // whose columns are on several ranks. `copies` is the number of ranks that hold it; on one of them
+  // `is_first` is set.
   struct Copy {
     NamedTensor tensor;
     int copies = 1;
@@ -78,15 +78,15 @@ class EmbeddingTables {
   };
   std::vector<Copy> copies() const;
 
-  // Bytes of tables, of state and of what exchanges and updates need here.
+  // Bytes of tables, of state, and of the buffers of exchanges and updates.
   struct Memory {
     size_t tables = 0, state = 0, buffers = 0;
   };
   Memory memory() const;
-  // The same of any rank of a placement, before there is one.
+  // The same for any rank of a placement, without constructing it.
   static Memory memory(const Placement& placement, int rank, const Options& options);
-  // Bytes that updates take of a device's work space for the largest batch, taken at construction: cudaMalloc
-  // in the middle of training would wait for all that is under way.
+  // Bytes of a device's workspace that updates need for the largest batch. It is taken at construction,
+  // because cudaMalloc during training would wait for all work in flight.
   static size_t update_workspace(const Placement& placement, int rank, const Options& options);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
@@ -106,11 +106,11 @@ class EmbeddingTables {
   size_t shards_ = 0;             // parts that are shards; the rest are copies
   std::vector<RowUpdate> updates_;
   std::vector<ColumnCopy> mean_;
-  // Of several ranks:
+  // With several ranks:
   std::optional<VectorExchange> exchange_;
   std::optional<TableCopies> copies_;
   Buffer squares_;
-  std::vector<int64_t> squares_at_;  // of each shard; -1 where its columns are whole
+  std::vector<int64_t> squares_at_;  // of each shard; -1 if its columns are not cut
 };
 
 }  // namespace trifold

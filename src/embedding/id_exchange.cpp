@@ -32,7 +32,7 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
       ones_(send_counts_.size(), 1) {
   check(comm.size() == placement.ranks(), "tables are placed on {} ranks, but there are {}",
         placement.ranks(), comm.size());
-  const int64_t parts = options.weighted ? 2 : 1;  // numbers of an id
+  const int64_t parts = options.weighted ? 2 : 1;  // 32-bit words per id
   const auto most = [&](std::span<const Shard> shards, int64_t samples) {
     int64_t count = 0;
     for (const Shard& shard : shards) count += samples * (1 + parts * table_of(placement, shard).max_ids);
@@ -55,14 +55,14 @@ void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
   stream.synchronize();
 }
 
-// Every lookup, of every placement and device, forward and in updates, is in an id that came this way: this
-// is where ids are held against the rows of the tables here, whatever the source of the batch knows of them.
+// All ids that any placement or device looks up, in forward and in updates, pass through here, so ids are
+// checked here against the rows of the tables, whatever checks the source of the batch has made.
 void IdExchange::check_ids(const ClickBatch& batch) const {
   check(batch.ids.size() == placement_.tables().size(), "a batch with ids of {} tables, {} are placed",
         batch.ids.size(), placement_.tables().size());
   for (size_t t = 0; t < batch.ids.size(); ++t) {
     const auto* const ids = batch.ids[t].as<int32_t>();
-    uint32_t most = 0;  // a negative id is a large one
+    uint32_t most = 0;  // as unsigned, so a negative id is large
     for (int64_t i = 0; i < batch.ids[t].elements(); ++i)
       most = std::max(most, static_cast<uint32_t>(ids[i]));
     if (batch.ids[t].elements() > 0 && most >= static_cast<uint64_t>(placement_.tables()[t].rows))
@@ -82,7 +82,7 @@ void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
   fail("table {}: the batch has more ids than the lengths of its bags say", table.name);
 }
 
-// Returns the number of 32-bit words written behind `ids`.
+// Returns the number of 32-bit words written to `ids`.
 int64_t IdExchange::pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths,
                                int32_t* ids) const {
   const auto t = static_cast<size_t>(shard.table);
@@ -131,7 +131,7 @@ void IdExchange::pack(const ClickBatch& batch) {
   }
 }
 
-// The messages' sizes first: nobody knows how many ids the others' samples have.
+// Sizes are exchanged first: a rank does not know how many ids the other ranks' samples have.
 void IdExchange::exchange(Stream& host) {
   const auto counts = [](std::vector<int64_t>& c) -> Tensor {
     return {c.data(), DType::I64, {static_cast<int64_t>(c.size())}};

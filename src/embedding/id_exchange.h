@@ -1,6 +1,5 @@
-// IdExchange sends the ids of a global batch to the ranks that hold their rows, all to all, and puts them in
-// the form that lookups and updates need. It depends on no weights, so it runs ahead of the step that uses
-// it.
+// IdExchange sends the ids of a global batch to the ranks that hold their rows, all to all, and arranges them
+// for lookups and updates. It does not depend on weights, so it runs ahead of the step that uses it.
 //
 // Ids are exchanged between hosts, also where lookups run on devices (docs/decisions/0009): hosts read them
 // from files, ids are few bytes compared with the vectors they stand for, and the host needs their counts to
@@ -34,20 +33,19 @@ inline int64_t sum(const std::vector<int64_t>& counts) {
 
 class IdExchange {
  public:
-  // `comm` is this object's own. References must outlive it.
+  // `comm` must not be used by others. References must outlive the exchange.
   IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
              const LookupOptions& options);
 
-  // A batch whose lookups have no tables yet; a run keeps two, one in use and one being filled.
+  // A batch whose lookups are not connected to tables yet; a run keeps two, one in use and one being filled.
   std::unique_ptr<LookupBatch> make_batch() const;
-  // Sorts a batch as large as one can be, on a device: what it takes for that beside the batch
-  // (LookupMemory::sorting) is taken now, and not while it trains, when it would wait for all that is under
-  // way. `batch` is overwritten.
+  // Sorts a batch of the maximum size on a device, so that the memory for sorting (LookupMemory::sorting) is
+  // allocated now; during training the allocation would wait for all work in flight. `batch` is overwritten.
   void reserve_sorting(LookupBatch& batch, Stream& stream) const;
-  // Collective. Fills `out` from this rank's samples, sorted for an update where `sort` is set. BadInput that
-  // names table, id, sample and rows for an id outside its table, before anything travels. Ids travel on
-  // the calling thread; `stream`, which must be inline, then carries the copy to its device and the sorting.
-  // What used `out` before must come before that on it.
+  // Collective. Fills `out` from this rank's samples, sorted for an update if `sort` is set. If an id is
+  // outside its table, throws BadInput that names table, id, sample and rows, before anything is sent. Ids
+  // are sent on the calling thread; `stream`, which must be inline, then carries the copy to its device and
+  // the sorting. Earlier users of `out` must precede this on `stream`.
   void distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 

@@ -18,7 +18,7 @@ std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, in
   const bool alone = placement.ranks() == 1;
   for (const Shard& shard : placement.shards_of(rank)) {
     const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
-    // One rank looks up straight into the features.
+    // A single rank looks up directly into the features.
     add(table, shard.rect.extent[0], samples * placement.ranks(),
         alone ? placement.feature_column(shard.table) : shard.column);
   }
@@ -30,7 +30,7 @@ std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, in
   return rooms;
 }
 
-// The tensors of one list's order: their types and sizes.
+// Takes the tensors of one list's order, with their types and sizes.
 template <class Take>
 LookupOrder make_order(const LookupBatch::Room& room, bool weighted, Take take) {
   LookupOrder order;

@@ -2,12 +2,12 @@
 //
 //   table       the whole table on one rank
 //   row         ranges of rows on several ranks; each makes partial sums of the bags, which the rank of the
-//               samples adds up in rank order
-//   column      ranges of columns on several ranks; each of them sees all ids of the table
-//   replicated  a copy on every rank: nothing is sent in forward; in backward the gradients of all its rows
-//               are summed over the ranks. For tables smaller than a batch
+//               samples adds in rank order
+//   column      ranges of columns on several ranks; each of them receives all ids of the table
+//   replicated  a copy on every rank: forward sends nothing; backward sums the gradients of all its rows over
+//               the ranks. For tables smaller than a batch
 //
-// On one rank every table is whole. Few tables on many ranks, or many on few, are no special case.
+// On one rank every table is whole. Any number of tables works with any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ struct EmbeddingTable {
   std::string name;
   int64_t rows = 0;
   int64_t width = 0;  // columns
-  int max_ids = 1;    // of one sample
+  int max_ids = 1;    // per sample
 };
 
 // Part p of a table is on rank (first_rank + p) mod ranks.
 struct TablePlacement {
   PlacementKind kind = PlacementKind::Table;
   int first_rank = 0;
-  int parts = 1;  // Row, Column; never more than there are rows, or columns, or ranks
+  int parts = 1;  // for Row and Column; at most the number of rows, or columns, and of ranks
 };
 
 // A part of a table on one rank.
@@ -41,32 +41,32 @@ struct Shard {
   int table = 0;
   int rank = 0;
   Rect rect;           // of [rows, width]
-  int64_t column = 0;  // where its columns begin among those of all shards of its rank
+  int64_t column = 0;  // the begin of its columns among those of all shards of its rank
 };
 
 class Placement {
  public:
-  // The features of a sample are `leading` vectors (the bottom MLP's, where there is one) and then the
-  // tables'.
+  // The features of a sample are `leading` vectors (those of the bottom MLP, if there is one) followed by
+  // those of the tables.
   Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacement> choice, int ranks,
             int leading = 1);
 
   int ranks() const { return ranks_; }
   std::span<const EmbeddingTable> tables() const { return tables_; }
   std::span<const TablePlacement> choice() const { return choice_; }
-  // Of everything that is not replicated, by rank, then table, then part.
+  // All shards of tables that are not replicated, by rank, then table, then part.
   std::span<const Shard> shards() const { return shards_; }
   std::span<const Shard> shards_of(int rank) const;
-  // Columns of all shards of a rank: what it makes for a sample.
+  // The number of columns of all shards of a rank: the numbers it looks up per sample.
   int64_t columns(int rank) const { return columns_[static_cast<size_t>(rank)]; }
-  // The column of a sample's features where the vector of a table begins. All tables are of one width.
+  // The column in a sample's features at which the vector of a table begins. All tables have the same width.
   int64_t feature_column(int table) const {
     return (table + leading_) * tables_[static_cast<size_t>(table)].width;
   }
   bool replicated(int table) const;
   // Whether the columns of the table are on more than one rank.
   bool cut_by_columns(int table) const;
-  // Shards, by rows, of the table's rows: true for the first that is added to a bag.
+  // Among the shards with different rows of the table: whether this one is the first to be added to a bag.
   bool first_of_rows(const Shard& shard) const;
 
  private:
@@ -75,7 +75,7 @@ class Placement {
   int ranks_;
   int leading_;
   std::vector<Shard> shards_;
-  std::vector<size_t> first_;  // shard of each rank; and the end
+  std::vector<size_t> first_;  // the first shard of each rank; and the end
   std::vector<int64_t> columns_;
 };
 

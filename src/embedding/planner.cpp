@@ -14,7 +14,7 @@ int64_t row_bytes(const EmbeddingTable& table, const PlacementInput& input) {
   return table.width * input.number_bytes + input.state_bytes_of_row;
 }
 
-// Bytes moved for `samples` samples by a part that sees `ids` of a sample's ids and has `columns` columns.
+// Bytes moved for `samples` samples by a part that receives `ids` ids per sample and has `columns` columns.
 double looked_up(double samples, double ids, double columns, int number_bytes) {
   const double row = columns * number_bytes;
   return samples * (ids * (4 + row) + row);
@@ -75,7 +75,7 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
       load.bytes += tables[t].rows * row_bytes(tables[t], input);
       load.lookup_bytes += looked_up(share, tables[t].max_ids, columns, input.number_bytes);
       load.update_bytes += updated(share, tables[t].max_ids, columns, input.number_bytes) + 3 * dense;
-      // With a number for each row that says whether it was touched.
+      // Plus one number per row that says whether it was touched.
       load.copies_out +=
           2 * static_cast<double>(tables[t].rows) * (columns + 1) * input.number_bytes * (ranks - 1) / ranks;
     }
@@ -128,7 +128,7 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     TablePlacement& how = placement[piece.table];
     const auto ranks = static_cast<size_t>(input.ranks);
     const auto parts = static_cast<size_t>(how.parts);
-    // Neighbouring ranks take the parts of a table: the start whose busiest rank is least busy, with room.
+    // Consecutive ranks take the parts of a table: from the start with room whose busiest rank is least busy.
     std::optional<size_t> best;
     double best_work = 0;
     for (size_t start = 0; start < ranks; ++start) {

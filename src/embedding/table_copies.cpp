@@ -56,7 +56,7 @@ TableCopies::TableCopies(const Placement& placement, std::span<const TablePart> 
   }
 }
 
-// Every row once, each in a bag of its own: 0, 1, 2, ... is the list of rows, of bags and of beginnings.
+// Every row once, in a bag of its own: 0, 1, 2, ... serves as the list of rows, of bags and of begins.
 void TableCopies::make_orders(std::span<const TablePart> parts) {
   int64_t most = 0;
   for (const TablePart& part : parts) most = std::max(most, part.rect().extent[0]);

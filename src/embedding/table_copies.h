@@ -1,4 +1,4 @@
-// TableCopies: the update of replicated tables. Gradients of all their rows are added up over the ranks; then
+// TableCopies: the update of replicated tables. Gradients of all their rows are summed over the ranks; then
 // every rank updates the rows that any rank has touched.
 #pragma once
 
@@ -12,9 +12,9 @@ namespace trifold {
 
 class TableCopies {
  public:
-  // `parts` are the replicated tables in their order; `dtype` is theirs. References, and the parts' memory,
-  // must outlive it; streams are on the device of `ops`. Whoever owns it waits for `comm_stream` before it
-  // goes.
+  // `parts` are the replicated tables in order, of type `dtype`. References, and the parts' memory, must
+  // outlive the object; streams are on the device of `ops`. The owner must wait for `comm_stream` before
+  // destroying it.
   TableCopies(const Placement& placement, std::span<const TablePart> parts, Communicator& comm,
               const OpTable& ops, DType dtype, Stream& compute, Stream& comm_stream);
   TableCopies(const TableCopies&) = delete;
@@ -23,7 +23,7 @@ class TableCopies {
   // `orders` of this rank's lookups in these tables; `dfeatures` [b, (F + 1) D].
   void update(std::span<const LookupOrder> orders, Tensor dfeatures, const SparseRule& rule);
 
-  // Of what it holds beside the tables; the second one before there is one.
+  // Bytes it holds besides the tables; the second form needs no instance.
   size_t bytes() const;
   static size_t bytes(const Placement& placement, DType dtype);
 
@@ -35,10 +35,10 @@ class TableCopies {
   Stream& compute_;
   Stream& comm_stream_;
   Buffer memory_;
-  Tensor all_;  // what is added up over the ranks: gradients of all rows, and which of them were touched
+  Tensor all_;  // summed over the ranks: gradients of all rows, and which of them were touched
   std::vector<Tensor> gradients_;
   std::vector<Buffer> order_memory_;
-  std::vector<LookupOrder> orders_;  // of all rows: what was touched says `touched` of the update
+  std::vector<LookupOrder> orders_;  // of all rows; the update's `touched` says which were touched
   std::vector<RowUpdate> stores_, updates_;
 };
 

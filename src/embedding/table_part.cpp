@@ -44,7 +44,7 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
   initialise(stream);
 }
 
-// A device gets them in pieces that the host makes.
+// For a device, the host generates the values in pieces.
 void TablePart::initialise(Stream& stream) const {
   constexpr int64_t kPieceBytes = int64_t{16} << 20;
   const Tensor all = values();
@@ -60,7 +60,7 @@ void TablePart::initialise(Stream& stream) const {
   }
 }
 
-// Those of its rows from `first` on.
+// Generates the values of this part's rows from `first` on.
 void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const {
   const PhiloxKey key = philox_key(options_.seed, weight_name(table_));
   const double bound = std::sqrt(1.0 / static_cast<double>(table_.rows));

@@ -1,8 +1,8 @@
-// TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, where
-// operations read them.
+// TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, in memory
+// that operations read.
 //
-// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
-// placement.
+// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column), so they are the same in
+// every placement.
 #pragma once
 
 #include <string>
@@ -26,20 +26,20 @@ class TablePart {
   struct Options {
     DType dtype = DType::F32;
     SparseKind optimizer = SparseKind::Sgd;
-    bool training = true;  // without, there is no state
+    bool training = true;  // otherwise there is no state
     uint64_t seed = 0;
   };
-  // `names_rows`: this part saves what belongs to whole rows. Values are made on `stream`, of the device of
-  // `ops`; what a device has not got yet when this returns is under way there.
+  // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
+  // the device of `ops`; copies to the device may still be in flight when this returns.
   TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect& rect, bool names_rows,
             const Options& options, Stream& stream);
 
   const Rect& rect() const { return rect_; }
   Tensor values() const { return values_.tensor(options_.dtype, rect_.extent); }
-  // The update of its rows by gradients that begin at `column`; without an order yet.
+  // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
 
-  // As boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
+  // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
 
   size_t value_bytes() const { return values_.bytes(); }

@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-// Numbers that a rank makes for all samples, and that it gets for its own.
+// The numbers that a rank looks up for all samples, and that it receives for its own.
 struct Counts {
   int64_t made = 0, received = 0;
 };
@@ -69,7 +69,7 @@ Tensor VectorExchange::made() const {
   return made_.tensor(options_.dtype, {options_.samples * ranks_, columns_});
 }
 
-// What came from, or goes to, a rank: [b, W_rank].
+// The block received from, or sent to, a rank: [b, W_rank].
 Tensor VectorExchange::block(int64_t at, size_t rank) const {
   const int64_t count = received_counts_[rank];
   return flat(received_, received_numbers_)
@@ -81,7 +81,7 @@ void VectorExchange::mark(StepPart part, bool begins) {
   if (options_.marks) comm_stream_.run([this, part, begins] { options_.marks(part, begins); });
 }
 
-// `out` and `in` are flat. On the way they may be bf16.
+// `out` and `in` are flat. They may be sent as bf16.
 void VectorExchange::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_short, StepPart part) {
   const bool forward = part == StepPart::Vectors;
   const std::vector<int64_t>& from = forward ? received_counts_ : made_counts_;
@@ -99,7 +99,7 @@ void VectorExchange::send(Tensor out, Tensor in, Buffer& out_short, Buffer& in_s
   arrived_ = comm_stream_.record();
 }
 
-// Waits for what was sent last.
+// Waits for the last exchange.
 void VectorExchange::widen(Tensor out, const Buffer& from) {
   compute_.wait(arrived_);
   if (options_.bf16) ops_.convert(compute_, out, from.tensor(DType::BF16, out.shape));

@@ -1,9 +1,9 @@
-// VectorExchange: what a rank looked up in its shards travels to the ranks whose samples it is for, all to
-// all, and the gradients travel back. b = samples of this rank, B = ranks * b, W = columns of the shards of a
+// VectorExchange sends the vectors that a rank looked up in its shards to the ranks that own the samples, all
+// to all, and the gradients back. b = samples of this rank, B = ranks * b, W = columns of the shards of a
 // rank, `features` [b, (F + 1) D] as in embedding_tables.h.
 //
-// Each way b (sum of W over the other ranks) numbers come to a rank, and (B - b) W leave it. The parts of one
-// bag that come from several ranks are added up in the order of the ranks.
+// In each direction a rank receives, or sends, b (sum of W over the other ranks) numbers, and sends, or
+// receives, (B - b) W. The parts of one bag that come from several ranks are added in rank order.
 #pragma once
 
 #include <vector>
@@ -19,27 +19,27 @@ class VectorExchange {
   struct Options {
     int64_t samples = 0;  // b
     DType dtype = DType::F32;
-    bool bf16 = false;  // on the way, rounded once
+    bool bf16 = false;  // sent as bf16, rounded once
     StepMarks marks;    // called for Vectors and Gradients
   };
-  // References must outlive it; streams are on the device of `ops`. Whoever owns it waits for `comm_stream`
-  // before it goes.
+  // References must outlive the object; streams are on the device of `ops`. The owner must wait for
+  // `comm_stream` before destroying it.
   VectorExchange(const Placement& placement, Communicator& comm, const OpTable& ops, const Options& options,
                  Stream& compute, Stream& comm_stream);
   VectorExchange(const VectorExchange&) = delete;
   VectorExchange& operator=(const VectorExchange&) = delete;
 
-  // [B, W] of this rank's shards: vectors to be sent, later the gradients that came.
+  // [B, W] of this rank's shards: vectors to be sent, later the gradients received.
   Tensor made() const;
 
   void send_vectors();
-  // Their places in `features` are assigned.
+  // Assigns the vectors to their columns of `features`.
   void receive_vectors(Tensor features);
   void send_gradients(Tensor dfeatures);
-  // To made().
+  // Receives the gradients into made().
   void receive_gradients();
 
-  // Of what it holds; the second one for any rank, before there is one.
+  // Bytes it holds; the second form, for any rank, needs no instance.
   size_t bytes() const;
   static size_t bytes(const Placement& placement, int rank, const Options& options);
 
@@ -62,7 +62,7 @@ class VectorExchange {
   int64_t made_numbers_ = 0, received_numbers_ = 0;
   std::vector<std::vector<ColumnCopy>> unpack_, pack_;  // from and to each rank
   Buffer made_;                                         // [B, W] of this rank's shards
-  Buffer received_;                                     // [b, W_s] of every rank s, one after another
+  Buffer received_;                                     // [b, W_s] from every rank s, in rank order
   Buffer made_short_, received_short_;
   Event arrived_;
 };
