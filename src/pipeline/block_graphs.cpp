@@ -11,7 +11,7 @@ namespace {
 
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
-// The output's may be what is kept.
+// The output's arena may be `keep`.
 std::array<Arena*, 4> arenas_of(const Run& run) {
   return {&run.keep, &run.flow, &run.scratch, &run.output()};
 }
@@ -52,7 +52,7 @@ void BlockGraphs::make_key(const BlockWork& work) {
   for (const Tensor& tensor :
        {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.router_sums})
     add(tensor);
-  if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without any
+  if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without parameters
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {
     if (work.reads_weights) key_.push_back(number_of(run.weight(id).data));
     if (!work.adds_gradients) continue;
@@ -90,7 +90,7 @@ void BlockGraphs::run(const BlockWork& work, FunctionRef<void()> compute) {
 
 namespace {
 
-// What `compute` puts on the queue. The capture is over when this returns or throws.
+// Captures the work that `compute` enqueues. The capture has ended when this returns or throws.
 std::unique_ptr<DeviceGraph> written_down(DeviceQueue& queue, FunctionRef<void()> compute) {
   queue.begin_capture();
   std::exception_ptr error;
@@ -134,7 +134,7 @@ void BlockGraphs::capture(const BlockWork& work, Part& part, Entry& entry, Funct
     std::copy(saved_before.begin(), saved_before.end(), saved.begin());
     restore(work.run, fill_before);
     for (const ParamId id : to_begin) work.run.grads->set_begun(id, false);
-    return compute();  // where it failed for a reason of its own it does so again
+    return compute();  // if the failure was not due to the capture, it happens again
   }
   if (work.through != nullptr) entry.through = *work.through;
   entry.saved.assign(saved.begin(), saved.end());

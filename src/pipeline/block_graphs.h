@@ -1,21 +1,22 @@
-// BlockGraphs: what a block puts on a device's queue for its part of an action, written down once and
-// launched as one from then on (DeviceQueue::begin_capture; a CUDA graph). The host then neither walks the
-// layers nor launches their kernels one by one, which is what a step of many small kernels waits for.
+// BlockGraphs captures the work that a block enqueues on a device for its part of an action, and replays it
+// as one launch from then on (DeviceQueue::begin_capture; a CUDA graph). The host then neither walks the
+// layers nor launches their kernels one by one, which would limit a step of many small kernels.
 //
-// A graph is good as long as every address in it is. Addresses repeat from step to step, because slots,
-// messages, batches and arenas are taken in the order of the plan; but not from micro-batch to micro-batch.
-// So graphs are kept by all that a block's work is made of: the part (forward, backward ...), the block, and
-// the addresses of its input, of what it saved, its batch, weights and gradients, which of the gradients are
-// begun, and the fill of the arenas.
-//   first time met    done as ever: libraries choose their algorithms and workspaces grow, which no graph may
-//   second time       captured, and launched
-//   from then on      launched; the tensors that it leaves and the fill of the arenas are as they were then
-// Numbers that change from step to step are read from the device's memory (Batch::sample, loss_factors).
+// A graph is valid as long as all addresses in it are. Addresses repeat from step to step, because slots,
+// messages, batches and arenas are taken in the order of the plan, but not from micro-batch to micro-batch.
+// Graphs are therefore stored under everything that a block's work depends on: the part (forward, backward
+// ...), the block, the addresses of its input, saved tensors, batch, weights and gradients, which of the
+// gradients are begun, and the fill levels of the arenas.
+//   first time        executed without capture, because libraries choose algorithms and allocate workspaces,
+//                     which no graph may contain
+//   second time       captured and launched
+//   from then on      launched; output tensors and the arenas' fill levels are set to those of the capture
+// Values that change every step are read from device memory (Batch::sample, loss_factors).
 //
-// Where a queue refuses to capture a part it is done as ever from then on, and `note` says so. Waiting for
-// weights, messages and collectives of other streams is the executor's and outside. Not for blocks with
-// collectives of their own (tensor ranks): they would be captured on some ranks, and met by others that do
-// not wait for them.
+// If a queue refuses to capture a part, that part is executed without graphs from then on, and `note` says
+// why. Waiting for weights, messages and collectives on other streams is left to the executor, outside of
+// graphs. Blocks with collectives of their own (tensor ranks) are not supported: some ranks might capture a
+// collective while others execute it.
 #pragma once
 
 #include <array>
@@ -32,43 +33,43 @@
 
 namespace trifold {
 
-// A block's part of an action, as it is about to be computed.
+// A block's part of an action that is about to be computed.
 struct BlockWork {
   ActionKind kind;
   int block = 0;              // of the model
-  const Run& run;             // its arenas are the same objects each time
-  Tensor* through = nullptr;  // what goes in, and then what comes out; null: nothing does
+  const Run& run;             // its arenas must be the same objects each time
+  Tensor* through = nullptr;  // the input, then the output; null: nothing flows through
   Saved& saved;
-  bool reads_weights = true;   // they are there
-  bool adds_gradients = true;  // they are open
+  bool reads_weights = true;   // the weights are available
+  bool adds_gradients = true;  // the gradients are open
 };
 
 class BlockGraphs {
  public:
-  // Of the blocks of a rank, whose parameters `params` names. All work is on `stream`, which has a device.
-  // Both must outlive this.
+  // For the blocks of a rank, whose parameters `params` names. All work is on `stream`, which has a device.
+  // Both must outlive this object.
   BlockGraphs(const ParamList& params, Stream& stream);
 
-  // Does `work`, or what it would do. `compute` does it through the layer, and sets work.through.
+  // Does `work` by a graph or by `compute`, which must run it through the layer and set work.through.
   void run(const BlockWork& work, FunctionRef<void()> compute);
 
-  // The first part that could not be captured, and why; empty while all could. A part that the queue refused
-  // takes precedence over one with too many addresses.
+  // The first part that could not be captured, and why; empty if all could. A part that the queue refused
+  // takes precedence over one with too many sets of addresses.
   const std::string& note() const { return note_; }
-  // Whether `note` is of a part that the queue refused.
+  // Whether `note` is about a part that the queue refused.
   bool refused() const { return refused_; }
 
  private:
-  // Of a block's part: sets of addresses that are kept. Each graph takes memory of the device.
+  // The most sets of addresses stored for a block's part. Each graph takes device memory.
   static constexpr int kMostGraphs = 64;
   using Key = std::vector<uint64_t>;
   using Fill = std::array<Arena::Mark, 4>;  // of keep, flow, scratch and output
   struct Entry {
-    std::unique_ptr<DeviceGraph> graph;  // null: met once
-    Tensor through;                      // as the work leaves them
+    std::unique_ptr<DeviceGraph> graph;  // null: executed once, not captured yet
+    Tensor through;                      // after the work
     std::vector<Tensor> saved;
     Fill fill{};
-    std::vector<ParamId> begins;  // gradients
+    std::vector<ParamId> begins;  // gradients that the work begins
   };
   struct Part {
     int entries = 0;
@@ -76,7 +77,7 @@ class BlockGraphs {
   };
 
   void make_key(const BlockWork& work);
-  // Of the gradients that the work may write, those that are not begun.
+  // The gradients that the work may write and that are not begun.
   std::vector<ParamId> not_begun(const BlockWork& work) const;
   void add(const Tensor& tensor);
   void capture(const BlockWork& work, Part& part, Entry& entry, FunctionRef<void()> compute);
@@ -86,7 +87,7 @@ class BlockGraphs {
   std::vector<std::vector<ParamId>> params_;  // of each block
   std::map<Key, Entry> entries_;
   std::map<std::pair<ActionKind, int>, Part> parts_;
-  Key key_;  // of the work at hand
+  Key key_;  // of the current work
   std::string note_;
   bool refused_ = false;
 };

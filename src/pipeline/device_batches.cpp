@@ -26,7 +26,7 @@ Batch DeviceBatches::take(const Batch& batch, int64_t number, double loss_scale)
   for (const Tensor* tensor : copy.tensors())
     if (tensor->data != nullptr) bytes += round_up(tensor->bytes());
   Stream host = compute_.host();
-  host.wait(at.copied);  // the copy before has left the host's memory
+  host.wait(at.copied);  // the previous copy has been read from host memory
   if (at.device.bytes() < bytes) {
     host.wait(at.used);
     at.host = Buffer::shared(bytes, ops_.device);

@@ -1,9 +1,9 @@
-// DeviceBatches: the batches of a rank where its device reads them.
+// DeviceBatches: copies of a rank's batches in device memory.
 //
-// A batch is copied to memory of the host that the device reaches, and from there by a stream of its own: the
-// host goes on enqueueing, and the next batch arrives while the device computes with the last. There is one
-// place more than batches are in use at a time. The numbers of a batch that operations read (Batch::sample,
-// Batch::loss_factors) travel with it.
+// A batch is copied to pinned host memory, and from there to the device by a separate stream, so the host
+// continues to enqueue, and the next batch arrives while the device computes with the last. There is one
+// buffer more than batches in use at a time. The per-step numbers of a batch that operations read
+// (Batch::sample, Batch::loss_factors) are copied with it.
 #pragma once
 
 #include <vector>
@@ -15,18 +15,18 @@ namespace trifold {
 
 class DeviceBatches {
  public:
-  // For at most `in_use` batches at a time. `ops` has a device; `compute` is the stream of those who read.
-  // Both must outlive this.
+  // For at most `in_use` batches at a time. `ops` must have a device; `compute` is the stream of the readers.
+  // Both must outlive this object.
   DeviceBatches(const OpTable& ops, Stream& compute, int64_t in_use);
 
-  // The same batch in the device's memory, for work that is enqueued on the compute stream from now on.
-  // `number` counts the batches of a step; `loss_scale` is Run's. `batch` may be changed when this returns.
+  // The same batch in device memory, for work enqueued on the compute stream from now on. `number` counts the
+  // batches of a step; `loss_scale` is that of Run. `batch` may be changed when this returns.
   Batch take(const Batch& batch, int64_t number, double loss_scale);
-  // All work with batch `number` is enqueued.
+  // To be called when all work with batch `number` has been enqueued.
   void release(int64_t number);
 
  private:
-  // What stands behind the tensors of a batch.
+  // Stored after the tensors of a batch.
   struct Numbers {
     int64_t first_sample;
     double loss_factors[3];
@@ -40,7 +40,7 @@ class DeviceBatches {
   const OpTable& ops_;
   Stream& compute_;
   std::vector<Place> places_;
-  Stream copies_;  // after what it copies between: it is waited for before that goes
+  Stream copies_;  // after the buffers it copies between: destroyed, and so drained, first
 };
 
 }  // namespace trifold

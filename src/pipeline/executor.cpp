@@ -113,10 +113,10 @@ Shape Executor::boundary(const Batch& batch) const {
   return {batch.samples() * batch.seq_length() / place_.row_parts, place_.width};
 }
 
-// One batch of messages of one direction. They are ready, or gone, when all of the batch is.
+// Exchanges one batch of messages of one direction. All of them become ready, or spare, together.
 void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs) {
   const bool forward = is_forward_message(batch.front().kind);
-  constexpr size_t kFew = 4;  // messages that a batch seldom exceeds
+  constexpr size_t kFew = 4;  // a batch seldom has more messages
   SmallList<Transfer, kFew> transfers;
   SmallList<Message*, kFew> received;
   SmallList<Message*, kFew> sent;
@@ -159,8 +159,8 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
   }
 }
 
-// The block of the model that completes the unit an action is about. One past the stage's last block stands
-// for the copy of a tied weight, which no block completes.
+// The model's block that completes the unit of an action. The index after the stage's last block stands for
+// the copy of a tied weight, which no block completes.
 int Executor::model_block(const Action& action) {
   const Stage& stage = state_of(action).stage;
   const auto block = static_cast<size_t>(std::max(action.block, 0));
@@ -188,7 +188,7 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
       return params_.reshard(model_block(action), stream_);
     case ActionKind::ReduceTied:
       return grads_->reduce_tied(stream_);
-    default:  // messages are not here: they go together (exchange)
+    default:  // messages do not come here: they are exchanged together
       return inputs.others(action);
   }
 }
@@ -243,7 +243,7 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
   return take_losses();
 }
 
-// Graphs are captured when a block's work is met for the second time.
+// Called twice if blocks are captured: the first execution of a block's work is not.
 void Executor::rehearse(const RankPlan& row, const StepInputs& inputs) {
   rehearsing_ = true;
   run(row, inputs);

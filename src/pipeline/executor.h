@@ -1,15 +1,16 @@
-// Executor: the one interpreter of plans. It owns the memory of activations and obeys the plan; it takes no
-// decisions.
+// Executor: the interpreter of plans. It owns the memory of activations and executes the plan; it makes no
+// decisions of its own.
 //
-// Computation runs in the order of the rank's row on the compute stream. Messages between stages leave and
-// arrive on two streams of their own, forward traffic on one communicator, backward traffic on another;
-// adjacent messages of one direction are exchanged together. A receive makes only its consumer wait.
+// Computation runs in the order of the rank's row on the compute stream. Messages between stages are sent and
+// received on two other streams, forward messages over one communicator, backward messages over another;
+// adjacent messages of one direction are exchanged together. Only the consumer of a message waits for it.
 //
-// Memory: each micro-batch in flight on a stage has a *slot* with an arena for what its forward keeps. In a
-// whole backward (B) activation gradients flow through two arenas in turn: a block's backward reads dy from
-// one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W. Tensors that
-// come from or go to another rank lie in messages: the output of a stage is not kept once it is sent. A dry run
-// of the plan with measuring arenas finds all capacities, so `measure` is exact and `run` allocates no tensor.
+// Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps.
+// In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
+// from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
+// Tensors received from or sent to another rank are in messages: the output of a stage is not kept once it is
+// sent. A dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run`
+// allocates no tensor.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,16 @@ namespace trifold {
 struct StageBlock {
   const Layer* layer;
   int slots;      // tensors it saves for one micro-batch
-  int index = 0;  // in the model
+  int index = 0;  // index in the model
 };
 
 // A stage that this rank runs.
 struct Stage {
-  int index = 0;  // in the pipeline
+  int index = 0;  // index in the pipeline
   std::vector<StageBlock> blocks;
 };
 
-// A rank's place in the pipeline. The communicators are over the pipeline axis; null with one rank on it.
+// A rank's place in the pipeline. The communicators are over the pipeline axis; null if it has one rank.
 struct PipelinePlace {
   std::vector<Stage> stages;         // of this rank, ascending
   std::vector<int> rank_of_stage;    // pipeline rank of every stage
@@ -48,23 +49,23 @@ struct PipelinePlace {
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
-  RankPlan forward_row;  // what `evaluate` runs; empty: forward_row_of the rest
+  RankPlan forward_row;  // the row of `evaluate`; empty: forward_row_of the other members
 };
 
-// The actions of one micro-batch that goes forward through the stages of this rank.
+// The row that takes one micro-batch forward through the stages of this rank.
 RankPlan forward_row_of(const PipelinePlace& place);
 
-// Sees every action and block of a step while it is computed; asked for by StepInputs::watch.
+// Observes every action and block of a step while it is enqueued; set as StepInputs::watch.
 class StepWatch : public TensorWatch {
  public:
-  // Passes everything on to `inner`, if there is one, which must outlive it.
+  // Forwards every call to `inner`, if there is one, which must outlive it.
   explicit StepWatch(StepWatch* inner = nullptr) : inner_(inner) {}
-  // An action, or the first of several messages that go together, comes next.
+  // The next action, or the first of several messages that are exchanged together.
   virtual void before(const Action& action) {
     if (inner_ != nullptr) inner_->before(action);
   }
   // Block `block` of the model is about to do its part of `action` on this batch, with these weights, which
-  // are there as of now on `stream`. What layers show until `end` is of it.
+  // are available as of now on `stream`. The layers' tensors until `end` belong to it.
   virtual void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
                      Stream& stream) {
     if (inner_ != nullptr) inner_->begin(action, block, batch, weights, stream);
@@ -75,7 +76,7 @@ class StepWatch : public TensorWatch {
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
     if (inner_ != nullptr) inner_->see(layer, what, tensor, stream);
   }
-  // An action, or all of several messages that go together, has been put on its streams.
+  // The action, or all messages that are exchanged together, have been enqueued.
   virtual void after(const Action& action) {
     if (inner_ != nullptr) inner_->after(action);
   }
@@ -84,23 +85,24 @@ class StepWatch : public TensorWatch {
   StepWatch* inner_;
 };
 
-// The same for every micro-batch of a step.
+// The inputs common to all micro-batches of a step.
 struct StepInputs {
   uint64_t seed = 0;      // of dropout
   double loss_scale = 1;  // factor of the loss before backward
   bool training = true;
-  // The batch of micro-batch `micro`; called once a micro-batch, when its data is needed first, and must stay
-  // valid until its last backward on this rank is done.
+  // Returns the batch of micro-batch `micro`. Called once per micro-batch, when its data is first needed; the
+  // data must stay valid until its last backward on this rank is done.
   FunctionRef<Batch(int micro)> batch;
-  // What the actions do that are of no block, weight or message: Step, and those of tables.
+  // Executes the actions that concern no block, weight or message: Step, and those of tables.
   FunctionRef<void(const Action&)> others;
-  // Micro-batches of a global batch, where the plan covers several; 0: all are of one.
+  // Micro-batches per global batch if the plan covers several; 0: all belong to one.
   int micros_per_batch = 0;
   StepWatch* watch = nullptr;
 };
 
-// Weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without the
-// last stage. Of the routers of its own blocks the weighted sums of their two losses (Run::router_sums).
+// The weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without
+// the last stage. Also the weighted sums of the two losses of the routers in its own blocks
+// (Run::router_sums).
 struct LossSums {
   double loss = 0;
   double weight = 0;
@@ -112,46 +114,46 @@ static_assert(sizeof(LossSums) == kLossNumbers * sizeof(double));
 
 class Executor {
  public:
-  // References must outlive the executor. `grads` may be null where the plan has no backward. `stream` is
-  // where all computation goes, `side` the stream for collectives that are hidden behind it (see Run).
+  // References must outlive the executor. `grads` may be null if the plan has no backward. All computation
+  // runs on `stream`; `side` is for collectives that overlap with it (see Run).
   Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params, GradSink* grads,
            Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
 
-  // Waits for messages and collectives under way: they use this memory. After an error they come to an end
-  // only after Communicator::abort has reached the other ranks.
+  // Waits for messages and collectives in flight: they use this memory. After an error they only end once
+  // Communicator::abort has reached the other ranks.
   ~Executor();
   Executor(Executor&&) = default;
 
-  // From now on what blocks put on the device in training steps is captured once and launched as one
+  // From now on the work that blocks enqueue in training steps is captured and replayed
   // (pipeline/block_graphs.h). The executor must compute on a device, in a mesh without tensor ranks;
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
-  // What could not be captured, and why; empty: everything could, or was not asked for.
+  // What could not be captured, and why; empty if everything could, or capturing was not requested.
   const std::string& capture_note() const;
   bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
 
-  // The memory a rank's row will need for micro-batches like `batch`, whose tensors need no memory: walks it
-  // without computing or communicating.
+  // The memory that a rank's row needs for micro-batches like `batch`, whose tensors need no memory: walks
+  // the row without computing or communicating.
   static ActivationMemory measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
                                   const RankPlan& row, const Batch& batch, DType dtype);
 
-  // The same for `evaluate` alone.
+  // The same for `evaluate`.
   static ActivationMemory measure_forward(const PipelinePlace& place, const ParamList& params,
                                           const Mesh& mesh, const Batch& batch, DType dtype);
 
-  // The sums of each global batch of the plan, until the next call. From the second call with a row on,
-  // nothing is allocated.
+  // Returns the sums of each global batch of the plan, valid until the next call. From the second call with a
+  // row on, nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
-  // The same, but returns as soon as everything is on its streams. `losses` are the sums as `run` returns
-  // them, f64 [global batches, 2], for the host to read once the compute stream has passed the forwards.
+  // The same, but returns as soon as everything is enqueued. `losses` are the sums that `run` returns, f64
+  // [global batches, 2], for the host to read once the compute stream has passed the forwards.
   void enqueue(const RankPlan& row, const StepInputs& inputs);
   Tensor losses() const { return losses_.tensor(DType::F64, {loss_rows_, kLossNumbers}); }
-  // Does what `run` with this row does on this rank alone, and a forward after it, for the sake of what
-  // happens the first time: libraries choose and load, graphs of blocks are captured. No message is sent, no
-  // gradient reduced, no weight updated; collectives within blocks, and those that gather weights, are done.
-  // The gradients are worth nothing afterwards.
+  // A warm-up: runs this row, and a forward, on this rank alone, so that libraries are loaded, algorithms
+  // chosen and, in a second call, graphs of blocks captured. No messages are sent, no gradients reduced, no
+  // weights updated; collectives within blocks, and those that gather weights, are executed. The gradients
+  // are undefined afterwards.
   void rehearse(const RankPlan& row, const StepInputs& inputs);
-  // Forward only, without dropout, through all stages, which `watch` sees where it is given. `others` as in
+  // Forward only, without dropout, through all stages; `watch`, if given, observes them. `others` as in
   // StepInputs. Collective over the pipeline axis.
   static constexpr auto kNoOthers = [](const Action&) {};
   LossSums evaluate(const Batch& batch, StepWatch* watch = nullptr,
@@ -166,7 +168,7 @@ class Executor {
   struct BatchUse {
     int micro = 0;
     Batch batch;
-    int64_t number = 0;   // of the request for it
+    int64_t number = 0;   // its index in the order of requests
     int stages_done = 0;  // of this rank
   };
 
@@ -180,13 +182,13 @@ class Executor {
   bool is_local(int stage) const;
   bool is_last(const Stage& stage) const;
   std::vector<BatchUse>::iterator use_of(int micro);
-  // Valid until it is asked for another.
+  // Valid until the next call.
   const Batch& batch_of(int micro, const StepInputs& inputs);
   Shape boundary(const Batch& batch) const;
-  // `outgoing`: null, or where the output of the block goes.
+  // `outgoing`: the arena for the block's output; null: its output is kept.
   Run make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing, const StepInputs& inputs);
-  // Does `work(run)`, the part of an action of block `index` of the stage, where whoever watches sees it.
-  // `through` is what it takes and then what it gives, null where nothing goes through it.
+  // Does `work(run)`, the part of an action for block `index` of the stage, and shows it to the watch.
+  // `through` points to the input and receives the output; null if nothing flows through.
   struct BlockUse {
     size_t index;
     Arena& flow;
@@ -199,7 +201,7 @@ class Executor {
   void forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
                      const StepInputs& inputs);
 
-  // Before a block of the stage is computed: where it will add to its gradients, they must be there.
+  // Called before a block of the stage is computed: opens its gradients if the block will add to them.
   bool opens_gradients(ActionKind kind, const StageState& state, size_t index,
                        const StepInputs& inputs) const;
   void open_gradients(ActionKind kind, const StageState& state, size_t index, const StepInputs& inputs);
@@ -233,18 +235,18 @@ class Executor {
   bool keeps_for_backward_ = true;
   std::vector<StageState> stages_;
   Messages messages_;
-  std::vector<Arena> flows_;  // two, the second one perhaps empty
+  std::vector<Arena> flows_;  // two; the second may be empty
   Arena scratch_;
   Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums
   int64_t loss_rows_ = 1;
   RankPlan forward_row_;
-  std::vector<LossSums> sums_;  // the last call's
+  std::vector<LossSums> sums_;  // of the last call
   std::vector<BatchUse> batches_;
-  std::unique_ptr<DeviceBatches> device_batches_;  // none where the host computes
-  std::unique_ptr<BlockGraphs> graphs_;            // none unless asked for
+  std::unique_ptr<DeviceBatches> device_batches_;  // null if the host computes
+  std::unique_ptr<BlockGraphs> graphs_;            // null unless requested
   std::vector<int> micro_order_;
-  int64_t batches_held_ = 1;  // the most at once
-  Action open_{};             // a B that has not reached block 0: its gradients are in flows_
+  int64_t batches_held_ = 1;  // the maximum at a time
+  Action open_{};             // a B that has not reached block 0 yet: its gradients are in flows_
   bool is_open_ = false;
 };
 

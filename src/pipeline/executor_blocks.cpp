@@ -1,4 +1,4 @@
-// What blocks do in F, B, I and W, and where they take from and leave to.
+// The work of blocks in F, B, I and W, their inputs and their outputs.
 #include <algorithm>
 
 #include "pipeline/executor.h"
@@ -50,7 +50,7 @@ void Executor::compute(const Action& action, const StageState& state, Slot& slot
   if (inputs.watch != nullptr) inputs.watch->end(stream_);
 }
 
-// The output of the stage before: received, or still in its slot where that stage is on this rank too.
+// The output of the previous stage: received, or still in its slot if that stage is on this rank too.
 Tensor Executor::input_of(StageState& state, int micro) {
   const int stage = state.stage.index;
   if (stage == 0) return {};
@@ -85,14 +85,14 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
     taken.output = x;
   }
   Slot& slot = state.slots.of(action.micro);
-  if (!is_open_) flows_[0].reset();  // of what the last backward left there
+  if (!is_open_) flows_[0].reset();  // discards the gradients of the last backward
   for (int index = from; index < to; ++index)
     forward_block(action, state, slot, static_cast<size_t>(index), inputs);
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
 
-// The output of a stage is sent from a message of its own where another rank has the next stage. A block that
-// left it among what it keeps needs none.
+// If another rank has the next stage, the output of a stage is in a message of its own, from which it is
+// sent. If the block kept its output anyway, that message is not needed.
 void Executor::forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
                              const StepInputs& inputs) {
   const StageBlock& block = state.stage.blocks.at(index);
@@ -109,14 +109,14 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
   if (leaves) {
     message =
         &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch), stream_);
-    message->memory.reset();  // the block takes it
+    message->memory.reset();  // the block allocates from it
   }
   compute(action, state, slot, {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr}, inputs,
           [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
   if (leaves && message->memory.mark() == 0) messages_.release(*message);
 }
 
-// Without a backward a slot is done with when the next stage has its output.
+// Without a backward, a slot is released as soon as the next stage has its output.
 void Executor::release_forward_only(StageState& state, Slot& slot) {
   const int stage = state.stage.index;
   if (stage > 0 && is_local(stage - 1)) {
@@ -126,7 +126,7 @@ void Executor::release_forward_only(StageState& state, Slot& slot) {
   if (is_last(state.stage)) finish(state, slot);
 }
 
-// The micro-batch leaves the stage: gives back its slot, its messages and, with the last stage of this rank,
+// Ends the micro-batch on the stage: releases its slot, its messages and, after the last stage of this rank,
 // its data.
 void Executor::finish(StageState& state, Slot& slot) {
   for (Message::Role role : {Message::Role::Input, Message::Role::Gradient})
@@ -141,7 +141,8 @@ void Executor::finish(StageState& state, Slot& slot) {
   state.slots.release(slot);
 }
 
-// Before the backward of the stage's last block: dy is the dx of the next stage, none after the last one.
+// Called before the backward of the stage's last block: dy is the dx of the next stage; the last stage has
+// none.
 void Executor::receive_gradient(StageState& state, Slot& slot, int micro) {
   if (is_last(state.stage)) return;
   Message* message = messages_.find(Message::Role::Gradient, state.stage.index, micro);
@@ -150,7 +151,7 @@ void Executor::receive_gradient(StageState& state, Slot& slot, int micro) {
   slot.gradient = message->tensor;
 }
 
-// After the backward of the stage's first block: dx goes to the stage before, by message.
+// Called after the backward of the stage's first block: sends dx to the previous stage in a message.
 void Executor::pass_gradient(StageState& state, int micro, Tensor dx) {
   const int stage = state.stage.index;
   if (stage == 0) return;

@@ -1,4 +1,4 @@
-// What memory a plan needs: a walk that neither computes nor communicates.
+// Measures the memory a plan needs, by a walk that neither computes nor communicates.
 #include <algorithm>
 
 #include "nn/shapes_only.h"
@@ -40,7 +40,7 @@ ActivationMemory Executor::measured() const {
   memory.flows = flows_[1].peak() == 0 ? 1 : 2;
   memory.scratch = scratch_.peak();
   memory.message = messages_.bytes();
-  // The walk knows nothing of how long a message takes to leave: one more for each direction.
+  // The walk does not model how long a message takes to be sent: add one for each direction.
   memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 2;
   memory.batches = static_cast<int>(batches_held_);
   memory.micro_order = micro_order_;

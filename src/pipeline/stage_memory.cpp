@@ -54,7 +54,7 @@ void Messages::release(Message& message, const Event& spare) {
   free_.push_back(&message);
 }
 
-// In the order of their making, so that they are taken in the same order in every step.
+// In the order of their creation, so that they are taken in the same order in every step.
 void Messages::release_all() {
   free_.clear();
   for (auto& message : all_) {
@@ -83,7 +83,7 @@ StageSlots StageSlots::measuring() {
 
 namespace {
 
-// The first entry that no micro-batch uses, made when measuring.
+// The first entry that no micro-batch uses; when measuring, a new one if there is none.
 template <class Entry>
 Entry& free_entry(std::vector<std::unique_ptr<Entry>>& entries, bool measuring, const char* what) {
   for (auto& entry : entries)

@@ -1,6 +1,5 @@
-// The memory one rank's executor works in: slots for micro-batches in flight, memory for gradients that wait
-// for their W, and messages. All of it is allocated once; a dry walk of the plan measures how much there must
-// be.
+// The memory in which one rank's executor works: slots for micro-batches in flight, memory for gradients that
+// wait for their W, and messages. All of it is allocated once; a dry walk of the plan measures its size.
 #pragma once
 
 #include <cstddef>
@@ -21,46 +20,46 @@ struct StageMemory {
   size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(helds); }
 };
 
-// Bytes of activation memory a plan needs on one rank, and the other results of its walk.
+// Bytes of activation memory that a plan needs on one rank, and the other results of its walk.
 struct ActivationMemory {
   std::vector<StageMemory> stages;
   size_t flow = 0;     // of one of the gradient arenas of B
-  int flows = 2;       // 1 where no stage has a second block to take turns with
+  int flows = 2;       // 1 if every stage has only one block
   size_t scratch = 0;  // temporaries
   size_t message = 0;  // of one message
   int messages = 0;
-  int batches = 1;               // micro-batches whose data must stay valid at once, and which a device gets
-                                 // from the executor; 0: they are there already
-  std::vector<int> micro_order;  // micro-batches in the order in which their data is asked for
+  int batches = 1;               // micro-batches whose data must stay valid at once, copied by the
+                                 // executor to a device; 0: they are already there
+  std::vector<int> micro_order;  // micro-batches in the order in which their data is requested
   size_t total() const;
 };
 
-// What travels between two stages: an activation going forward or its gradient coming back.
+// A tensor sent between two stages: an activation going forward or its gradient coming back.
 struct Message {
-  // x of a stage, dy of a stage; y and dx that are to be sent.
+  // x of a stage, dy of a stage; y and dx to be sent.
   enum class Role { Free, Input, Gradient, Output, Outgoing };
   explicit Message(Arena arena) : memory(std::move(arena)) {}
 
   Arena memory;
   Tensor tensor;
   Role role = Role::Free;
-  int stage = 0;  // whose x, dy or dx it is
+  int stage = 0;  // the stage of x, dy or dx
   int micro = 0;
-  Event ready;  // the content is there
-  Event spare;  // nobody reads it any more
+  Event ready;  // the content has arrived
+  Event spare;  // the last reader is done
 };
 
 class Messages {
  public:
-  // `count` messages of `bytes`; measuring ones are made when they are asked for.
+  // `count` messages of `bytes`; a measuring instance makes messages on demand.
   Messages(size_t bytes, int count, Device* device = nullptr);
   static Messages measuring();
 
-  // A free message, the one longest free; `stream` waits until its last reader is done.
+  // A free message, the one that has been free longest; `stream` waits until its last reader is done.
   Message& take(Message::Role role, int stage, int micro, DType dtype, const Shape& shape, Stream& stream);
-  // Null when there is none.
+  // Null if there is none.
   Message* find(Message::Role role, int stage, int micro);
-  // `spare`: when its last reader is done.
+  // `spare`: completes when its last reader is done.
   void release(Message& message, const Event& spare = {});
 
   void release_all();
@@ -74,18 +73,18 @@ class Messages {
   bool measuring_ = false;
 };
 
-// What one micro-batch keeps on one stage from its forward to its last backward.
+// The tensors that one micro-batch keeps on one stage from its forward to its last backward.
 struct Slot {
   explicit Slot(Arena arena) : keep(std::move(arena)) {}
 
   Arena keep;
-  std::vector<Saved> saved;  // a block each; made when the slot is used first
+  std::vector<Saved> saved;  // one per block; made when the slot is first used
   int forwarded = 0;         // blocks that have gone forward
   Batch batch;
-  Tensor output;    // of the stage's last block; in a message where another rank continues
+  Tensor output;    // of the stage's last block; in a message if another rank continues
   Tensor gradient;  // of the output of the block whose backward comes next
   int micro = Action::kAll;
-  Event sent;  // its output has left
+  Event sent;  // its output has been sent
 };
 
 // Gradients of a micro-batch between I and W.
@@ -103,7 +102,7 @@ class StageSlots {
   static StageSlots measuring();
 
   Slot& take(int micro, Stream& stream);
-  Slot& of(int micro);  // throws when the micro-batch is not in flight
+  Slot& of(int micro);  // throws if the micro-batch is not in flight
   void release(Slot& slot) { slot.micro = Action::kAll; }
   PendingWeightGrad& add_pending(int micro);
   PendingWeightGrad* find_pending(int micro);
