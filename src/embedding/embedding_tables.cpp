@@ -232,8 +232,7 @@ size_t EmbeddingTables::update_workspace(const Placement& placement, int rank, c
     ++copies;
     lookups = std::max(lookups, options.samples * table.max_ids);
     widest = std::max(widest, table.width);
-    most = std::max(most,
-                    cuda::update_workspace(1, table.rows, table.width, size));  // row_gradients of all rows
+    most = std::max(most, cuda::update_workspace(1, table.rows, table.width, size));  // row_gradients
   }
   return std::max(most, cuda::update_workspace(copies, lookups, widest, size));
 }

@@ -3,9 +3,9 @@
 // vectors, `features` [b, (F + 1) D] as in models/dlrm.h, or [b, F D] without a bottom MLP: the vector of
 // table t is in D columns from Placement::feature_column on.
 //
-//   forward   every rank looks up its shards for the whole global batch: one row [W] per sample, where W is the
-//             columns of its shards. After an all-to-all, rank r has b W_s numbers from each rank s. Partial
-//             sums of a bag are added in rank order. Bags that are averaged are multiplied by 1 / length here.
+//   forward   every rank looks up its shards for the whole global batch: one row [W] per sample, where W is
+//             the columns of its shards. After an all-to-all, rank r has b W_s numbers from each rank s.
+//             Partial sums of a bag are added in rank order. Averaged bags are multiplied by 1 / length here.
 //   backward  the reverse: the gradients of b samples go to every rank that contributed to their vectors, and
 //             arrive there as [B, W] in the order of the samples. Then each touched row is updated once, with
 //             the sum over the global batch. Gradients are of the mean loss over the global batch, on any

@@ -5,9 +5,10 @@
 // and holds rows (D s + state) bytes.
 //   1. A table with fewer rows than a rank has samples is replicated: summing the gradients of all its rows
 //      sends less than bags and their gradients would.
-//   2. A table that does not fit a rank's memory, or fills more than half of it, is cut by rows over all ranks.
-//   3. A table that alone costs more than a rank's fair share is cut by columns, into as few parts as bring it
-//      below that; parts are at least 4 columns wide.
+//   2. A table that does not fit a rank's memory, or fills more than half of it, is cut by rows over all
+//      ranks.
+//   3. A table that alone costs more than a rank's fair share is cut by columns, into as few parts as bring
+//      it below that; parts are at least 4 columns wide.
 //   4. The other tables, and the parts of 3., are assigned one after another, most expensive first, to the
 //      least busy rank that has room. Apart from memory limits, no rank then costs more than 4/3 of the best
 //      plan of whole parts (Graham, 1969). A part that fits nowhere goes to the first rank: callers with a
