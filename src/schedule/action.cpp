@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 20> kNames{
 
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
-// Takes a non-negative number off the front of `text`; false when there is none.
+// Removes a non-negative number from the front of `text`; false if there is none.
 bool take_number(std::string_view& text, int& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || number < 0) return false;
@@ -34,7 +34,7 @@ bool take(std::string_view& text, std::string_view front) {
   return true;
 }
 
-// No name is the front of another one.
+// No name is a prefix of another one.
 bool take_kind(std::string_view& text, ActionKind& kind) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (!take(text, kNames[i])) continue;
@@ -46,7 +46,7 @@ bool take_kind(std::string_view& text, ActionKind& kind) {
 
 bool may_have_block(ActionKind kind) { return is_backward(kind) || kind == ActionKind::ReduceGrad; }
 
-// Calls visit(piece) for the pieces of `text` between separators.
+// Calls visit(piece) for each piece of `text` between separators.
 template <class Visit>
 void split(std::string_view text, char separator, Visit&& visit) {
   while (true) {
@@ -57,7 +57,7 @@ void split(std::string_view text, char separator, Visit&& visit) {
   }
 }
 
-// "(0F7;7B3)OVERLAP_F_B": a forward and a backward, in the order they are to run in.
+// "(0F7;7B3)OVERLAP_F_B": a forward and a backward, in the order in which they are to run.
 void parse_overlap(std::string_view cell, RankPlan& row) {
   std::string_view rest = cell;
   const size_t close = rest.find(')');

@@ -1,18 +1,18 @@
 // Action and Plan: a training step as data. A plan is made once, before anything is allocated; it can be
 // printed, checked and simulated, and is then executed by one interpreter.
 //
-// The text form is that of PyTorch's pipeline schedules (torch.distributed.pipelining): "0F1" is forward of
-// micro-batch 1 on stage 0, "0B1" its full backward, "0I1"/"0W1" the two halves of it. A message names the
-// stage that runs the action: "1SEND_F3" sends what stage 1 computed for micro-batch 3 to stage 2, which
-// receives it with "2RECV_F3"; "2SEND_B3" sends the gradient of that back, received with "1RECV_B3".
+// The text form is that of PyTorch's pipeline schedules (torch.distributed.pipelining): "0F1" is the forward
+// of micro-batch 1 on stage 0, "0B1" its full backward, "0I1" and "0W1" the two halves of that. A message
+// names the stage that runs the action: "1SEND_F3" sends the output of stage 1 for micro-batch 3 to stage 2,
+// which receives it with "2RECV_F3"; "2SEND_B3" sends its gradient back, received with "1RECV_B3".
 // "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
 // suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", and
 // "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after which
-// gradients are reduced, where that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
-// "0NORM" and "0UPDATE_ROWS" are of models with embedding tables (table_step.h).
+// gradients are reduced, if that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
+// "0NORM" and "0UPDATE_ROWS" belong to models with embedding tables (table_step.h).
 //
-// A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is a step without work and is
-// dropped. "(0F7;7B3)OVERLAP_F_B" is one cell and two actions.
+// A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is an idle step and is dropped.
+// "(0F7;7B3)OVERLAP_F_B" is one cell and two actions.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,21 @@ enum class ActionKind : uint8_t {
   W,           // gradient with respect to the weights
   B,           // I and W together
   SendF,       // the output of F to the next stage
-  RecvF,       // the input of F from the stage before
-  SendB,       // the gradient of the input to the stage before
+  RecvF,       // the input of F from the previous stage
+  SendB,       // the gradient of the input to the previous stage
   RecvB,       // the gradient of the output from the next stage
   Unshard,     // gather the stage's weights
-  Reshard,     // let them go again
-  ReduceTied,  // add up the gradients of the weight that the first and the last stage share
+  Reshard,     // release them
+  ReduceTied,  // add the gradients of the weight that the first and the last stage share
   ReduceGrad,  // start summing the gradients of a bucket over the data axis
   Step,        // finish the reductions, then update the weights
-  // Of a step with embedding tables (table_step.h).
-  Read,        // start to fetch the next batch
-  Lookup,      // look up rows of tables, and send the vectors to the ranks whose samples they are of
-  Collect,     // take the vectors that arrived
+  // In a step with embedding tables (table_step.h):
+  Read,        // start fetching the next batch
+  Lookup,      // look up rows of tables, and send the vectors to the ranks of their samples
+  Collect,     // receive the vectors
   Return,      // send the gradients of the vectors back
-  Loss,        // the mean loss over all ranks; ends the run where it is not finite
-  Norm,        // finish the reductions, and find the norm of the gradients
+  Loss,        // the mean loss over all ranks; ends the run if it is not finite
+  Norm,        // finish the reductions, and compute the norm of the gradients
   UpdateRows,  // update the rows that were looked up
 };
 
@@ -52,12 +52,13 @@ struct Action {
   ActionKind kind;
   int stage = 0;
   int block = kAll;  // kAll: the whole stage
-  int micro = kAll;  // kAll where the kind has no micro-batch
-  // Of F, I, W and B: which weights they use, as the number of Steps of the stage in this plan by which these
-  // had been made. All actions of one micro-batch on a stage name the same version. 0 in a synchronous plan.
+  int micro = kAll;  // kAll if the kind has no micro-batch
+  // For F, I, W and B: the version of the weights they use, as the number of Steps of the stage in this plan
+  // that precede it. All actions of one micro-batch on a stage name the same version. 0 in a synchronous
+  // plan.
   int version = 0;
-  // This action and the next are written as one cell: the author means them to share the device. They run one
-  // after the other.
+  // This action and the next are written as one cell, which means that they should share the device. They run
+  // one after the other.
   bool overlaps_next = false;
   bool operator==(const Action&) const = default;
 };
@@ -71,19 +72,19 @@ bool is_message(ActionKind kind);         // the four sends and receives
 bool is_send(ActionKind kind);            // SendF, SendB
 bool is_residency(const Action& action);  // Unshard, Reshard
 bool has_micro(ActionKind kind);          // compute and messages; REDUCE_GRAD may have one
-// Whether such an action on a block adds to the gradients of the block's weights. A forward does on the
-// model's last block only (nn/layer.h).
+// Whether such an action on a block adds to the gradients of the block's weights. A forward does so only on
+// the model's last block (nn/layer.h).
 bool adds_to_gradients(ActionKind kind, bool last_block);
 bool is_of_tables(ActionKind kind);         // Read to UpdateRows
 std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 
-// The action without regard to overlaps_next, which only a row can show.
+// The action without overlaps_next, which only a row can show.
 std::string to_string(const Action& action);
-// One line a rank.
+// One line per rank.
 std::string to_string(const Plan& plan);
 
-// The inverse of to_string. Throws Error(BadInput) with the text that is not an action; parse_plan names the
-// row and the cell too, both counted from 1. Blank lines are skipped.
+// The inverse of to_string. Throws Error(BadInput) with the text that is not an action; parse_plan also names
+// the row and the cell, both counted from 1. Blank lines are skipped.
 Action parse_action(std::string_view text);
 Plan parse_plan(std::string_view text);
 

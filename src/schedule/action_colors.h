@@ -1,5 +1,5 @@
 // The colours of a drawn step (plan/step_svg.h): those of Okabe and Ito, which people with any colour vision
-// can tell apart; several stages of a rank are shades of one colour.
+// can distinguish; several stages of a rank are shades of one colour.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// The parts of a step that have a color each in a picture.
+// The parts of a step that have different colours in a picture.
 enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read };
 
 struct LookInfo {
@@ -25,10 +25,10 @@ Look look_of(ActionKind kind);
 // Whether it is drawn in the thin band below a row.
 bool in_band(Look look);
 
-// The colour of the `chunk`-th of `chunks` stages: later ones are mixed with more white.
+// The colour of stage `chunk` of `chunks` on a rank: later ones are mixed with more white.
 std::array<int, 3> shade(Look look, size_t chunk, size_t chunks);
 std::string hex(const std::array<int, 3>& color);
-// Whether letters on it have to be white.
+// Whether text on it has to be white.
 bool is_dark(const std::array<int, 3>& color);
 
 }  // namespace trifold

@@ -13,10 +13,10 @@ namespace trifold {
 
 namespace {
 
-// Schedules that differ by less are equally fast: the sums of times are rounded.
+// Schedules whose times differ by less than this fraction are equally fast: sums of times are rounded.
 constexpr double kEqualTimes = 1e-9;
 
-// Of the greedy plans of one placement of stages, so many are simulated with their messages.
+// The number of greedy plans, for one placement of stages, that are simulated with their messages.
 constexpr size_t kSimulated = 8;
 
 std::vector<GreedyRules> all_rules() {
@@ -32,7 +32,7 @@ std::vector<GreedyRules> all_rules() {
   return rules;
 }
 
-// I and W of one micro-batch that follow each other become one B; `stage` alone, or all stages.
+// Merges adjacent I and W of one micro-batch into one B, on `stage` or on all stages.
 Plan merge_backwards(const Plan& plan, std::optional<int> stage) {
   Plan merged(plan.size());
   for (size_t rank = 0; rank < plan.size(); ++rank)
@@ -83,7 +83,7 @@ class AutomaticSearch {
     consider(make_schedule(schedule, task_.ranks, task_.chunks, task_.micros), schedule);
   }
 
-  // `placement` has its stages where they shall be.
+  // `placement` is a schedule with the wanted placement of stages.
   void try_greedy(Schedule placement, bool strict) {
     GreedyTask greedy{{}, task_.micros, max_kept(), strict};
     for (int rank = 0; rank < task_.ranks; ++rank) {
@@ -94,7 +94,7 @@ class AutomaticSearch {
     std::vector<GreedyPlan> plans;
     for (const GreedyRules& rules : all_rules()) keep_fastest(plans, make_greedy(greedy, cost_, rules));
     for (const GreedyPlan& each : plans) {
-      consider(merge_backwards(each.plan, 0));  // nobody waits for what the first stage's I makes
+      consider(merge_backwards(each.plan, 0));  // no rank waits for the input gradient of the first stage
       if (cheaper_whole_) consider(merge_backwards(each.plan, std::nullopt));
     }
   }
@@ -108,14 +108,14 @@ class AutomaticSearch {
     if (plans.size() > kSimulated) plans.pop_back();
   }
 
-  // With updates at its end and messages.
+  // The plan with messages, and with updates at its end.
   Plan complete(const Plan& plan) const {
     const auto stages = static_cast<size_t>(shape_.stages);
     return add_communication(
         add_reduce(plan, std::vector<int>(stages, 1), std::vector<std::vector<int>>(stages)));
   }
 
-  // Takes the plan where it fits and is faster than the best so far, or as fast and keeps less.
+  // Takes the plan if it fits the limit and is faster than the best so far, or as fast with less kept.
   void consider(Plan plan, std::optional<Schedule> named = std::nullopt) {
     const Simulation simulation = simulate(complete(plan), shape_, cost_);
     int kept = 0;
@@ -134,9 +134,9 @@ class AutomaticSearch {
   const AutomaticTask& task_;
   CostModel cost_;
   PlanShape shape_;
-  bool cheaper_whole_ = false;  // on some stage a B takes less than I and W
+  bool cheaper_whole_ = false;  // on some stage a B takes less time than I and W
   AutomaticSchedule best_;
-  int kept_ = 0;  // the most inputs that a rank of the best keeps
+  int kept_ = 0;  // the most inputs kept by a rank in the best plan
 };
 
 }  // namespace

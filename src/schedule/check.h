@@ -1,4 +1,4 @@
-// Whether a plan is complete and in order, and can run to its end.
+// Checks that a plan is complete and in order, and can run to its end.
 #pragma once
 
 #include <vector>
@@ -7,38 +7,37 @@
 
 namespace trifold {
 
-// What a plan is for.
+// The training step for which a plan is made.
 struct PlanShape {
   int stages = 1;
-  int micros = 1;                // of the whole plan: of all its global batches
-  std::vector<int> blocks = {};  // [stage] blocks of it; empty: one each
+  int micros = 1;                // in the whole plan: of all its global batches
+  std::vector<int> blocks = {};  // [stage] the number of its blocks; empty: one each
   bool forward_only = false;     // evaluation: forwards and their messages, no Step
   bool tied = false;             // the first and the last stage share a weight
   std::vector<std::vector<int>> bucket_ends =
-      {};                                   // [stage] blocks that complete a gradient bucket; where given,
-                                            // each must be reduced before a Step, and nothing else
-  std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced after every
-                                            // micro-batch, each time once; empty: none
+      {};                                   // [stage] blocks that complete a gradient bucket; if given,
+                                            // exactly these must be reduced before a Step
+  std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced once
+                                            // after every micro-batch; empty: none
 };
 
 // Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless
 // - every stage is on one rank and every rank has a stage;
-// - each micro-batch goes forward once on each stage, then backward once: B, or I then W; the whole stage, or
-//   each of its blocks once, last first; all with the weight version of the forward, which must exist by
-//   then;
-// - every input is available before it is used: computed on the same rank, or received. What another rank
-//   needs is sent once and received once; messages between two ranks in one direction are received in the
-//   order in which they are sent;
+// - each micro-batch goes forward once on each stage, then backward once: B, or I then W; for the whole stage,
+//   or once for each of its blocks, last first; all with the weight version of the forward, which must exist
+//   by then;
+// - every input is available before it is used: computed on the same rank, or received. Tensors that another
+//   rank needs are sent once and received once; messages between two ranks in one direction are received in
+//   the order in which they are sent;
 // - reductions follow the last gradient of their block, the tied one precedes the bucket that it belongs to,
 //   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
-//   micro-batch; nothing is computed on a stage after its last Step. Where a stage has several Steps, every
-//   stage has the same micro-batches before each of them;
+//   micro-batch; nothing is computed on a stage after its last Step. If a stage has several Steps, every stage
+//   has the same micro-batches before each of them;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
-// - it runs to its end on ranks that do one thing at a time: a rank goes on from its messages only
-//   when the peers have taken part in all of them, and from a REDUCE_TIED when the other rank has come to its
-//   own. The executor waits for less than that: computation waits for what it consumes only, and the two
-//   directions do not wait for each other. So a plan that passes cannot deadlock there. The error says
-//   what each rank waits for.
+// - it runs to its end on ranks that do one thing at a time: a rank continues after its messages only when the
+//   peers have taken part in all of them, and after a REDUCE_TIED when the other rank has reached its own. The
+//   executor waits for less: computation waits only for its inputs, and the two directions do not wait for
+//   each other. So a plan that passes cannot deadlock there. The error says what each rank waits for.
 void check_plan(const Plan& plan, const PlanShape& shape);
 
 }  // namespace trifold

@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// The stage on the other side of a message.
+// The stage at the other end of a message.
 int neighbour(const Action& action) {
   const bool up = action.kind == ActionKind::SendF || action.kind == ActionKind::RecvB;
   return action.stage + (up ? 1 : -1);
@@ -20,7 +20,7 @@ size_t peer_of(const Action& action, const std::vector<int>& rank_of) {
   return static_cast<size_t>(rank_of[static_cast<size_t>(neighbour(action))]);
 }
 
-// The action on the other side.
+// The matching action at the other end.
 Action partner(const Action& action) {
   constexpr std::array kPartners{ActionKind::RecvF, ActionKind::SendF, ActionKind::RecvB, ActionKind::SendB};
   const auto place = static_cast<size_t>(action.kind) - static_cast<size_t>(ActionKind::SendF);
@@ -58,7 +58,7 @@ void check_message_order(const Plan& plan, const std::vector<int>& rank_of) {
 
 namespace {
 
-// Runs the rows on ranks that wait in everything; see check_plan.
+// Runs the rows on ranks that block in every message and reduction; see check_plan.
 class Blocking {
  public:
   Blocking(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of)
@@ -80,14 +80,14 @@ class Blocking {
 
  private:
   struct Stream {
-    size_t at = 0;        // the batch that is under way begins here; the end of the run: none is
-    bool posted = false;  // it is known to the peers
+    size_t at = 0;        // the begin of the current batch; the end of the run: none
+    bool posted = false;  // the peers know it
   };
   struct Rank {
     size_t next = 0;
-    size_t run_end = 0;               // of the messages it is in; 0: it is in none
+    size_t run_end = 0;               // the end of the current run of messages; 0: none
     std::array<Stream, 2> streams{};  // backward, forward
-    int tied = 0;                     // REDUCE_TIEDs it came to
+    int tied = 0;                     // REDUCE_TIEDs reached
     bool tied_posted = false;
     bool awake = false;
   };
@@ -104,7 +104,7 @@ class Blocking {
            static_cast<size_t>(action.micro);
   }
 
-  // Takes the rank one action or run of messages further; false when it has to wait.
+  // Advances the rank by one action or run of messages; false if it has to wait.
   bool advance(size_t rank) {
     Rank& self = ranks_[rank];
     if (self.next == plan_[rank].size()) return false;
@@ -127,7 +127,7 @@ class Blocking {
     return true;
   }
 
-  // The first batch of the direction from `at` on within the run.
+  // The first batch of the direction, from `at` on, within the run.
   size_t find_batch(size_t rank, size_t at, bool forward) const {
     const RankPlan& row = plan_[rank];
     while (at < ranks_[rank].run_end && is_forward_message(row[at].kind) != forward) ++at;
@@ -151,7 +151,7 @@ class Blocking {
     return true;
   }
 
-  // Takes one direction as far through the run as it goes; true at the end of the run.
+  // Advances one direction through the run as far as possible; true at the end of the run.
   bool pass_stream(size_t rank, bool forward) {
     Stream& stream = ranks_[rank].streams[forward];
     const RankPlan& row = plan_[rank];

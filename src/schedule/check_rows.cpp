@@ -11,12 +11,12 @@ namespace trifold {
 
 namespace {
 
-// What has happened to one micro-batch on one stage.
+// The progress of one micro-batch on one stage.
 struct Item {
-  int input = 0;    // the block whose input gradient comes next; -1: all there
-  int weight = 0;   // the same of weight gradients
+  int input = 0;    // the block whose input gradient is next; -1: all are complete
+  int weight = 0;   // the same for weight gradients
   int version = 0;  // of its forward
-  int batch = -1;   // Steps of the stage before its weight gradient
+  int batch = -1;   // Steps of the stage that precede its weight gradient
   bool forward = false;
   bool sent_forward = false, received_forward = false;
   bool sent_backward = false, received_backward = false;
@@ -27,12 +27,12 @@ struct StageState {
   int blocks = 1;
   int all_steps = 0;               // in the whole plan
   int steps = 0;                   // so far
-  std::vector<int> members = {};   // [Step] micro-batches whose weight gradients come before it
-  std::vector<int> complete = {};  // [block] micro-batches of this Step whose gradient is there
+  std::vector<int> members = {};   // [Step] micro-batches whose weight gradients precede it
+  std::vector<int> complete = {};  // [block] micro-batches of this Step whose gradient is complete
   std::vector<bool> reduced = {};  // [block] since the last Step
   std::vector<int> parts = {};     // [block] reductions of one micro-batch since the last Step
-  bool reduces = false;            // anywhere in the plan
-  bool tied = false;               // its REDUCE_TIED came since the last Step
+  bool reduces = false;            // whether it has reductions in the plan
+  bool tied = false;               // its REDUCE_TIED has come since the last Step
   bool unsharded = false;
 };
 
@@ -58,7 +58,7 @@ class Rows {
       for (const Action& action : row) look_ahead(action);
     for (StageState& stage : stages_) {
       stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
-      if (stage.all_steps == 1) stage.members[0] = shape_.micros;  // what is missing is missed at the Step
+      if (stage.all_steps == 1) stage.members[0] = shape_.micros;  // the Step reports missing ones
     }
     for (rank_ = 0; rank_ < plan_.size(); ++rank_)
       for (index_ = 0; index_ < plan_[rank_].size(); ++index_) take(plan_[rank_][index_]);
@@ -84,7 +84,7 @@ class Rows {
     return stages_[static_cast<size_t>(stage)].rank == stages_[static_cast<size_t>(other)].rank;
   }
 
-  // Counts Steps, and which micro-batches belong to each.
+  // Counts Steps, and the micro-batches that belong to each.
   void look_ahead(const Action& action) {
     StageState& stage = stage_of(action);
     if (action.kind == ActionKind::Step) ++stage.all_steps;
@@ -169,7 +169,7 @@ class Rows {
             "overlaps the next action, which takes one forward and one backward");
   }
 
-  // Of what reads weights, in a plan that says when they are gathered.
+  // For actions that read weights, if the plan has UNSHARDs.
   void check_gathered(const Action& action) {
     require(!gathers_ || stage_of(action).unsharded,
             "uses weights that are not gathered: {}UNSHARD must come before it, with no {}RESHARD between",
@@ -192,7 +192,7 @@ class Rows {
     own.version = action.version;
   }
 
-  // Blocks go from the last to the first; `next` is the one whose turn it is.
+  // Blocks are processed from last to first; `next` is the one that must come now.
   void advance(const Action& action, int& next) const {
     require(action.block == Action::kAll ? next == stages_[static_cast<size_t>(action.stage)].blocks - 1
                                          : next == action.block,
@@ -232,7 +232,7 @@ class Rows {
     return stage.complete[static_cast<size_t>(block)] == stage.members[static_cast<size_t>(stage.steps)];
   }
 
-  // Of sending, the stage the message comes from; of receiving, the one it is for.
+  // For a send, the stage of the message's origin; for a receive, its destination.
   void check_border(const Action& action, int neighbour) const {
     require(0 <= neighbour && neighbour <= last_stage(), "has no stage at the other end");
     require(!same_rank(action.stage, neighbour),
@@ -293,8 +293,8 @@ class Rows {
     std::fill(begin, end, true);
   }
 
-  // What the micro-batch has added by then, and what others have, is moved; the last reduction of all comes
-  // after the last gradient because each comes after its own.
+  // A reduction covers what this and other micro-batches have added by then. Since each reduction follows its
+  // own micro-batch's gradient, the last of all follows the last gradient.
   void reduce_one_micro(const Action& action, int block) {
     require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
     require(!shape_.tied || tied_ || action.stage != 0 || block != 0 ||
@@ -346,7 +346,7 @@ class Rows {
     std::fill(stage.parts.begin(), stage.parts.end(), 0);
   }
 
-  // What only the end of the rows can show.
+  // Checks that are only possible at the end of the rows.
   void check_complete(size_t s) {
     const auto stage = static_cast<int>(s);
     const auto missing = [&](bool good, std::string_view what, int micro) {
@@ -381,8 +381,8 @@ class Rows {
   std::vector<Item> items_;                    // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   bool tied_ = false;
-  bool gathers_ = false;         // the plan has an UNSHARD
-  size_t rank_ = 0, index_ = 0;  // where the walk is
+  bool gathers_ = false;         // the plan has UNSHARDs
+  size_t rank_ = 0, index_ = 0;  // the current action
 };
 
 }  // namespace

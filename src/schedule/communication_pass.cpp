@@ -15,13 +15,13 @@ bool has_messages(const Plan& plan) {
   });
 }
 
-// Whether the gradient of the stage's input is there after this action.
+// Whether this action completes the gradient of the stage's input.
 bool ends_input_gradient(const Action& action) {
   return (action.kind == ActionKind::I || action.kind == ActionKind::B) &&
          (action.block == Action::kAll || action.block == 0);
 }
 
-// Runs the rows as events in time and writes them down again in the order in which things end.
+// Simulates the rows as events in time and writes them again, in the order in which actions end.
 class Writer {
  public:
   explicit Writer(const Plan& plan)
@@ -40,12 +40,12 @@ class Writer {
     start_all();
     while (!ends_.empty()) {
       now_ = ends_.top().time;
-      std::vector<Action> ended;  // now, by rank
+      std::vector<Action> ended;  // at this time, by rank
       while (!ends_.empty() && ends_.top().time == now_) {
         end(ends_.top().rank, ended);
         ends_.pop();
       }
-      // Messages of one moment come after its computations, those of one direction together.
+      // Messages follow the computations that end at the same time, grouped by direction.
       for (const Action& action : ended) forward_message(action);
       for (const Action& action : ended) backward_message(action);
       start_all();
@@ -67,8 +67,8 @@ class Writer {
     }
   };
 
-  // Every stage computes every micro-batch, so neither number can be beyond the number of actions; a wild one
-  // must not become a table.
+  // Every stage computes every micro-batch, so neither number can exceed the number of actions; this keeps an
+  // absurd number from becoming the size of a table.
   void count(size_t rank, size_t index, size_t actions) {
     const Action& action = plan_[rank][index];
     micros_ = std::max(micros_, static_cast<size_t>(action.micro) + 1);
@@ -90,7 +90,7 @@ class Writer {
   size_t rank_of(size_t stage) const { return static_cast<size_t>(rank_of_[stage]); }
   size_t item(size_t stage, int micro) const { return stage * micros_ + static_cast<size_t>(micro); }
 
-  // What the action waits for from another stage, as an action; empty when nothing.
+  // The action on another stage that this action waits for, as text; empty if it waits for none.
   std::string missing(const Action& action) const {
     const auto stage = static_cast<size_t>(action.stage);
     if (action.kind == ActionKind::F && stage > 0 && !outputs_[item(stage - 1, action.micro)])
@@ -102,7 +102,7 @@ class Writer {
     return {};
   }
 
-  // Whether the rank of the other tied stage stands at its reduction as well.
+  // Whether the rank of the other tied stage has reached its reduction as well.
   bool tied_meets(size_t stage) const {
     const size_t other = stage == 0 ? last_stage() : 0;
     if (rank_of(other) == rank_of(stage)) return true;
@@ -111,7 +111,7 @@ class Writer {
     return !peer.busy && peer.next < row.size() && row[peer.next].kind == ActionKind::ReduceTied;
   }
 
-  // How many actions begin together: an overlapped pair or one.
+  // The number of actions that begin together: an overlapped pair or one.
   size_t unit(size_t rank) const {
     const size_t next = ranks_[rank].next;
     return plan_[rank][next].overlaps_next && next + 1 < plan_[rank].size() ? 2 : 1;
@@ -192,7 +192,7 @@ class Writer {
   std::vector<bool> outputs_, gradients_;  // [stage, micro] computed
   Plan out_;
   std::vector<Rank> ranks_;
-  std::vector<size_t> awake_;  // ranks that may be able to start something
+  std::vector<size_t> awake_;  // ranks that may be able to start an action
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   double now_ = 0;
 };

@@ -15,9 +15,9 @@ namespace {
 
 constexpr double kUnscheduled = std::numeric_limits<double>::infinity();
 
-// Ranks decide in the order of their clocks, so each knows all that began before: when an input will arrive is
-// known from the moment its producer begins. A rank with nothing to do sleeps until what it knows of arrives;
-// one that learns of something new decides again.
+// Ranks decide in the order of their clocks, so each knows everything that began earlier: the arrival of an
+// input is known from the moment its producer begins. A rank with nothing to do sleeps until the next arrival
+// it knows of; if it learns of another one, it decides again.
 class Greedy {
  public:
   Greedy(const GreedyTask& task, const CostModel& cost, const GreedyRules& rules)
@@ -60,7 +60,7 @@ class Greedy {
   }
 
  private:
-  // A stage of a rank, and how many micro-batches have begun each part of it.
+  // A stage of a rank, and how many micro-batches have begun each of its parts.
   struct Chunk {
     size_t stage;
     int forwards = 0, inputs = 0, weights = 0;
@@ -71,12 +71,12 @@ class Greedy {
     double now = 0;
     double idle_from = 0;
     bool sleeps = false;
-    std::deque<size_t> behind = {};  // chunks of the weight gradients that wait, in order
+    std::deque<size_t> behind = {};  // chunks of the pending weight gradients, in order
     RankPlan row = {};
   };
   struct Choice {
     size_t chunk = 0;
-    double at = kUnscheduled;  // it can begin
+    double at = kUnscheduled;  // the earliest time it can begin
   };
 
   int limited(double count) const {
@@ -104,8 +104,9 @@ class Greedy {
       sleep(rank, next);
   }
 
-  // The forward that can begin first; of several, that of the latest stage, which lets go of memory soonest.
-  // Every chunk leaves room for one input of each later one, without which these could not let go of theirs.
+  // The forward that can begin first; of several, that of the latest stage, which will release memory
+  // soonest. Every chunk leaves room for one input of each later chunk; otherwise those could never release
+  // theirs.
   Choice next_forward(const Rank& self, bool& full) const {
     Choice best;
     int ahead = 0;
@@ -170,7 +171,7 @@ class Greedy {
     return cost_.stages[self.chunks[self.behind.front()].stage].w;
   }
 
-  // Between this stage and the next.
+  // The time of a message between this stage and the next.
   double travel(size_t stage) const {
     if (rank_of_[stage] == rank_of_[stage + 1]) return 0;
     return cost_.message_seconds +
@@ -212,7 +213,7 @@ class Greedy {
   const GreedyRules& rules_;
   size_t micros_;
   std::vector<size_t> rank_of_;                   // [stage]
-  std::vector<double> forward_at_, gradient_at_;  // [stage, micro] the input of F, of I, is there
+  std::vector<double> forward_at_, gradient_at_;  // [stage, micro] when the input of F, or of I, is available
   std::vector<Rank> ranks_;
   std::set<std::pair<double, size_t>> awake_;  // clock, rank
 };

@@ -9,7 +9,7 @@ std::string where(const Plan& plan, size_t rank, size_t index) {
 }
 
 std::vector<int> stage_ranks(const Plan& plan) {
-  constexpr int kMostStages = 1 << 20;  // a wild number in a file must not become a table of that size
+  constexpr int kMostStages = 1 << 20;  // an absurd number in a file must not become the size of a table
   std::vector<int> ranks;
   for (size_t rank = 0; rank < plan.size(); ++rank)
     for (size_t i = 0; i < plan[rank].size(); ++i) {

@@ -1,4 +1,4 @@
-// Which rank runs which stage of a plan.
+// The ranks of a plan's stages.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace trifold {
 
-// [stage] the rank whose row names the stage. Stages are counted from the largest number in the plan. Throws
-// Error(BadInput) naming rank, position and action when a stage appears on two ranks or on none.
+// [stage] the rank whose row names the stage. The largest number in the plan gives the number of stages.
+// Throws Error(BadInput) naming rank, position and action if a stage appears on two ranks or on none.
 std::vector<int> stage_ranks(const Plan& plan);
 
-// "1B3 (rank 0, action 17)": where an action stands, the first of a row being action 1.
+// "1B3 (rank 0, action 17)": the position of an action, counted from 1 in each row.
 std::string where(const Plan& plan, size_t rank, size_t index);
 
 }  // namespace trifold

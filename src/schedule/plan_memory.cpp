@@ -11,8 +11,8 @@ namespace trifold {
 
 namespace {
 
-// The most versions of each stage's weights that are in use at once: the newest, and every older one that an
-// action still to come names.
+// The maximum number of versions of each stage's weights that are in use at once: the newest, and every older
+// one that a later action names.
 std::map<int, int> versions_of_stages(const RankPlan& row) {
   std::map<int, std::vector<size_t>> last_uses;  // [stage][version]
   for (size_t i = 0; i < row.size(); ++i) {

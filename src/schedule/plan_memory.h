@@ -1,4 +1,4 @@
-// Inside simulate: what a row needs of memory, which depends on its order but not on time.
+// The memory of a row, which depends on its order but not on time; internal to simulate.
 #pragma once
 
 #include "schedule/simulate.h"
@@ -6,17 +6,17 @@
 namespace trifold {
 
 struct RowMemory {
-  int versions = 1;        // the most of one stage
+  int versions = 1;        // the maximum of a stage
   int peak_in_flight = 0;  // micro-batches times stages
   size_t fixed = 0;        // bytes of weights and state
-  size_t peak = 0;         // fixed and the most that micro-batches need at once
-  size_t peak_at = 0;      // the action of the row at which that is reached first
+  size_t peak = 0;         // fixed, plus the most that micro-batches need at once
+  size_t peak_at = 0;      // the action of the row at which the peak is first reached
   int in_flight_there = 0;
 };
 
 RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostModel& cost);
 
-// Throws when a row needs more than the limit; `begins[rank]` is when its action peak_at begins.
+// Throws if a row needs more than the limit; `begins[rank]` is the time at which its action peak_at begins.
 void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const std::vector<double>& begins,
                   size_t limit);
 

@@ -27,7 +27,7 @@ bool has_reduction(const RankPlan& row, int stage, bool of_one_micro) {
   });
 }
 
-// The last weight gradient of `stage` before `end`; none when a Step comes first.
+// The last weight gradient of `stage` before `end`; none if a Step comes first.
 std::optional<size_t> last_weight_gradient(const RankPlan& row, size_t end, int stage) {
   for (size_t i = end; i-- > 0;) {
     if (row[i].stage != stage) continue;
@@ -45,8 +45,8 @@ bool contains(const std::vector<int>& ends, int block) {
   return std::find(ends.begin(), ends.end(), block) != ends.end();
 }
 
-// Replaces action `at`, a backward of a whole stage, by one backward a block, with reductions after bucket
-// ends. An overlapped pair with it comes apart.
+// Replaces action `at`, a backward of a whole stage, by one backward per block, with reductions after bucket
+// ends. An overlapped pair that contains it is split.
 void split_with_reductions(RankPlan& row, size_t at, int blocks, const std::vector<int>& bucket_ends) {
   Action part = row[at];
   part.overlaps_next = false;
@@ -69,11 +69,10 @@ std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& e
   return rest;
 }
 
-// Works on the rows one stage after the other, each from its last Step to its first so that places stay
-// valid.
+// Processes the rows one stage at a time, each from its last Step to its first, so that indices stay valid.
 class Reducer {
  public:
-  // `tied` on two ranks; `meets` on one.
+  // `tied` if the stages are on two ranks; `meets` if they are on one.
   Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, Tied tied, Tied meets,
           std::span<const std::vector<int>> each)
       : blocks_(blocks), bucket_ends_(bucket_ends), tied_(tied), meets_(meets), each_(each) {}
@@ -86,7 +85,7 @@ class Reducer {
       name_buckets(row, stage);
       join_tied(row, stage);
     }
-    RankPlan end;  // tied reductions before Steps: all reductions first
+    RankPlan end;  // tied reductions and Steps: after all other reductions
     for (int stage : stages) {
       has_once_ = has_reduction(row, stage, false);
       has_each_ = has_reduction(row, stage, true);
@@ -104,13 +103,13 @@ class Reducer {
   }
 
  private:
-  // Only the last of the two stages has its tied reduction left to do, at its Step.
+  // Only the last of the two stages still needs its tied reduction, at its Step.
   bool needs_tied(const RankPlan& row, int stage) const {
     return tied_ && stage == tied_->second && !has(row, ActionKind::ReduceTied, stage);
   }
 
-  // A reduction of the whole stage, as PyTorch writes it, becomes one of each of its buckets. One after all
-  // micro-batches is dropped where the bucket is reduced after each.
+  // Replaces a reduction of the whole stage, as PyTorch writes it, by one for each of its buckets. A
+  // reduction after all micro-batches is dropped if the bucket is reduced after each.
   void name_buckets(RankPlan& row, int stage) const {
     const std::vector<int>& ends = bucket_ends_[place(stage)];
     const std::vector<int> after_each = each(stage);
@@ -126,8 +125,8 @@ class Reducer {
     }
   }
 
-  // PyTorch's plans know nothing of tied weights: the reduction of the first stage's embedding takes the
-  // gradient of the last stage's head into account.
+  // PyTorch's plans do not have tied weights: makes the reduction of the first stage's embedding include the
+  // gradient of the last stage's head.
   void join_tied(RankPlan& row, int stage) const {
     if (!is_first_of_tied(stage) || has(row, ActionKind::ReduceTied, stage)) return;
     for (size_t i = row.size(); i-- > 0;)
@@ -138,8 +137,8 @@ class Reducer {
     return (tied_ && stage == tied_->first) || (meets_ && stage == meets_->first);
   }
 
-  // The reduction at `at`, of the first stage's block 0: behind a REDUCE_TIED, or, with the last stage on
-  // this rank, behind that stage's gradients.
+  // Places the reduction at `at`, that of the first stage's block 0, after a REDUCE_TIED or, if the last
+  // stage is on this rank, after that stage's gradients.
   void reduce_with_tied(RankPlan& row, size_t at) const {
     const Action reduction = row[at];
     if (tied_) return insert(row, at, {{ActionKind::ReduceTied, reduction.stage}});
@@ -188,7 +187,7 @@ class Reducer {
     }
   }
 
-  // The reduction of one micro-batch after action `at`, where a bucket ends there.
+  // Adds the reduction of one micro-batch after action `at`, if a bucket ends there.
   void add_reduction(RankPlan& row, size_t at, const std::vector<int>& ends) const {
     const Action done = row[at];
     if (std::find(ends.begin(), ends.end(), done.block) == ends.end()) return;
@@ -218,7 +217,7 @@ class Reducer {
   std::span<const std::vector<int>> bucket_ends_;
   Tied tied_, meets_;
   std::span<const std::vector<int>> each_;
-  bool has_once_ = false, has_each_ = false;  // reductions of the stage at hand, see has_reduction
+  bool has_once_ = false, has_each_ = false;  // of the current stage, see has_reduction
 };
 
 }  // namespace

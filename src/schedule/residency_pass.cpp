@@ -12,7 +12,7 @@ bool reads_weights(ActionKind kind) {
   return kind == ActionKind::F || kind == ActionKind::B || kind == ActionKind::I;
 }
 
-// Actions on whole stages become actions on blocks, in the order the executor would take them.
+// Splits actions on whole stages into actions on blocks, in the order in which the executor runs them.
 RankPlan by_blocks(const RankPlan& row, const UnitsOfBlocks& units) {
   RankPlan parts;
   for (Action action : row) {
@@ -49,8 +49,8 @@ class Resident {
     return units_.at(static_cast<size_t>(action.stage)).at(static_cast<size_t>(action.block));
   }
 
-  // What should be there while action `at` runs: what it reads, then the next units after it, in the order in
-  // which they are needed.
+  // The units that should be gathered while action `at` runs: those it reads, then the next units after it,
+  // in the order in which they are needed.
   std::vector<WeightUnit> wanted(size_t at) const {
     std::vector<WeightUnit> list = read_by(row_[at]);
     const size_t most = list.size() + static_cast<size_t>(ahead_);
@@ -88,7 +88,7 @@ class Resident {
   RankPlan out_;
 };
 
-// A row that says itself when whole stages are gathered: the same of their units.
+// For a row that already says when whole stages are gathered: applies that to their units.
 class Given {
  public:
   explicit Given(const UnitsOfBlocks& units) : units_(units) {}
@@ -103,7 +103,7 @@ class Given {
         stages_.erase(action.stage);
         let_go(action.stage);
       } else {
-        // A Step changes the weights: what is read after it is gathered again.
+        // A Step changes the weights, so later reads need them gathered again.
         if (action.kind == ActionKind::Step) drop(units_of(action.stage));
         if (resides && reads_weights(action.kind)) gather(action.stage);
         out_.push_back(action);
@@ -121,14 +121,14 @@ class Given {
     return all;
   }
 
-  // In the order in which a forward needs them.
+  // Gathers in the order in which a forward needs the units.
   void gather(int stage) {
     for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
       for (const WeightUnit& unit : block)
         if (here_.insert(unit).second) out_.push_back({ActionKind::Unshard, unit.stage, unit.block});
   }
 
-  // But for the units that other stages share and still use.
+  // Releases the units of a stage, except those that other gathered stages share.
   void let_go(int stage) {
     std::set<WeightUnit> units = units_of(stage);
     for (int other : stages_)
@@ -142,7 +142,7 @@ class Given {
   }
 
   const UnitsOfBlocks& units_;
-  std::set<int> stages_;  // gathered now, by the row
+  std::set<int> stages_;  // gathered at present, according to the row
   std::set<WeightUnit> here_;
   RankPlan out_;
 };

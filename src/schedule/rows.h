@@ -1,4 +1,4 @@
-// Inside the generators: what one rank's row is made of, and the families that have a file of their own.
+// The parts from which generators make a rank's row, and the schedules in files of their own; internal.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// Whose row is being made.
+// The rank for which a row is made.
 struct Row {
   Schedule schedule;
   int ranks;
@@ -33,7 +33,7 @@ class RowWriter {
   RankPlan actions_;
 };
 
-// zb-h1 and zb-h2: `warm_up` forwards, then F I and, from the micro-batch on that is `delay` behind, W.
+// zb-h1 and zb-h2: `warm_up` forwards, then F, I and, with a lag of `delay` micro-batches, W.
 RankPlan zero_bubble_row(const Row& row, int warm_up, int delay);
 RankPlan zb_v_row(const Row& row);
 RankPlan dualpipe_v_row(const Row& row);

@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// All forwards, then all backwards, first come first served.
+// All forwards, then all backwards, in the same order.
 RankPlan gpipe_row(const Row& row) {
   RowWriter out(row);
   for (int micro = 0; micro < row.micros; ++micro) out.add(ActionKind::F, 0, micro);
@@ -18,15 +18,15 @@ RankPlan gpipe_row(const Row& row) {
   return out.take();
 }
 
-// A forward of one micro-batch on one chunk, or the backward of it.
+// A forward of one micro-batch on one chunk, or its backward.
 struct Visit {
   int chunk;
   int micro;
 };
 
-// How many micro-batches visit a chunk before the next chunk has its turn: p when that divides m. Otherwise
+// The number of micro-batches that visit a chunk before the next chunk's turn: p if that divides m. Otherwise
 // the smallest number from p on that leaves no remainder or a remainder of at least p, because a shorter
-// group would stall the loop; Megatron asks for the same. Fewer than p micro-batches are one group.
+// group would stall the loop; Megatron requires the same. Fewer than p micro-batches form one group.
 int group_size(int ranks, int micros) {
   if (micros <= ranks) return micros;
   int size = ranks;
@@ -34,7 +34,7 @@ int group_size(int ranks, int micros) {
   return size;
 }
 
-// The order in which micro-batches visit the chunks of a rank: group by group, in a group chunk by chunk.
+// The order in which micro-batches visit the chunks of a rank: group by group, within a group chunk by chunk.
 std::vector<Visit> visits(int chunks, int micros, int group) {
   std::vector<Visit> order;
   order.reserve(static_cast<size_t>(chunks) * static_cast<size_t>(micros));
@@ -45,10 +45,10 @@ std::vector<Visit> visits(int chunks, int micros, int group) {
   return order;
 }
 
-// 1F1B over chunks: warm-up forwards, then forward and backward in turn, then the backwards that are left.
-// Backwards visit in the order of forwards with the chunks reversed. With one chunk this is 1F1B: p - r - 1
-// warm-up forwards are what it takes for the first gradient to arrive just in time. With several, twice that
-// many, and the forwards of the chunks before the last of the first group.
+// 1F1B over chunks: warm-up forwards, then forward and backward in turn, then the remaining backwards.
+// Backwards visit in the order of forwards, with the chunks reversed. With one chunk this is 1F1B: p - r - 1
+// warm-up forwards, so that the first gradient arrives just in time. With several chunks there are twice as
+// many, plus the first group's forwards on all chunks but the last.
 RankPlan interleaved_row(const Row& row, int chunks) {
   const int group = chunks == 1 ? row.ranks : group_size(row.ranks, row.micros);
   const int to_last = row.ranks - row.rank - 1;
@@ -72,7 +72,7 @@ void check_possible(Schedule schedule, int ranks, int chunks, int micros) {
   if (!problem.empty()) bad_input("{}", problem);
 }
 
-// For stages that cost alike.
+// For stages of equal cost.
 Plan make_automatic_evenly(int ranks, int chunks, int micros) {
   CostModel even;
   even.stages.resize(static_cast<size_t>(ranks) * static_cast<size_t>(chunks));

@@ -1,10 +1,9 @@
-// Generators of plans: who computes what in which order. A plan made here holds computation only (and Step
-// where the schedule is asynchronous); passes.h adds the rest.
+// Generators of plans: which rank computes what, in which order. A plan made here holds computation only (and
+// Steps if the schedule is asynchronous); passes.h adds the rest.
 //
-// Words: p ranks, r a rank, m micro-batches, v chunks a rank; stage numbers run along the model. A chunk is
-// the part of the model that a rank has at one place, so a rank with v chunks runs v stages. References to
-// the papers stand at config/fields/schedule.h; how much each schedule idles and keeps is checked in
-// tests/unit/schedule_schedules_test.cpp.
+// Terms: p ranks, r a rank, m micro-batches, v chunks per rank; stage numbers run along the model. A chunk is
+// one of the stages of a rank, so a rank with v chunks runs v stages. config/fields/schedule.h cites the
+// papers; tests/unit/schedule_schedules_test.cpp checks how much each schedule idles and keeps.
 #pragma once
 
 #include <vector>
@@ -19,8 +18,8 @@ namespace trifold {
 int stage_of(Schedule schedule, int ranks, int chunk, int rank);
 
 // The plan of one global batch of `micros` micro-batches on `ranks` ranks with `chunks` chunks each, for the
-// synchronous schedules; that of auto is for stages that cost alike. Throws Error(BadInput) with
-// schedule_problem's text when that cannot run, and Error for an asynchronous schedule.
+// synchronous schedules; that of `auto` is for stages of equal cost. If it cannot run, throws Error(BadInput)
+// with the text of schedule_problem; throws Error for an asynchronous schedule.
 Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros);
 
 // The plan of a window of `batches` global batches for pipedream and pipedream-2bw. Micro-batches are
@@ -37,7 +36,7 @@ Plan make_async(Schedule schedule, int ranks, int micros_per_batch, int batches)
 // micro-batches, so that few outputs wait for their next chunk.
 Plan forward_only(Schedule schedule, int ranks, int chunks, int micros);
 
-// One stage, every micro-batch forward and backward in turn: gradient accumulation with one micro-batch in
+// One stage, each micro-batch forward and backward in turn: gradient accumulation with one micro-batch in
 // flight.
 Plan one_stage(int micros);
 

@@ -1,7 +1,6 @@
-// The schedules that take backward apart. Only I is waited for by another rank; W fills what would be idle
-// time. Qi et al., "Zero Bubble Pipeline Parallelism", 2023 (H1, H2); "Pipeline Parallelism with Controllable
-// Memory", 2024 (V); DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024 (DualPipe), folded into a V by Sea AI
-// Lab.
+// The schedules that split backward. Other ranks only wait for I; W fills what would be idle time. Qi et al.,
+// "Zero Bubble Pipeline Parallelism", 2023 (H1, H2); "Pipeline Parallelism with Controllable Memory", 2024
+// (V); DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024 (DualPipe), folded into a V by Sea AI Lab.
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -10,8 +9,8 @@
 
 namespace trifold {
 
-// Rank r lets its weight gradients lag `delay` behind, which makes the ranks that see the gradient first keep
-// their inputs as long as rank 0 does: all ranks hold the same number of micro-batches.
+// Rank r lets its weight gradients lag by `delay`, so that ranks that receive the gradient first keep their
+// inputs as long as rank 0 does: all ranks hold the same number of micro-batches.
 RankPlan zero_bubble_row(const Row& row, int warm_up, int delay) {
   RowWriter out(row);
   const int first = std::min(warm_up, row.micros);
@@ -28,8 +27,8 @@ RankPlan zero_bubble_row(const Row& row, int warm_up, int delay) {
 
 namespace {
 
-// Takes micro-batches of two chunks through F, I and W in order, so that a phase says only what kind of work
-// comes next on which chunk.
+// Takes micro-batches of two chunks through F, I and W in order, so that a phase only needs to name the kind
+// of work and the chunk.
 class TwoChunks {
  public:
   explicit TwoChunks(const Row& row) : micros_(row.micros), out_(row) {}
@@ -62,17 +61,17 @@ class TwoChunks {
 
 }  // namespace
 
-// Every micro-batch goes down the ranks on chunk 0 and comes back on chunk 1, so rank 0 has both ends of the
-// model. The phases count at least 2p - 1 micro-batches; a shorter batch leaves its missing ones out.
+// Every micro-batch passes the ranks in order on chunk 0 and returns on chunk 1, so rank 0 has both ends of
+// the model. The phases count at least 2p - 1 micro-batches; a shorter batch leaves out the missing ones.
 RankPlan zb_v_row(const Row& row) {
   const int counted = std::max(2 * row.ranks - 1, row.micros);
   TwoChunks out(row);
   for (int i = 0; i < 2 * (row.ranks - row.rank) - 1; ++i) out.forward(0);
-  for (int i = 0; i < row.rank; ++i) {  // the first micro-batches come back
+  for (int i = 0; i < row.rank; ++i) {  // the first micro-batches return
     out.forward(1);
     out.forward(0);
   }
-  for (int i = 0; i < row.ranks - row.rank; ++i) {  // and turn into gradients
+  for (int i = 0; i < row.ranks - row.rank; ++i) {  // and are turned into gradients
     out.forward(1);
     out.input_and_weight(1);
   }
@@ -82,7 +81,7 @@ RankPlan zb_v_row(const Row& row) {
     out.forward(1);
     out.input_and_weight(1);
   }
-  for (int i = 0; i < row.rank; ++i) {  // others wait for these; weight gradients can wait
+  for (int i = 0; i < row.rank; ++i) {  // other ranks wait for these; weight gradients can wait
     out.input(0);
     out.input(1);
   }
@@ -94,15 +93,15 @@ RankPlan zb_v_row(const Row& row) {
 
 namespace {
 
-// The steps of DualPipe for one rank: a forward on one chunk is paired with a backward on the other, which
-// share the device.
+// The steps of DualPipe for one rank: a forward on one chunk is paired with a backward on the other, and the
+// pair shares the device.
 class DualPipe {
  public:
   explicit DualPipe(const Row& row) : out_(row) {}
 
   void forward(int chunk) { out_.add(ActionKind::F, chunk, forwards_[chunk]++); }
   void backward(int chunk) { out_.add(ActionKind::B, chunk, backwards_[chunk]++); }
-  // The input gradient now; the weight gradient joins the queue.
+  // Computes the input gradient now; the weight gradient joins the queue.
   void input(int chunk) {
     queue_.emplace_back(chunk, backwards_[chunk]);
     out_.add(ActionKind::I, chunk, backwards_[chunk]++);
@@ -128,8 +127,8 @@ class DualPipe {
 
 }  // namespace
 
-// The eight steps of DualPipe, of which DualPipe-V keeps one half: rank r of p stands for the ranks r and
-// 2p - 1 - r of DualPipe.
+// The eight steps of DualPipe, of which DualPipe-V keeps one half: rank r of p stands for the ranks r and 2p
+// - 1 - r of DualPipe.
 RankPlan dualpipe_v_row(const Row& row) {
   const int before = row.rank + 1;
   const int after = row.ranks - row.rank - 1;
@@ -146,7 +145,7 @@ RankPlan dualpipe_v_row(const Row& row) {
     out.forward(1);
   }
   for (int i = 0; i < paired; ++i) {  // 4
-    // The last rank has just made the output of this very forward's partner: nothing to overlap yet.
+    // The last rank has just computed the output of this forward's partner: nothing to overlap yet.
     if (i == 0 && after == 0) {
       out.forward(0);
       out.backward(1);

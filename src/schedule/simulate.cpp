@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kUnknown = -1;
 
-// Times follow from one another without a choice, so ranks are taken as far as what is known allows, in any
-// order, until nothing more is to be found out.
+// Times follow from one another without choices, so ranks are advanced as far as the known times allow, in
+// any order, until no further time can be derived.
 class Simulator {
  public:
   Simulator(const Plan& plan, const PlanShape& shape, const CostModel& cost)
@@ -46,7 +46,7 @@ class Simulator {
   }
 
  private:
-  // When the two sides of a message began the batch it is in, and when the receiver's batch was done.
+  // When either side of a message began the batch it is in, and when the receiver's batch was done.
   struct Message {
     double sent = kUnknown;
     double received = kUnknown;
@@ -58,18 +58,18 @@ class Simulator {
   };
   struct Stream {
     std::vector<Batch> batches;
-    size_t next = 0;     // the batch that is under way
-    bool begun = false;  // its messages know
-    double free = 0;     // when the one before was done
+    size_t next = 0;     // the current batch
+    bool begun = false;  // its begin is recorded in its messages
+    double free = 0;     // when the previous batch was done
   };
   struct Rank {
     size_t next = 0;
-    double now = 0;                   // its computation so far ends
-    double gradients = 0;             // its reductions so far end
-    double tied_at = kUnknown;        // when it came to the REDUCE_TIED it waits in
+    double now = 0;                   // the end of its computation so far
+    double gradients = 0;             // the end of its reductions so far
+    double tied_at = kUnknown;        // when it reached the REDUCE_TIED in which it waits
     std::array<Stream, 2> streams{};  // backward, forward
     double busy = 0;
-    double first = kUnknown, last = 0;  // its computation begins, ends
+    double first = kUnknown, last = 0;  // of its computation: the begin and the end
     double peak_begins = 0;             // see check_memory
     size_t sent_bytes = 0;
     bool awake = false;
@@ -87,7 +87,7 @@ class Simulator {
   const StageCost& cost_of(int stage) const { return cost_.stages[static_cast<size_t>(stage)]; }
   int last_stage() const { return static_cast<int>(rank_of_.size()) - 1; }
 
-  // Messages are known by direction, receiving stage and micro-batch.
+  // Messages are identified by direction, receiving stage and micro-batch.
   Message& message(bool forward, int receiver, int micro) {
     const size_t stage = static_cast<size_t>(receiver) + (forward ? rank_of_.size() : 0);
     return messages_[stage * micros_ + static_cast<size_t>(micro)];
@@ -118,7 +118,7 @@ class Simulator {
                                        !is_compute(action.kind) && action.kind != ActionKind::Step});
   }
 
-  // Takes one direction's queue as far as the peers' times are known.
+  // Advances one direction's queue as far as the peers' times are known.
   void pass_batches(size_t rank, bool forward) {
     Stream& stream = ranks_[rank].streams[forward];
     for (; stream.next < stream.batches.size(); ++stream.next) {
@@ -160,7 +160,7 @@ class Simulator {
     return true;
   }
 
-  // The message that the action waits for; null when it needs none.
+  // The message that the action waits for; null if none.
   const Message* needed(const Action& action) {
     const int stage = action.stage;
     if (action.kind == ActionKind::F)
@@ -172,7 +172,7 @@ class Simulator {
     return rank_of(stage + 1) != rank_of(stage) ? &message(false, stage, action.micro) : nullptr;
   }
 
-  // Takes the rank through its row until it has to wait; true when it posted messages.
+  // Advances the rank through its row until it has to wait; true if it posted messages.
   bool compute(size_t rank) {
     Rank& self = ranks_[rank];
     const RankPlan& row = plan_[rank];
@@ -204,7 +204,7 @@ class Simulator {
     return action.block == Action::kAll ? whole : whole / blocks_of(static_cast<size_t>(action.stage));
   }
 
-  // When the action's input is there; kUnknown when that is not known yet.
+  // When the action's input is available; kUnknown if that is not known yet.
   double input_ready(const Action& action) {
     const Message* input = needed(action);
     return input == nullptr ? 0 : input->ready;
@@ -230,7 +230,7 @@ class Simulator {
     return true;
   }
 
-  // A backward needs the forward of its own micro-batch: these two cannot be computed at once.
+  // A backward needs the forward of its own micro-batch, so these two are never computed at once.
   bool is_overlapped(size_t rank, size_t at) const {
     const RankPlan& row = plan_[rank];
     return cost_.overlap_pairs && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
@@ -317,8 +317,8 @@ class Simulator {
   size_t micros_;
   std::vector<Message> messages_;
   std::vector<Rank> ranks_;
-  std::vector<int> reduced_micro_;  // [stage] the last reduction is of this micro-batch, where it is of one
-  std::vector<int> reduced_from_;   // [stage] gradients of this block and those behind it are reduced
+  std::vector<int> reduced_micro_;  // [stage] the micro-batch of the last reduction, if it is of one
+  std::vector<int> reduced_from_;   // [stage] gradients of this block and later ones are reduced
   std::vector<RowMemory> memory_;
   std::vector<size_t> awake_;
 };

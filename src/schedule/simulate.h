@@ -1,6 +1,6 @@
-// Simulation: how long a plan takes and what it needs on every rank, without running it.
+// Simulation: the time and the memory that a plan needs on every rank, without running it.
 //
-// What is assumed of the machine:
+// Assumptions about time:
 // - Each rank computes one action after the other in the order of its row. F, I and W take the stage's f, i
 //   and w seconds, B takes its b, which may be less than i + w; an action on one of n blocks takes an n-th of
 //   that. Computing is never slowed by messages or reductions.
@@ -9,19 +9,19 @@
 //   posted and the previous batch of that direction is done. A message travels from the moment both of its
 //   batches have begun (rendezvous), for message_seconds + bytes / bytes_per_second; links are not shared. A
 //   batch is done when all its messages have arrived.
-// - An overlapped pair begins when the inputs of both are available. It takes the sum of both times, or with
-//   overlap_pairs as long as the longer of the two.
+// - An overlapped pair begins when the inputs of both are available. It takes the sum of both times or, with
+//   overlap_pairs, the longer of the two.
 // - Computation waits for the batch that brings its input or gradient, and for nothing else. Memory is always
-//   available: a slot is reused only after the gradient of its micro-batch has come back, so its output has
-//   been sent long before.
+//   available: a slot is reused only after the gradient of its micro-batch has come back, when its output has
+//   been sent long ago.
 // - Reductions over the data axis (REDUCE_GRAD) run in a queue of their own; each takes its blocks' share of
-//   the stage's `reduce` seconds. STEP waits for the earlier ones, then takes `step` seconds. REDUCE_TIED
+//   the stage's `reduce` seconds. STEP waits for earlier reductions, then takes `step` seconds. REDUCE_TIED
 //   waits for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
 //
-// What is assumed of memory: a stage always has its state_bytes and as many copies of parameter_bytes as
+// Assumptions about memory: a stage always has its state_bytes, and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
 // end of its last backward (forward only: to the end of F), and held_bytes from the beginning of its I to the
-// end of its W; a B needs none of the latter.
+// end of its W; a B needs no held_bytes.
 #pragma once
 
 #include <limits>
@@ -35,10 +35,10 @@ namespace trifold {
 
 struct StageCost {
   double f = 1, i = 1, w = 1;  // seconds for one micro-batch
-  double b = 0;                // of a whole backward; 0: i + w
-  size_t kept_bytes = 0;       // of one micro-batch, its input included
+  double b = 0;                // for a whole backward; 0: i + w
+  size_t kept_bytes = 0;       // for one micro-batch, including its input
   size_t held_bytes = 0;       // between I and W
-  size_t message_bytes = 0;    // the stage's output, and so the gradient of it
+  size_t message_bytes = 0;    // the stage's output, and also its gradient
   size_t parameter_bytes = 0;  // one version of the weights
   size_t state_bytes = 0;      // gradients, optimizer
   double reduce = 0;           // seconds to sum all gradients of the stage over the data axis, once
@@ -52,12 +52,12 @@ struct CostModel {
   double message_seconds = 0;  // latency of a message
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double tied_seconds = 0;
-  std::optional<size_t> memory_limit;  // bytes of one rank
+  std::optional<size_t> memory_limit;  // bytes per rank
   bool timeline = true;                // false leaves Simulation::timeline empty
-  bool overlap_pairs = false;          // of a device that computes both halves of a pair at once
+  bool overlap_pairs = false;          // the device computes both halves of a pair at once
 };
 
-// One action as it ran; a message has an entry on both ranks, with the same times.
+// One action as simulated; a message has an entry on both ranks, with the same times.
 struct TimelineEntry {
   int rank;
   Action action;
@@ -66,11 +66,11 @@ struct TimelineEntry {
 };
 
 struct SimulatedRank {
-  double busy = 0;           // computing F, I, W, B
+  double busy = 0;           // time in F, I, W, B
   double idle = 0;           // makespan - busy
   double own_span_idle = 0;  // the same from its first to its last computation
   int peak_in_flight = 0;    // inputs of chunks kept, from F to the last backward
-  int versions = 1;          // of a stage's weights at once
+  int versions = 1;          // of a stage's weights, at once
   size_t peak_bytes = 0;
   size_t sent_bytes = 0;
 };
@@ -82,8 +82,8 @@ struct Simulation {
   std::vector<TimelineEntry> timeline;  // by rank, then by begin
 };
 
-// Throws as check_plan does, and Error(BadInput) when a rank needs more than the memory limit: which rank, at
-// which action and when, how much and for what, and what would help.
+// Throws as check_plan does, and Error(BadInput) if a rank needs more than the memory limit, with the rank,
+// the action, the time, the amounts, and what would help.
 Simulation simulate(const Plan& plan, const PlanShape& shape, const CostModel& cost);
 
 }  // namespace trifold

@@ -14,7 +14,7 @@ Action compute(ActionKind kind, int stage) { return {kind, stage, Action::kAll, 
 Action table(ActionKind kind) { return {kind, 0}; }
 Action reduce(int stage) { return {ActionKind::ReduceGrad, stage}; }
 
-// An action, and what must have come before it where it is in the plan at all.
+// An action, and the actions that must precede it if they are in the plan.
 struct Rule {
   Action action;
   std::vector<Action> needs;
@@ -52,7 +52,7 @@ size_t place_of(const RankPlan& row, const Action& action) {
   return static_cast<size_t>(std::find(row.begin(), row.end(), action) - row.begin());
 }
 
-using Line = int;  // of a rank, in the order of the picture
+using Line = int;  // of a rank, in the order of the diagram in the header
 constexpr Line kCompute = 0, kExchange = 1, kFetch = 2;
 
 class Walk {
@@ -77,7 +77,8 @@ class Walk {
   }
 
  private:
-  // On `line`, not before what the row has come to; returns the end. What takes no time is not drawn.
+  // Puts the action on `line`, not before the current time of the row; returns its end. Actions that take no
+  // time are not drawn.
   double put(Line line, const Action& action) {
     const double seconds = cost_(action);
     const double begin = std::max(now_[line], now_[kCompute]);
@@ -110,7 +111,7 @@ class Walk {
   TableStepCost cost_;
   Simulation simulation_;
   double now_[3] = {};
-  double vectors_ = 0, gradients_ = 0;  // when they are there
+  double vectors_ = 0, gradients_ = 0;  // when they arrive
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kWait = "WAIT_";
 
-// Takes the waits out of a text, row by row; cells keep their places.
+// Removes the waits from a text, row by row; cells keep their positions.
 class Waits {
  public:
   std::string without(std::string_view text) {
@@ -37,7 +37,7 @@ class Waits {
   bool for_sends() const { return for_sends_; }
 
  private:
-  // The cell, or nothing in place of a wait.
+  // The cell, or an empty text in place of a wait.
   std::string take(std::string_view text) {
     std::string cell(trimmed(text));
     const size_t wait = cell.find(kWait);
@@ -60,7 +60,7 @@ class Waits {
   bool for_sends_ = false;
 };
 
-// The row's F, I, W and B, whole stages each; with `residency` its gathers too. A pair stays one where both
+// The row's F, I, W and B, as whole stages; with `residency`, also its gathers. A pair stays a pair if both
 // of its halves were whole.
 RankPlan whole_stages(const RankPlan& row, bool residency) {
   RankPlan whole;
@@ -98,7 +98,7 @@ Plan whole_stages(const Plan& plan, bool residency) {
   return whole;
 }
 
-// Whether the plan says when weights are gathered, of whole stages each time.
+// Whether the plan says when weights are gathered, always for whole stages.
 bool gathers_stages(const Plan& plan) {
   bool any = false;
   for (const RankPlan& row : plan)
@@ -121,7 +121,7 @@ void for_each_cell(std::span<const Action> row, Visit&& visit) {
   }
 }
 
-// The stages of a row, in the order in which it comes to them.
+// The stages of a row, in the order of their first action.
 std::vector<int> stages_of(const RankPlan& row) {
   std::vector<int> stages;
   for (const Action& action : row)
@@ -129,10 +129,10 @@ std::vector<int> stages_of(const RankPlan& row) {
   return stages;
 }
 
-// The row with the reduction of each stage and, unless it says itself when weights are gathered, with
+// The row with the reduction of each stage and, unless it already says when weights are gathered, with
 // gathers.
 RankPlan with_reductions(const RankPlan& row, bool gathers) {
-  std::map<int, int> gradients_left;  // [stage] weight gradients to come
+  std::map<int, int> gradients_left;  // [stage] weight gradients still to come
   for (const Action& action : row)
     if (adds_to_gradients(action.kind, false)) ++gradients_left[action.stage];
   RankPlan out;
@@ -149,13 +149,13 @@ RankPlan with_reductions(const RankPlan& row, bool gathers) {
   return out;
 }
 
-// Writes a row with the waits that PyTorch wants: one for each send and each reduction.
+// Writes a row with the waits that PyTorch requires: one for each send and each reduction.
 class WaitWriter {
  public:
   std::string write(const RankPlan& row) {
     for_each_cell(row, [&](std::span<const Action> cell) {
       std::string line = to_string(Plan{RankPlan(cell.begin(), cell.end())});
-      line.pop_back();  // its end
+      line.pop_back();  // the line end
       add(line);
       for (const Action& action : cell) follow(action);
     });
@@ -170,7 +170,7 @@ class WaitWriter {
   }
   void add(const std::string& cell) { text_ += (text_.empty() ? "" : ",") + cell; }
 
-  // A backward proves that the next stage has taken the output of the forward.
+  // A backward proves that the next stage has received the output of the forward.
   void follow(const Action& action) {
     if (is_send(action.kind)) pending_.push_back(action);
     if (action.kind == ActionKind::ReduceGrad) add(wait_for(action));
@@ -183,7 +183,7 @@ class WaitWriter {
   }
 
   std::string text_;
-  std::vector<Action> pending_;  // sends that nothing waits for yet
+  std::vector<Action> pending_;  // sends that no wait covers yet
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Plans as files of PyTorch (torch.distributed.pipelining, `_dump_csv` and `_load_csv`): what these have and
-// Trifold's plans have not, and the other way round.
+// Plans as files of PyTorch (torch.distributed.pipelining, `_dump_csv` and `_load_csv`), and the differences
+// from Trifold's plans.
 //
 // A file in PyTorch's format "compute_comms" waits for its sends ("0WAIT_SEND_F1", "1WAIT_SEND_B3") and
-// reductions ("0WAIT_REDUCE_GRAD"). Trifold's executor needs no such action: memory that a message or a
-// reduction reads is not used again before it is done, and STEP waits for all reductions of its stage.
-// PyTorch's sends each go on by themselves until their wait, Trifold's go one after the other: an order of
-// messages that runs there can deadlock here (with `defer_pp_recv`, for example).
+// reductions ("0WAIT_REDUCE_GRAD"). Trifold's executor needs no such actions: memory that a message or a
+// reduction reads is not reused before it is done, and STEP waits for all reductions of its stage. PyTorch's
+// sends proceed independently until their wait, Trifold's one after the other: an order of messages that runs
+// there can deadlock here (with `defer_pp_recv`, for example).
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@
 
 namespace trifold {
 
-// As parse_plan (action.h), of a text that may have waits. The plan has none, and if the text waits for sends
-// no messages either: add_communication places them. Throws Error(BadInput) that names the row and the cell
-// of a wait that no send or reduction comes before, or that repeats another.
+// As parse_plan (action.h), for a text that may have waits. The plan has none and, if the text waits for
+// sends, no messages either: add_communication places them. Throws Error(BadInput) that names the row and the
+// cell of a wait that no send or reduction precedes, or that repeats another.
 Plan parse_plan_with_waits(std::string_view text);
 
 // The plan as a file that PyTorch reads with `_load_csv(FILE)`, that is in its format "compute_only": F, I,
 // W, B and OVERLAP_F_B, to which PyTorch adds messages, reductions and gathers itself. An I, W or B that is
-// taken apart into blocks is written whole, where its last block stands. Throws Error(BadInput) for the plan
+// split into blocks is written whole, at the position of its last block. Throws Error(BadInput) for the plan
 // of an asynchronous schedule: one with weight versions, or with updates before its end.
 std::string to_torch_csv(const Plan& plan);
 
@@ -31,7 +31,7 @@ std::string to_torch_csv(const Plan& plan);
 //   after the backward of its stage and micro-batch, for a SEND_B at the end of the row;
 // - REDUCE_GRAD and the wait for it after the last weight gradient of a stage;
 // - UNSHARD of all stages at the beginning of a row and RESHARD after the reduction of each, unless the plan
-//   says itself when whole stages are gathered: then as it says.
+//   already says when whole stages are gathered: then as it says.
 // STEP and REDUCE_TIED, which PyTorch does not have, are left out. Throws Error(BadInput) as to_torch_csv
 // does, and for an order of computation that cannot run.
 std::string to_torch_comms_csv(const Plan& plan);
